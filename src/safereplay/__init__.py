@@ -1,0 +1,100 @@
+"""safereplay: shape the policy an agent learns by choosing what it replays.
+
+>>> import safereplay as sr
+>>> mdp = sr.grids.cliff()
+>>> runs = sr.learn(mdp, sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5), episodes=5_000, seeds=2)
+>>> runs.verdicts
+['safe', 'safe']
+
+Names load when they are first used, so that ``import safereplay`` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from . import grids as grids
+    from .agent import Agent as Agent
+    from .errors import BadFile as BadFile
+    from .errors import BadInput as BadInput
+    from .errors import CannotWrite as CannotWrite
+    from .errors import MissingExtra as MissingExtra
+    from .errors import SafeReplayError as SafeReplayError
+    from .gym import TabularEnv as TabularEnv
+    from .learn import Runs as Runs
+    from .learn import learn as learn
+    from .learners import Learner as Learner
+    from .learners import Pessimistic as Pessimistic
+    from .learners import QLearning as QLearning
+    from .learners import ReplayQLearning as ReplayQLearning
+    from .learners import RiskSensitive as RiskSensitive
+    from .learners import WorstCase as WorstCase
+    from .learners import WorstTransition as WorstTransition
+    from .mdp import TabularMDP as TabularMDP
+    from .schedules import ConstantStep as ConstantStep
+    from .schedules import EpsilonGreedy as EpsilonGreedy
+    from .schedules import Exploration as Exploration
+    from .schedules import PowerStep as PowerStep
+    from .schedules import Softmax as Softmax
+    from .schedules import StepSize as StepSize
+    from .schemes import Scheme as Scheme
+    from .schemes import VarianceReplay as VarianceReplay
+    from .theory.operator import exact as exact
+    from .theory.operator import fixed_point as fixed_point
+    from .theory.risk import RiskProfile as RiskProfile
+    from .theory.risk import evaluate as evaluate
+    from .verdicts import path as path
+    from .verdicts import verdict as verdict
+
+#: Where each public name lives; a module's own name stands for the module itself.
+_HOMES = {
+    "grids": "grids",
+    "Agent": "agent",
+    "BadFile": "errors",
+    "BadInput": "errors",
+    "CannotWrite": "errors",
+    "MissingExtra": "errors",
+    "SafeReplayError": "errors",
+    "TabularEnv": "gym",
+    "Runs": "learn",
+    "learn": "learn",
+    "Learner": "learners",
+    "Pessimistic": "learners",
+    "QLearning": "learners",
+    "ReplayQLearning": "learners",
+    "RiskSensitive": "learners",
+    "WorstCase": "learners",
+    "WorstTransition": "learners",
+    "TabularMDP": "mdp",
+    "ConstantStep": "schedules",
+    "EpsilonGreedy": "schedules",
+    "Exploration": "schedules",
+    "PowerStep": "schedules",
+    "Softmax": "schedules",
+    "StepSize": "schedules",
+    "Scheme": "schemes",
+    "VarianceReplay": "schemes",
+    "exact": "theory.operator",
+    "fixed_point": "theory.operator",
+    "RiskProfile": "theory.risk",
+    "evaluate": "theory.risk",
+    "path": "verdicts",
+    "verdict": "verdicts",
+}
+
+__all__ = sorted([*_HOMES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'safereplay' has no attribute {name!r}")
+    module = import_module(f".{_HOMES[name]}", __name__)
+    value = module if _HOMES[name] == name and not hasattr(module, name) else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

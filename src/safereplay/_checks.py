@@ -1,0 +1,105 @@
+"""Checks of arguments, and the only place that words messages.
+
+Every message reads '<argument> must <condition>, got <value>', then where it was or a hint. A check returns
+the value in the type that the caller wants, so a constructor reads as a list of its conditions.
+"""
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ._types import Floats
+from .errors import BadInput
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: short, on one line."""
+    text = f"{value:.10g}" if isinstance(value, float) else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def fail(argument: str, condition: str, value: object, hint: str = "") -> NoReturn:
+    """Raise the one line that names the argument, its condition and the value."""
+    raise BadInput(f"{argument} must {condition}, got {shown(value)}" + (f"; {hint}" if hint else ""))
+
+
+def require(ok: bool, argument: str, condition: str, value: object, hint: str = "") -> None:
+    """Fail unless ``ok``."""
+    if not ok:
+        fail(argument, condition, value, hint)
+
+
+def real(argument: str, value: object) -> float:
+    """A finite real number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | np.floating | np.integer):
+        fail(argument, "be a number", value)
+    number = float(value)
+    require(math.isfinite(number), argument, "be finite", value)
+    return number
+
+
+def between(argument: str, value: object, interval: str) -> float:
+    """A number inside an interval written as mathematicians do: '(0, 1)', '[0, 1)', '[0, inf)'.
+
+    >>> between("v", 0.5, "[0, 1)")
+    0.5
+    """
+    number = real(argument, value)
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    above = number >= low if interval[0] == "[" else number > low
+    below = number <= high if interval[-1] == "]" else number < high
+    require(above and below, argument, f"be in {interval}", value)
+    return number
+
+
+def whole(argument: str, value: object, least: int) -> int:
+    """A whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral | np.integer):
+        fail(argument, "be a whole number", value)
+    require(int(value) >= least, argument, f"be at least {least}", value)
+    return int(value)
+
+
+def choice(argument: str, value: object, options: Iterable[str]) -> str:
+    """One of the named options; a near miss is answered with 'did you mean'."""
+    names = sorted(options)
+    if isinstance(value, str) and value in names:
+        return value
+    raise BadInput(f"unknown {argument} {shown(value)}; {suggestion(str(value), names)}")
+
+
+def suggestion(word: str, names: Sequence[str]) -> str:
+    """What to say after an unknown name: the nearest name, or all of them."""
+    near = difflib.get_close_matches(word.lower(), [n.lower() for n in names], n=1, cutoff=0.6)
+    if near:
+        return f"did you mean '{next(n for n in names if n.lower() == near[0])}'?"
+    return "choose from " + ", ".join(names)
+
+
+def finite_array(argument: str, values: Any, shape: tuple[int, ...] | None = None) -> Floats:
+    """An array of finite numbers, of the given shape when one is given."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        fail(argument, "be an array of numbers", values)
+    if shape is not None:
+        require(array.shape == shape, argument, f"have shape {shape}", array.shape)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        fail(argument, "be finite", float(array[where]), f"at index {where}")
+    return array
+
+
+def distribution(argument: str, values: Any, size: int) -> Floats:
+    """Probabilities of ``size`` things that sum to 1 (to 1e-9), scaled to sum to 1 exactly as floats can."""
+    array = finite_array(argument, values, (size,))
+    require(bool((array >= 0).all()), argument, "have no negative entry", float(array.min()))
+    total = float(array.sum())
+    require(abs(total - 1.0) <= 1e-9, argument, "sum to 1", total)
+    return array / total

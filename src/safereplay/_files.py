@@ -1,0 +1,88 @@
+"""Files that are either whole or absent, and arrays in them without pickle.
+
+A saved object is one ``.npz`` archive: its arrays, and a JSON header that names its kind and format version.
+Loading never unpickles. Writing goes to a temporary neighbour that replaces the target in one step, so a
+reader never meets half a file, and a failed write leaves what was there before.
+"""
+
+import json
+import os
+import tempfile
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._types import AnyArray
+from .errors import BadFile, CannotWrite
+
+HEADER = "header"
+
+
+def write_atomic(path: str | Path, data: bytes | str) -> Path:
+    """Put ``data`` at ``path`` in one step, or leave everything as it was."""
+    target = Path(path)
+    payload = data.encode() if isinstance(data, str) else data
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(payload)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise CannotWrite(f"{target} must be writable, got '{error.strerror}'") from None
+    return target
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def make_folder(path: str | Path) -> Path:
+    """A folder that exists and can be written to."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CannotWrite(f"{folder} must be a folder that can be written to, got '{error.strerror}'") from None
+    return folder
+
+
+def save_arrays(path: str | Path, kind: str, version: int, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> Path:
+    """Save named arrays and a JSON header as one archive."""
+    header = json.dumps({"kind": kind, "version": version, "meta": meta}).encode()
+    buffer = BytesIO()
+    columns: dict[str, Any] = {HEADER: np.frombuffer(header, dtype=np.uint8), **arrays}
+    np.savez_compressed(buffer, **columns)
+    return write_atomic(path, buffer.getvalue())
+
+
+def load_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """The header's meta data and the arrays of a file that :func:`save_arrays` wrote."""
+    source = Path(path)
+    if not source.is_file():
+        raise BadFile(f"{source} must be a saved {kind}, got no such file")
+    try:
+        with np.load(source, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(arrays.pop(HEADER).tobytes())
+        found, stamp, meta = header["kind"], header["version"], header["meta"]
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zipfile.LargeZipFile):
+        raise BadFile(f"{source} must be a saved {kind}, got a file that is truncated or not one of ours") from None
+    if found != kind:
+        raise BadFile(f"{source} must be a saved {kind}, got a saved {found}")
+    if stamp > version:
+        raise BadFile(
+            f"{source} must be of format {version} or older, got format {stamp}; "
+            "it is from a newer safereplay: pip install --upgrade safereplay"
+        )
+    return meta, arrays

@@ -1,0 +1,130 @@
+"""How plain functions become compiled ones, and how compiled ones are found again next time.
+
+Three grades:
+
+``jit``         a piece of a kernel, inlined where it is used;
+``kernel``      an entry point that Python calls, kept on disk;
+``specialise``  an entry point built around a user's functions (a scheme's weight, a learner's update),
+                kept on disk when all of them come with this package.
+
+**Named arguments.** A user's function is plain and asks for what it needs *by name*, as in
+``def log_tilt(r, beta)``. :func:`bind` turns it into a function of one tuple that holds every quantity on
+offer. So the names also say what a function depends on, and the loop computes only what somebody named.
+
+**Cache.** numba keys its cache by one file's time stamp, which misses a change in a file that this one calls.
+Ours is keyed by a digest of all kernel sources and of the bound functions: a stale hit cannot happen.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from numba import njit
+from numba.core.caching import FunctionCache
+
+F = TypeVar("F", bound=Callable[..., Any])
+Array: TypeAlias = Any  #: a numpy array; numba infers its type
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
+PACKAGE = __name__.partition(".")[0]
+
+
+class DigestCache(FunctionCache):
+    """numba's on-disk cache, keyed by a digest of everything that the compiled code was made from."""
+
+    def __init__(self, py_func: Callable[..., Any], digest: str) -> None:
+        super().__init__(py_func)  # type: ignore[no-untyped-call]
+        self._digest = digest
+
+    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, Any, str]:
+        return sig, codegen.magic_tuple(), self._digest
+
+
+@lru_cache(maxsize=1)
+def source_digest() -> str:
+    """A digest of every kernel source file."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+
+
+def jit(function: F) -> F:
+    """A piece of a kernel: compiled with, and inlined into, what calls it."""
+    return cast(F, njit(forceinline=True, **OPTIONS)(function))
+
+
+def kernel(function: F) -> F:
+    """An entry point from Python, kept on disk between processes."""
+    return specialise(function, source_digest())
+
+
+def specialise(function: F, digest: str | None) -> F:
+    """An entry point built as a closure over bound functions; kept on disk unless ``digest`` is None."""
+    compiled = njit(**OPTIONS)(function)
+    if digest is not None and hasattr(compiled, "py_func"):
+        compiled._cache = DigestCache(function, digest)
+    return cast(F, compiled)
+
+
+class Bound(NamedTuple):
+    """A user's function, compiled to take one tuple of all quantities on offer."""
+
+    call: Callable[[tuple[float, ...]], float]
+    names: frozenset[str]
+    digest: str | None  #: None when the function is not this package's own
+
+    def uses(self, *names: str) -> bool:
+        """Whether the function names any of these quantities."""
+        return not self.names.isdisjoint(names)
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    """The names that a function asks for, in order."""
+    return list(inspect.signature(function).parameters)
+
+
+@lru_cache(maxsize=512)
+def bind(function: Callable[..., float], offered: tuple[str, ...]) -> Bound:
+    """Compile ``function`` to read the quantities it names from a tuple in the order of ``offered``.
+
+    >>> tilt = bind(lambda r, beta: -beta * r, ("r", "mean", "beta"))
+    >>> tilt.call((2.0, 0.0, 5.0)), tilt.uses("mean")
+    (-10.0, False)
+    """
+    names = parameters(function)
+    compiled, pick = jit(function), _picker(tuple(offered.index(name) for name in names))
+
+    @jit
+    def call(x: tuple[float, ...]) -> float:
+        return float(compiled(*pick(x)))
+
+    own = getattr(function, "__module__", "").partition(".")[0] == PACKAGE
+    made_from = (_code_digest(function.__code__), offered)
+    digest = hashlib.sha256(repr(made_from).encode()).hexdigest() if own else None
+    return Bound(call, frozenset(names), digest)
+
+
+def _code_digest(code: CodeType) -> str:
+    constants = tuple(_code_digest(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
+    return hashlib.sha256(repr((code.co_code, constants, code.co_names)).encode()).hexdigest()
+
+
+def _picker(indices: tuple[int, ...]) -> Callable[[tuple[float, ...]], tuple[float, ...]]:
+    """Compiled selection of some entries of a tuple, built up one entry at a time."""
+    if not indices:
+        return jit(lambda x: ())
+    last = indices[-1]
+    if len(indices) == 1:
+        return jit(lambda x: (x[last],))
+    head = _picker(indices[:-1])
+    return jit(lambda x: (*head(x), x[last]))
+
+
+def digest_of(bounds: Sequence[Bound], *settings: Any) -> str | None:
+    """One digest for a closure over ``bounds`` and constant settings; None if it must not be kept on disk."""
+    if any(b.digest is None for b in bounds):
+        return None
+    made_from = (source_digest(), [b.digest for b in bounds], settings)
+    return hashlib.sha256(repr(made_from).encode()).hexdigest()

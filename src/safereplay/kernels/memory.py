@@ -1,0 +1,242 @@
+"""The memory M of a tabular learner: the distinct outcomes of each pair, and w_t over them, exact at every step.
+
+Pair i = s·|A| + a owns the slots first[i], ..., first[i] + used[i] − 1, sorted by reward, then next state. A slot
+is a distinct outcome (r, s', ends) with the number of times it was seen; an outcome not yet seen has count 0. What
+is replayed factors as
+
+    w_t(s,a,s',r)  =  pair_weight(s,a) / Σ pair_weight  ·  e^{log_tilt(r)} / Σ_{r'} e^{log_tilt(r')}  ·  next_weight(s') / Σ
+
+where the second sum runs over the distinct rewards seen at the pair (M_t) and the third over the distinct next
+states seen with that reward (L_t). The first factor lives in a sum tree over pairs. The other two are, per pair, a
+running sum ``share`` over its slots, built in the log domain (the largest tilt is taken out first, so no e^{−βr}
+overflows) and rebuilt only when something it depends on has changed.
+
+Ref: Szlak & Shamir (2021), Lemma 4.
+"""
+
+from collections.abc import Callable
+from math import exp, inf
+from typing import NamedTuple
+
+import numpy as np
+
+from . import tree
+from .compile import Array, Bound, jit, kernel
+
+#: What a scheme's functions may name: the statistics of a pair.
+STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td")
+MEAN, M2, R_MIN, R_MAX, TD = range(5)  # columns of Memory.stats
+N_STATS = 5
+
+
+class Memory(NamedTuple):
+    """The arrays of a memory of P pairs and K slots."""
+
+    first: Array  #: [P] first slot of each pair
+    used: Array  #: [P] slots in use
+    r: Array  #: [K] reward of the slot
+    s_next: Array  #: [K] next state
+    ends: Array  #: [K] whether the episode ends there
+    count: Array  #: [K] times seen
+    distinct: Array  #: [K] distinct rewards that the slot stands for: 1, more where near rewards were merged
+    share: Array  #: [K] running sum of tilt × next state over the pair's slots
+    stats: Array  #: [P, N_STATS] running statistics of the pair's reward
+    tree: Array  #: [2·leaves] sum tree of the pair weights
+
+
+def allocate(first: Array, used: Array, r: Array, s_next: Array, ends: Array, n_pairs: int) -> Memory:
+    """An empty memory over given slots."""
+    stats = np.zeros((n_pairs, N_STATS))
+    stats[:, R_MIN], stats[:, R_MAX] = inf, -inf
+    return Memory(
+        first, used, r, s_next, ends, np.zeros(r.size), np.ones(r.size), np.zeros(r.size), stats, tree.allocate(n_pairs)
+    )
+
+
+@jit
+def statistics(memory: Memory, i: int, n: int) -> tuple[float, ...]:
+    """The tuple of STATISTICS of pair i after n visits."""
+    row = memory.stats[i]
+    return float(n), row[MEAN], row[M2] / max(n, 1), row[R_MIN], row[R_MAX], row[TD]
+
+
+@jit
+def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
+    """Store visit number n of pair i: outcome ``slot`` with reward r (Welford's update of mean and variance)."""
+    memory.count[slot] += 1.0
+    row = memory.stats[i]
+    delta = r - row[MEAN]
+    row[MEAN] += delta / n
+    row[M2] += delta * (r - row[MEAN])
+    row[R_MIN] = min(row[R_MIN], r)
+    row[R_MAX] = max(row[R_MAX], r)
+
+
+@jit
+def draw(memory: Memory, i: int, u: float) -> int:
+    """The slot of pair i at the uniform number u of its running sum: the first whose share exceeds u·total."""
+    low = memory.first[i]
+    high = low + memory.used[i] - 1
+    x = u * memory.share[high]
+    while low < high:
+        middle = (low + high) >> 1
+        if memory.share[middle] > x:
+            high = middle
+        else:
+            low = middle + 1
+    return int(low)
+
+
+def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., None]:
+    """The function that rebuilds a pair's running sum for these two factors.
+
+    ``log_tilt`` sees (r, *STATISTICS, *scheme's fields), ``next_weight`` sees (count, *scheme's fields).
+    """
+    tilt_of, weight_of = log_tilt.call, next_weight.call
+
+    @jit
+    def refresh(memory: Memory, i: int, n: int, params: tuple[float, ...]) -> None:
+        start = memory.first[i]
+        stop = start + memory.used[i]
+        stats = statistics(memory, i, n)
+        top = -inf
+        for k in range(start, stop):
+            if memory.count[k] > 0.0:
+                top = max(top, tilt_of((memory.r[k], *stats, *params)))
+        total = 0.0
+        k = start
+        while k < stop:
+            mass = 0.0  # of the next states seen with this reward
+            distinct = 0.0
+            after = k
+            while after < stop and memory.r[after] == memory.r[k]:
+                if memory.count[after] > 0.0:
+                    mass += weight_of((memory.count[after], *params))
+                    distinct = max(distinct, memory.distinct[after])
+                after += 1
+            if mass > 0.0:
+                tilt = distinct * exp(tilt_of((memory.r[k], *stats, *params)) - top)
+                for j in range(k, after):
+                    if memory.count[j] > 0.0:
+                        total += tilt * weight_of((memory.count[j], *params)) / mass
+                    memory.share[j] = total
+            else:
+                for j in range(k, after):
+                    memory.share[j] = total
+            k = after
+
+    return refresh
+
+
+@kernel
+def weights(memory: Memory, out: Array) -> None:
+    """w_t of every slot into ``out`` [K]; all zero while no pair has weight."""
+    total = memory.tree[1]
+    for i in range(memory.first.size):
+        start = memory.first[i]
+        stop = start + memory.used[i]
+        weight = tree.leaf(memory.tree, i)
+        before = 0.0
+        for k in range(start, stop):
+            if weight > 0.0:
+                out[k] = (weight / total) * (memory.share[k] - before) / memory.share[stop - 1]
+                before = memory.share[k]
+            else:
+                out[k] = 0.0
+
+
+@jit
+def precedes(memory: Memory, k: int, r: float, s_next: int, ends: bool) -> bool:
+    """Whether slot k sorts before an outcome: by reward, then next state, then whether it ends."""
+    if memory.r[k] != r:
+        return bool(memory.r[k] < r)
+    if memory.s_next[k] != s_next:
+        return bool(memory.s_next[k] < s_next)
+    return bool(memory.ends[k] < ends)
+
+
+@kernel
+def locate(memory: Memory, i: int, r: float, s_next: int, ends: bool) -> int:
+    """The slot of pair i that holds this outcome, or −1 − (where it belongs) if there is none."""
+    low = memory.first[i]
+    high = low + memory.used[i]
+    while low < high:
+        k = (low + high) >> 1
+        if memory.r[k] == r and memory.s_next[k] == s_next and memory.ends[k] == ends:
+            return int(k)
+        if precedes(memory, k, r, s_next, ends):
+            low = k + 1
+        else:
+            high = k
+    return int(-1 - low)
+
+
+@kernel
+def insert(memory: Memory, i: int, slot: int, r: float, s_next: int, ends: bool) -> None:
+    """Make room at ``slot`` and put an outcome there that has not been counted yet."""
+    for k in range(memory.first[i] + memory.used[i], slot, -1):
+        move(memory, k - 1, k)
+    memory.r[slot] = r
+    memory.s_next[slot] = s_next
+    memory.ends[slot] = ends
+    memory.count[slot] = 0.0
+    memory.distinct[slot] = 1.0
+    memory.used[i] += 1
+
+
+@jit
+def move(memory: Memory, source: int, target: int) -> None:
+    """Copy an outcome from one slot to another."""
+    memory.r[target] = memory.r[source]
+    memory.s_next[target] = memory.s_next[source]
+    memory.ends[target] = memory.ends[source]
+    memory.count[target] = memory.count[source]
+    memory.distinct[target] = memory.distinct[source]
+
+
+@kernel
+def squeeze(memory: Memory, i: int) -> None:
+    """Free one slot of a full pair: merge the two nearest rewards that lead to the same place.
+
+    They become one slot at their mean by counts, which stands for both distinct rewards. Where no two slots lead to
+    the same place, the outcome seen least often is forgotten.
+    """
+    start = memory.first[i]
+    stop = start + memory.used[i]
+    keep, drop, gap = -1, -1, inf
+    for k in range(start + 1, stop):
+        for j in range(k - 1, start - 1, -1):
+            if memory.r[k] - memory.r[j] >= gap:
+                break
+            if memory.s_next[j] == memory.s_next[k] and memory.ends[j] == memory.ends[k]:
+                keep, drop, gap = j, k, memory.r[k] - memory.r[j]
+                break
+    if drop < 0:
+        drop = start
+        for k in range(start, stop):
+            if memory.count[k] < memory.count[drop]:
+                drop = k
+    else:
+        both = memory.count[keep] + memory.count[drop]
+        merged = memory.r[keep] + (memory.r[drop] - memory.r[keep]) * (memory.count[drop] / both)
+        memory.count[keep] = both
+        memory.distinct[keep] += memory.distinct[drop]
+        settle(memory, keep, drop, merged)
+    for k in range(drop, stop - 1):
+        move(memory, k + 1, k)
+    memory.used[i] -= 1
+
+
+@jit
+def settle(memory: Memory, keep: int, drop: int, merged: float) -> None:
+    """Give slot ``keep`` its merged reward, and carry it up so that slots below ``drop`` stay sorted."""
+    s_next, ends, count, distinct = memory.s_next[keep], memory.ends[keep], memory.count[keep], memory.distinct[keep]
+    k = keep
+    while k + 1 < drop and precedes(memory, k + 1, merged, s_next, ends):
+        move(memory, k + 1, k)
+        k += 1
+    memory.r[k] = merged
+    memory.s_next[k] = s_next
+    memory.ends[k] = ends
+    memory.count[k] = count
+    memory.distinct[k] = distinct

@@ -1,0 +1,57 @@
+"""The generator: xoshiro256++ (Blackman & Vigna 2021), four 64-bit words a run.
+
+Each run owns its state, seeded from its seed alone. So a run gives the same bits wherever and beside
+whatever it is run, and a saved state continues as if nothing had happened.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+
+from .compile import Array, jit
+
+Word: TypeAlias = np.uint64
+
+_17 = np.uint64(17)
+_23 = np.uint64(23)
+_45 = np.uint64(45)
+_11 = np.uint64(11)
+_64 = np.uint64(64)
+TO_UNIT = 1.0 / 9007199254740992.0  # 2**-53
+
+
+def seeded(seed: int, stream: int = 0) -> Array:
+    """The state of run ``stream`` of ``seed``: four words from numpy's SeedSequence, shape [4]."""
+    return np.random.SeedSequence([seed, stream]).generate_state(4, np.uint64)
+
+
+@jit
+def rotl(x: Word, k: Word) -> Word:
+    """Rotate the bits of x left by k."""
+    return (x << k) | (x >> (_64 - k))
+
+
+@jit
+def next_word(s: Array) -> Word:
+    """Advance the state ``s`` [4] and return 64 random bits."""
+    word = rotl(s[0] + s[3], _23) + s[0]
+    t = s[1] << _17
+    s[2] ^= s[0]
+    s[3] ^= s[1]
+    s[1] ^= s[2]
+    s[0] ^= s[3]
+    s[2] ^= t
+    s[3] = rotl(s[3], _45)
+    return word  # type: ignore[no-any-return]
+
+
+@jit
+def uniform(s: Array) -> float:
+    """A uniform number in [0, 1) with 53 random bits."""
+    return float(next_word(s) >> _11) * TO_UNIT
+
+
+@jit
+def below(s: Array, n: int) -> int:
+    """A uniform whole number in 0, ..., n − 1 (bias below n·2⁻⁵³)."""
+    return int(uniform(s) * n)

@@ -1,0 +1,293 @@
+"""One iteration of Algorithm 1, in the pieces that the loop over a table and an agent in a real environment share.
+
+    advance   replay until an iteration of the MDP is due, then choose its action
+    observe   the outcome of that action: store it, update Q, and follow the mixing's replays of this pair
+
+A :class:`Recipe` is what a learner, its scheme and its schedules amount to: bound functions and constant switches.
+:func:`make` builds the pieces around a recipe; what the recipe does not use is not in the compiled code.
+
+Ref: Szlak & Shamir (2021), Algorithm 1.
+"""
+
+from collections.abc import Callable
+from math import exp, inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import memory as mem
+from . import rng, tree
+from .compile import Array, Bound, digest_of, jit, specialise
+
+#: What a learner's update may name, besides its own fields: the new Q(s,a) from the old one and a transition.
+#:   q      Q(s,a) before                            r      reward
+#:   best   max_b Q(s',b), 0 where the episode ended  worst  min_b Q(s',b), likewise
+#:   bleak  min over the next states seen from (s,a) of mean reward on the way there + γ·max_b Q(s',b)
+#:   alpha  α_t(s,a)                                  gamma  γ
+UPDATE_OFFERS = ("q", "r", "best", "worst", "bleak", "alpha", "gamma")
+
+VISITS, REPLAYS = range(2)  # columns of Tables.counts
+ITERATION, STATE, EPISODE, STEP = range(4)  # entries of Tables.clock
+NO_STATE = -1  # the clock's STATE between two episodes
+
+LITERAL, MATCHED = range(2)  # mixings
+TABLE_SIZE = 1 << 16  # schedules are tabulated up to this n
+
+
+class Tables(NamedTuple):
+    """The arrays that a run fills."""
+
+    Q: Array  #: [P]
+    counts: Array  #: [P, 2] MDP iterations and replays of each pair
+    visited: Array  #: [S] MDP iterations in each state
+    clock: Array  #: [4] iteration, state, episode, step of the episode
+    generator: Array  #: [4] random words
+
+
+class Dials(NamedTuple):
+    """Every number that a run depends on, none of them compiled in."""
+
+    gamma: float
+    v: float
+    T0: int
+    n_actions: int
+    alphas: Array  #: α by number of updates, up to TABLE_SIZE
+    rates: Array  #: ε (or temperature) by visits of the state, likewise
+    step_params: tuple[float, ...]
+    rate_params: tuple[float, ...]
+    update_params: tuple[float, ...]
+    scheme_params: tuple[float, ...]
+
+
+class Recipe(NamedTuple):
+    """Bound functions and switches that a run's code is built from."""
+
+    alpha: Bound
+    rate: Bound
+    update: Bound
+    pair_weight: Bound
+    log_tilt: Bound
+    next_weight: Bound
+    softmax: bool  #: explore by softmax, else by ε-greedy
+    replays: bool
+    mixing: int
+
+    def digest(self) -> str | None:
+        """What the compiled code is made from; None if it must not be kept on disk."""
+        bounds = [x for x in self if isinstance(x, Bound)]
+        return digest_of(bounds, self.softmax, self.replays, self.mixing)
+
+
+class Pieces(NamedTuple):
+    """The compiled pieces of an iteration."""
+
+    advance: Callable[..., int]
+    observe: Callable[..., None]
+
+
+def allocate(n_states: int, n_actions: int, c0: float, generator: Array) -> Tables:
+    """The tables of a run before its first iteration."""
+    n_pairs = n_states * n_actions
+    clock = np.zeros(4, np.int64)
+    clock[STATE] = NO_STATE
+    return Tables(
+        np.full(n_pairs, c0), np.zeros((n_pairs, 2), np.int64), np.zeros(n_states, np.int64), clock, generator
+    )
+
+
+@jit
+def greedy(Q: Array, s: int, n_actions: int) -> int:
+    """argmax_a Q(s,a); the first of equals."""
+    i = s * n_actions
+    best = i
+    for j in range(i + 1, i + n_actions):
+        if Q[j] > Q[best]:
+            best = j
+    return best - i
+
+
+@jit
+def highest(Q: Array, s: int, n_actions: int) -> float:
+    """max_a Q(s,a)."""
+    i = s * n_actions
+    value = Q[i]
+    for j in range(i + 1, i + n_actions):
+        value = max(value, Q[j])
+    return float(value)
+
+
+@jit
+def lowest(Q: Array, s: int, n_actions: int) -> float:
+    """min_a Q(s,a)."""
+    i = s * n_actions
+    value = Q[i]
+    for j in range(i + 1, i + n_actions):
+        value = min(value, Q[j])
+    return float(value)
+
+
+@jit
+def bleakest(memory: mem.Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
+    """min over next states seen from pair i of (mean reward seen on the way there) + γ·max_b Q(s',b)."""
+    start = memory.first[i]
+    stop = start + memory.used[i]
+    value = inf
+    for k in range(start, stop):
+        if memory.count[k] > 0.0:
+            total = 0.0
+            n = 0.0
+            for j in range(start, stop):
+                if memory.s_next[j] == memory.s_next[k] and memory.ends[j] == memory.ends[k]:
+                    total += memory.count[j] * memory.r[j]
+                    n += memory.count[j]
+            ahead = 0.0 if memory.ends[k] else gamma * highest(Q, memory.s_next[k], n_actions)
+            value = min(value, total / n + ahead)
+    return value
+
+
+@jit
+def boltzmann(Q: Array, s: int, n_actions: int, temperature: float, generator: Array) -> int:
+    """An action drawn ∝ e^{Q(s,a)/temperature}."""
+    i = s * n_actions
+    top = highest(Q, s, n_actions)
+    total = 0.0
+    for j in range(i, i + n_actions):
+        total += exp((Q[j] - top) / temperature)
+    x = rng.uniform(generator) * total
+    for j in range(i, i + n_actions - 1):
+        x -= exp((Q[j] - top) / temperature)
+        if x < 0.0:
+            return j - i
+    return n_actions - 1
+
+
+def make(recipe: Recipe) -> Pieces:
+    """The pieces of an iteration for a recipe."""
+    alpha_of, rate_of, update, pair_weight = (
+        recipe.alpha.call,
+        recipe.rate.call,
+        recipe.update.call,
+        recipe.pair_weight.call,
+    )
+    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
+    softmax, replays = recipe.softmax, recipe.replays
+    literal = replays and recipe.mixing == LITERAL
+    matched = replays and recipe.mixing == MATCHED
+    needs_worst, needs_bleak = recipe.update.uses("worst"), recipe.update.uses("bleak")
+    remembers = replays or needs_bleak
+    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS) or recipe.next_weight.uses("count")
+    weighs_td = recipe.pair_weight.uses("td")
+
+    @jit
+    def reweigh(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
+        stats = mem.statistics(memory, i, tables.counts[i, VISITS])
+        tree.put(memory.tree, i, pair_weight((*stats, *dials.scheme_params)))
+
+    @jit
+    def backup(tables: Tables, memory: mem.Memory, i: int, r: float, s_next: int, ends: bool, dials: Dials) -> None:
+        """Q_t(s,a) from Q_{t−1}(s,a) and one transition, fresh or replayed."""
+        n = tables.counts[i, VISITS] + tables.counts[i, REPLAYS]
+        if n < dials.alphas.size:
+            alpha = dials.alphas[n]
+        else:
+            alpha = alpha_of((float(n), *dials.step_params))
+        best = 0.0
+        worst = 0.0
+        bleak = 0.0
+        if not ends:
+            best = highest(tables.Q, s_next, dials.n_actions)
+            if needs_worst:
+                worst = lowest(tables.Q, s_next, dials.n_actions)
+        if needs_bleak:
+            bleak = bleakest(memory, tables.Q, i, dials.gamma, dials.n_actions)
+        q = tables.Q[i]
+        tables.Q[i] = update((q, r, best, worst, bleak, alpha, dials.gamma, *dials.update_params))
+        if weighs_td:
+            memory.stats[i, mem.TD] = r + dials.gamma * best - q
+
+    @jit
+    def replay(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
+        """A replay iteration at pair i: a remembered outcome of it, drawn from ŵ(·|s,a)."""
+        slot = mem.draw(memory, i, rng.uniform(tables.generator))
+        tables.counts[i, REPLAYS] += 1
+        backup(tables, memory, i, memory.r[slot], memory.s_next[slot], memory.ends[slot], dials)
+        if weighs_td:
+            reweigh(tables, memory, i, dials)
+
+    @jit
+    def choose(tables: Tables, s: int, dials: Dials) -> int:
+        n = tables.visited[s]
+        if n < dials.rates.size:
+            rate = dials.rates[n]
+        else:
+            rate = rate_of((float(n), *dials.rate_params))
+        if tables.clock[ITERATION] <= dials.T0:
+            return rng.below(tables.generator, dials.n_actions)
+        if softmax:
+            return boltzmann(tables.Q, s, dials.n_actions, rate, tables.generator)
+        if rng.uniform(tables.generator) < rate:
+            return rng.below(tables.generator, dials.n_actions)
+        return greedy(tables.Q, s, dials.n_actions)
+
+    @jit
+    def advance(tables: Tables, memory: mem.Memory, s: int, dials: Dials) -> int:
+        """Replay until an iteration of the MDP is due in state s; the action that it takes."""
+        clock = tables.clock
+        clock[ITERATION] += 1
+        if literal:
+            while clock[ITERATION] > dials.T0 and rng.uniform(tables.generator) < dials.v:
+                total = memory.tree[1]
+                if total <= 0.0:  # no pair has weight: there is nothing to replay
+                    break
+                i = tree.find(memory.tree, rng.uniform(tables.generator) * total)
+                replay(tables, memory, i, dials)
+                clock[ITERATION] += 1
+        tables.visited[s] += 1
+        return choose(tables, s, dials)
+
+    @jit
+    def observe(
+        tables: Tables, memory: mem.Memory, i: int, slot: int, r: float, s_next: int, ends: bool, dials: Dials
+    ) -> None:
+        """An iteration of the MDP took pair i to outcome ``slot``: learn from it."""
+        tables.counts[i, VISITS] += 1
+        n = tables.counts[i, VISITS]
+        if remembers:
+            mem.record(memory, i, slot, r, n)
+        backup(tables, memory, i, r, s_next, ends, dials)
+        if replays:
+            if tilt_moves or memory.count[slot] == 1.0:
+                refresh(memory, i, n, dials.scheme_params)
+            reweigh(tables, memory, i, dials)
+        if matched and tables.clock[ITERATION] >= dials.T0 and memory.tree[1] > 0.0:
+            share = tree.leaf(memory.tree, i) / memory.tree[1]
+            times = dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator)
+            for _ in range(int(times)):
+                replay(tables, memory, i, dials)
+                tables.clock[ITERATION] += 1
+
+    return Pieces(advance, observe)
+
+
+def make_limit(recipe: Recipe) -> Callable[..., None]:
+    """Fill a memory whose counts and statistics are given: the scheme's w for them, as a run would have it."""
+    refresh, pair_weight = mem.make_refresh(recipe.log_tilt, recipe.next_weight), recipe.pair_weight.call
+
+    def fill(memory: mem.Memory, n: int, params: Any) -> None:
+        for i in range(memory.first.size):
+            if memory.used[i] > 0:
+                refresh(memory, i, n, params)
+                tree.put(memory.tree, i, pair_weight((*mem.statistics(memory, i, n), *params)))
+
+    return specialise(fill, recipe.digest())
+
+
+def make_tabulate(bound: Bound) -> Callable[..., None]:
+    """Fill a table with a schedule's values at n = 0, 1, 2, ... (n = 0 is given that of n = 1)."""
+    value_of = bound.call
+
+    def tabulate(table: Array, params: Any) -> None:
+        for n in range(table.size):
+            table[n] = value_of((float(max(n, 1)), *params))
+
+    return specialise(tabulate, digest_of([bound]))

@@ -1,0 +1,346 @@
+"""Runs: one learner on one model, over many seeds, on all cores.
+
+A run is a pure function of (model, learner, schedules, episodes, seed). Its random numbers come from its own seed, and
+its compiled loop holds no lock, so threads share nothing but the read-only model: the same seed gives the same bits
+for any number of threads and any grouping of seeds.
+
+>>> import safereplay as sr
+>>> runs = sr.learn(sr.grids.volatile(), sr.ReplayQLearning(v=0.5), episodes=2_000, seeds=range(3))
+>>> runs.Q.shape, runs.verdicts
+((3, 20, 4), ['safe', 'safe', 'safe'])
+
+Ref: Szlak & Shamir (2021), Algorithm 1 and Section 5.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _checks
+from ._progress import Bar
+from ._types import AnyArray, Floats, Ints
+from .kernels import loop, rng, step
+from .kernels import memory as mem
+from .learners import Learner
+from .mdp import TabularMDP
+from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
+from .verdicts import verdict
+
+CHUNK = 1 << 20  # MDP iterations between two looks at the clock and at Ctrl-C
+MAX_SEED = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """What the runs knew along the way, at the same m numbers of episodes."""
+
+    episodes: Ints  #: [m]
+    Q: Floats  #: [n_seeds, m, S, A]
+    w: Floats | None  #: [n_seeds, m, K]: w_t of each outcome of the model; None where nothing is replayed
+    visits: Ints  #: [n_seeds, m, S, A]
+
+    @property
+    def policy(self) -> Ints:
+        """The greedy policies, [n_seeds, m, S]."""
+        return np.asarray(self.Q.argmax(-1), np.int64)
+
+    def verdicts(self, mdp: TabularMDP) -> list[list[str]]:
+        """The verdict on each policy, by seed, then by time."""
+        return [[verdict(mdp, policy) for policy in run] for run in self.policy]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What a learner learned, one run a seed."""
+
+    mdp: TabularMDP = field(repr=False)
+    learner: Learner
+    exploration: Exploration
+    step_size: StepSize
+    seeds: tuple[int, ...]
+    episodes: int
+    Q: Floats = field(repr=False)  #: [n_seeds, S, A]
+    visits: Ints = field(repr=False)  #: [n_seeds, S, A] MDP iterations of each pair
+    replays: Ints = field(repr=False)  #: [n_seeds, S, A] replays of each pair
+    w: Floats | None = field(repr=False)  #: [n_seeds, K] final w_t of each outcome; None where nothing is replayed
+    snapshots: Snapshots | None = field(repr=False, default=None)
+    interrupted: bool = False  #: stopped by Ctrl-C: only the seeds that had finished are here
+
+    @property
+    def policy(self) -> Ints:
+        """The greedy policies, [n_seeds, S]; the first of equal actions."""
+        return np.asarray(self.Q.argmax(-1), np.int64)
+
+    @cached_property
+    def verdicts(self) -> list[str]:
+        """Which way each run's policy takes (see :func:`safereplay.verdict`)."""
+        return [verdict(self.mdp, policy) for policy in self.policy]
+
+    @property
+    def visitation(self) -> Floats:
+        """d(s,a): the share of each run's MDP iterations that visited (s,a), [n_seeds, S, A]."""
+        return np.asarray(self.visits / self.visits.sum((1, 2), keepdims=True))
+
+
+def learn(
+    mdp: TabularMDP,
+    learner: Learner,
+    episodes: int = 50_000,
+    seeds: Iterable[int] | int = 20,
+    exploration: Exploration | None = None,
+    step_size: StepSize | None = None,
+    *,
+    max_steps: int = 1_000,
+    snapshots: int | Sequence[int] = 0,
+    threads: int | None = None,
+    quiet: bool = False,
+) -> Runs:
+    """Run a learner on a model, once a seed.
+
+    ``seeds`` lists the seeds, or says how many (0, 1, ...). ``exploration`` defaults to ε-greedy with ε = 0.1,
+    ``step_size`` to n^−0.6. An episode is cut off after ``max_steps`` steps, which does not count as an end: the last
+    step still looks ahead. ``snapshots`` lists episodes, or says how many, evenly spaced. Ctrl-C returns the runs that
+    are finished; with none finished it stops.
+
+    Ref: Szlak & Shamir (2021), Algorithm 1.
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    _checks.require(isinstance(learner, Learner), "learner", "be a Learner", learner)
+    exploration = EpsilonGreedy() if exploration is None else exploration
+    step_size = PowerStep() if step_size is None else step_size
+    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
+    _checks.require(isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
+    plan = Plan(
+        mdp,
+        learner,
+        _checks.whole("episodes", episodes, 1),
+        _checks.whole("max_steps", max_steps, 1),
+        _snapshot_points(snapshots, episodes),
+        make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions),
+    )
+    seed_list = _seed_list(seeds)
+    workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
+    done, interrupted = _run_all(plan, seed_list, workers, quiet)
+    return _gather(plan, done, exploration, step_size, interrupted)
+
+
+class Program(NamedTuple):
+    """A compiled loop and the numbers it runs with."""
+
+    run: Callable[..., None]
+    pieces: Any  #: the recipe, for whoever builds its own loop
+    dials: step.Dials
+
+
+def make_program(
+    learner: Learner, exploration: Exploration, step_size: StepSize, gamma: float, n_actions: int
+) -> Program:
+    """Compile what a learner and its schedules amount to, or find it compiled."""
+    scheme, v, _ = learner.replay or (None, 0.0, "")
+    recipe = learner.recipe(exploration, step_size)
+    dials = step.Dials(
+        gamma,
+        float(v),
+        learner.T0,
+        n_actions,
+        step_size.table(),
+        exploration.table(),
+        step_size.params(),
+        exploration.params(),
+        learner.update_params(),
+        scheme.params() if scheme is not None else (),
+    )
+    return Program(compiled_loop(recipe), recipe, dials)
+
+
+@lru_cache(maxsize=256)
+def compiled_loop(recipe: step.Recipe) -> Callable[..., None]:
+    """The loop for a recipe, built once a process."""
+    return loop.make(recipe)
+
+
+class Plan(NamedTuple):
+    """What every seed of a call has in common."""
+
+    mdp: TabularMDP
+    learner: Learner
+    episodes: int
+    max_steps: int
+    points: Ints  #: episodes to take a snapshot at
+    program: Program
+
+
+class Finished(NamedTuple):
+    """One seed's results."""
+
+    seed: int
+    tables: step.Tables
+    w: Floats | None
+    shots: list[tuple[Floats, Floats | None, Ints]]
+
+
+def sampling_model(mdp: TabularMDP) -> loop.Model:
+    """The model's outcome table as the loop samples it."""
+    p_cum = _running_sums(mdp.p, mdp.row)
+    start_state = np.flatnonzero(mdp.start > 0)
+    start_cum = np.cumsum(mdp.start[start_state])
+    start_cum[-1] = 1.0
+    return loop.Model(mdp.row, p_cum, mdp.s_next, mdp.r, mdp.terminal, start_state, start_cum)
+
+
+def _running_sums(p: Floats, row: Ints) -> Floats:
+    """Running sums of p within each row; exactly 1 at its end."""
+    total = np.cumsum(p)
+    before = np.concatenate(([0.0], total))[row[:-1]]
+    sums = total - np.repeat(before, np.diff(row))
+    sums[row[1:][np.diff(row) > 0] - 1] = 1.0
+    return np.asarray(sums)
+
+
+def model_memory(mdp: TabularMDP, remembers: bool = True) -> mem.Memory:
+    """An empty memory whose slots are the model's outcomes; next to nothing for a learner that does not remember."""
+    if not remembers:
+        none, flag = np.zeros(1, np.int64), np.zeros(1, bool)
+        return mem.allocate(none, none, np.zeros(1), none, flag, 1)
+    return mem.allocate(mdp.row[:-1], np.diff(mdp.row), mdp.r, mdp.s_next, mdp.terminal, mdp.n_pairs)
+
+
+def weights_of(memory: mem.Memory) -> Floats:
+    """w_t of each slot, [K]."""
+    w = np.zeros(memory.r.size)
+    mem.weights(memory, w)
+    return w
+
+
+class _Run:
+    """One seed: its own arrays, run in chunks until done or told to stop."""
+
+    def __init__(self, plan: Plan, model: loop.Model, seed: int) -> None:
+        self.plan, self.model, self.seed = plan, model, seed
+        mdp, learner = plan.mdp, plan.learner
+        c0 = learner.initial_value(float(mdp.r.max()), mdp.gamma)
+        self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed))
+        self.memory = model_memory(mdp, learner.remembers)
+        self.shots: list[tuple[Floats, Floats | None, Ints]] = []
+
+    def finish(self, stop: threading.Event, report: Callable[[int], None]) -> Finished | None:
+        """Run to the end; None when stopped before it."""
+        for point in [*self.plan.points, self.plan.episodes]:
+            while self.tables.clock[step.EPISODE] < point:
+                if stop.is_set():
+                    return None
+                before = int(self.tables.clock[step.EPISODE])
+                limits = (int(point), self.plan.max_steps, CHUNK)
+                self.plan.program.run(self.model, self.memory, self.tables, self.plan.program.dials, *limits)
+                report(int(self.tables.clock[step.EPISODE]) - before)
+            if len(self.shots) < len(self.plan.points):
+                visits = self.tables.counts[:, step.VISITS].copy()
+                self.shots.append((self.tables.Q.copy(), self._w(), visits))
+        return Finished(self.seed, self.tables, self._w(), self.shots)
+
+    def _w(self) -> Floats | None:
+        return None if self.plan.learner.replay is None else weights_of(self.memory)
+
+
+def _run_all(plan: Plan, seeds: list[int], workers: int, quiet: bool) -> tuple[list[Finished], bool]:
+    """Run every seed; whatever is finished, in the order of the seeds, and whether Ctrl-C cut it short."""
+    model, stop = sampling_model(plan.mdp), threading.Event()
+    done_episodes, lock = [0], threading.Lock()
+
+    def report(episodes: int) -> None:
+        with lock:
+            done_episodes[0] += episodes
+
+    def one(seed: int) -> Finished | None:
+        return None if stop.is_set() else _Run(plan, model, seed).finish(stop, report)
+
+    interrupted = False
+    label = f"learning {plan.learner.describe()}"
+    with Bar(label, plan.episodes * len(seeds), quiet) as bar, ThreadPoolExecutor(min(workers, len(seeds))) as pool:
+        futures = [pool.submit(one, seed) for seed in seeds]
+        try:
+            _watch(futures, lambda: bar.update(done_episodes[0]))
+        except KeyboardInterrupt:
+            stop.set()
+            interrupted = True
+            wait(futures)
+    finished = [f.result() for f in futures]
+    done = [f for f in finished if f is not None]
+    if not done:
+        raise KeyboardInterrupt
+    return done, interrupted
+
+
+def _watch(futures: list[Future[Finished | None]], tick: Callable[[], None]) -> None:
+    """Wait for all, looking up a few times a second; the first error ends the wait."""
+    left: set[Future[Finished | None]] = set(futures)
+    while left:
+        ready, left = wait(left, timeout=0.2)
+        for future in ready:
+            future.result()
+        tick()
+
+
+def _gather(plan: Plan, done: list[Finished], exploration: Exploration, step_size: StepSize, interrupted: bool) -> Runs:
+    shape = (len(done), plan.mdp.n_states, plan.mdp.n_actions)
+    counts = np.stack([f.tables.counts for f in done])
+    return Runs(
+        plan.mdp,
+        plan.learner,
+        exploration,
+        step_size,
+        tuple(f.seed for f in done),
+        plan.episodes,
+        np.stack([f.tables.Q for f in done]).reshape(shape),
+        counts[:, :, step.VISITS].reshape(shape),
+        counts[:, :, step.REPLAYS].reshape(shape),
+        _stack([f.w for f in done]),
+        _gather_snapshots(plan, done),
+        interrupted,
+    )
+
+
+def _gather_snapshots(plan: Plan, done: list[Finished]) -> Snapshots | None:
+    if not len(plan.points):
+        return None
+    shape = (len(done), len(plan.points), plan.mdp.n_states, plan.mdp.n_actions)
+    Q = np.stack([shot[0] for f in done for shot in f.shots]).reshape(shape)
+    visits = np.stack([shot[2] for f in done for shot in f.shots]).reshape(shape)
+    w = _stack([shot[1] for f in done for shot in f.shots])
+    return Snapshots(plan.points, Q, None if w is None else w.reshape(*shape[:2], -1), visits)
+
+
+def _stack(arrays: list[Floats | None]) -> Floats | None:
+    present: list[AnyArray] = [a for a in arrays if a is not None]
+    return np.stack(present) if present else None
+
+
+def _seed_list(seeds: Iterable[int] | int) -> list[int]:
+    if isinstance(seeds, int | np.integer) and not isinstance(seeds, bool):
+        return list(range(_checks.whole("seeds", seeds, 1)))
+    try:
+        listed = [_checks.whole("seed", seed, 0) for seed in seeds]  # type: ignore[union-attr]
+    except TypeError:
+        _checks.fail("seeds", "be a number of seeds or a list of them", seeds)
+    _checks.require(bool(listed), "seeds", "name at least one seed", listed)
+    _checks.require(max(listed) <= MAX_SEED, "seed", "be below 2**64", max(listed))
+    return listed
+
+
+def _snapshot_points(snapshots: int | Sequence[int], episodes: int) -> Ints:
+    if isinstance(snapshots, int | np.integer):
+        count = _checks.whole("snapshots", snapshots, 0)
+        _checks.require(count <= episodes, "snapshots", f"be at most {episodes} (episodes)", count)
+        return np.linspace(0, episodes, count + 1)[1:].astype(np.int64)
+    points = np.array([_checks.whole("snapshot", point, 0) for point in snapshots], dtype=np.int64)
+    rising = bool((np.diff(points) > 0).all()) and (points.size == 0 or points[-1] <= episodes)
+    _checks.require(rising, "snapshots", f"rise, and stay within {episodes} episodes", list(snapshots))
+    return points

@@ -1,0 +1,259 @@
+"""Learners: Algorithm 1 and its rivals, each a few hyper-parameters and one update.
+
+A learner says how a transition (s, a, r, s') changes Q(s,a). Its ``update`` is a plain function that names what it
+needs, and one compiled loop runs them all:
+
+    q, r                 Q(s,a) before, and the reward
+    best, worst          max_b Q(s',b) and min_b Q(s',b); both 0 where the episode ended
+    bleak                min over the next states seen from (s,a) of mean reward there + γ·max_b Q(s',b)
+    alpha, gamma         α_t(s,a) and γ
+
+With a scheme, a learner replays as well. ``mixing`` says how much of a pair's updates are replays, ρ(s,a):
+
+    literal   the paper's Algorithm 1: each iteration replays with probability v, a pair drawn from w_t.
+              Then ρ = v·W / ((1−v)·d + v·W), with d(s,a) the share of MDP iterations that visit the pair.
+    matched   after each visit of a pair, replay that same pair v·W(s,a)/(1−v) times on average.
+              Then ρ = v·W / ((1−v) + v·W), whatever is visited: the mapping that the paper analyses.
+
+Ref: Szlak & Shamir (2021), Algorithm 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
+
+from . import _checks
+from ._config import Config
+from .kernels import step
+from .kernels.compile import bind, parameters
+from .schedules import Exploration, StepSize
+from .schemes import NO_REPLAY, Scheme, VarianceReplay
+
+MIXINGS = {"literal": step.LITERAL, "matched": step.MATCHED}
+
+
+def towards_target(q: float, r: float, best: float, alpha: float, gamma: float) -> float:
+    """Q(s,a) after a transition: (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b))."""
+    return (1.0 - alpha) * q + alpha * (r + gamma * best)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner(Config):
+    """What every learner has: the initial value c0 of Q, and T0 iterations that only explore."""
+
+    c0: float = 0.0
+    T0: int = 1
+
+    #: The learner's own dials that its update may name.
+    DIALS: ClassVar[tuple[str, ...]] = ()
+    #: What reports call it.
+    LABEL: ClassVar[str] = "learner"
+
+    def __post_init__(self) -> None:
+        _checks.real("c0", self.c0)
+        _checks.whole("T0", self.T0, 1)
+        for name in parameters(self.update):
+            offered = (*step.UPDATE_OFFERS, *self.DIALS)
+            _checks.choice(f"argument of {type(self).__name__}.update", name, offered)
+
+    update: ClassVar[Callable[..., float]] = staticmethod(towards_target)
+
+    def initial_value(self, r_max: float, gamma: float) -> float:
+        """What Q starts from, in a world whose rewards are at most r_max."""
+        return self.c0
+
+    @property
+    def replay(self) -> tuple[Scheme, float, str] | None:
+        """(scheme, v, mixing), or None for a learner that does not replay."""
+        return None
+
+    def update_params(self) -> tuple[float, ...]:
+        """The values of the learner's own dials."""
+        return tuple(float(getattr(self, name)) for name in self.DIALS)
+
+    def recipe(self, exploration: Exploration, step_size: StepSize) -> step.Recipe:
+        """What the compiled loop is built from."""
+        scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
+        return step.Recipe(
+            alpha=step_size.bound(),
+            rate=exploration.bound(),
+            update=bind(type(self).update, (*step.UPDATE_OFFERS, *self.DIALS)),
+            pair_weight=scheme.bound("pair_weight"),
+            log_tilt=scheme.bound("log_tilt"),
+            next_weight=scheme.bound("next_weight"),
+            softmax=exploration.SOFTMAX,
+            replays=self.replay is not None,
+            mixing=MIXINGS[mixing],
+        )
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the learner needs a memory of outcomes."""
+        return self.replay is not None or "bleak" in parameters(self.update)
+
+    def describe(self) -> str:
+        """One short line for tables and legends."""
+        own = [f"{f.name}={getattr(self, f.name):g}" for f in fields(self) if f.name in self.DIALS]
+        return f"{self.LABEL}({', '.join(own)})" if own else self.LABEL
+
+
+@dataclass(frozen=True)
+class QLearning(Learner):
+    """Q-learning (Watkins 1989): Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b)).
+
+    >>> import safereplay as sr
+    >>> sr.QLearning().describe()
+    'Q-learning'
+
+    Ref: Szlak & Shamir (2021), Algorithm 1 with v = 0.
+    """
+
+    LABEL: ClassVar[str] = "Q-learning"
+
+
+@dataclass(frozen=True)
+class ReplayQLearning(Learner):
+    """Q-learning whose updates are replayed transitions with probability v, drawn from the scheme's w_t.
+
+    >>> import safereplay as sr
+    >>> sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5).describe()
+    'replay(v=0.5, beta=5)'
+
+    Ref: Szlak & Shamir (2021), Algorithm 1.
+    """
+
+    LABEL: ClassVar[str] = "replay"
+    scheme: Scheme = field(default_factory=VarianceReplay)
+    v: float = 0.5
+    mixing: str = "literal"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.require(isinstance(self.scheme, Scheme), "scheme", "be a Scheme", self.scheme)
+        _checks.between("v", self.v, "[0, 1)")
+        _checks.choice("mixing", self.mixing, MIXINGS)
+
+    @property
+    def replay(self) -> tuple[Scheme, float, str] | None:
+        """(scheme, v, mixing)."""
+        return self.scheme, self.v, self.mixing
+
+    def describe(self) -> str:
+        """One short line for tables and legends."""
+        dials = [
+            f"v={self.v:g}",
+            *(f"{n}={x:g}" for n, x in zip(self.scheme.params_names(), self.scheme.params(), strict=True)),
+        ]
+        return f"{self.LABEL}({', '.join(dials)}{', matched' if self.mixing == 'matched' else ''})"
+
+
+@dataclass(frozen=True)
+class RiskSensitive(Learner):
+    """Mihatsch & Neuneier (2002): positive TD errors count (1−κ), negative ones (1+κ).
+
+        δ = r + γ·max_b Q(s',b) − Q(s,a);    Q(s,a) ← Q(s,a) + α·(1 − κ·sign δ)·δ
+
+    κ in (−1, 1): > 0 averse to risk, < 0 fond of it.
+
+    >>> import safereplay as sr
+    >>> sr.RiskSensitive(0.5).describe()
+    'Mihatsch–Neuneier(kappa=0.5)'
+
+    Ref: Szlak & Shamir (2021), Section 5.
+    """
+
+    LABEL: ClassVar[str] = "Mihatsch–Neuneier"
+    DIALS: ClassVar[tuple[str, ...]] = ("kappa",)
+    kappa: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.between("kappa", self.kappa, "(-1, 1)")
+
+    @staticmethod
+    def update(q: float, r: float, best: float, alpha: float, gamma: float, kappa: float) -> float:
+        """Q(s,a) + α·(1 − κ·sign δ)·δ."""
+        delta = r + gamma * best - q
+        return q + alpha * delta * ((1.0 - kappa) if delta > 0.0 else (1.0 + kappa))
+
+
+@dataclass(frozen=True)
+class Pessimistic(Learner):
+    """Gaskett's β-pessimistic Q-learning (2003): the next action may be the best or the worst.
+
+        Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·[(1−β)·max_b Q(s',b) + β·min_b Q(s',b)]),    β in [0, 1]
+
+    >>> import safereplay as sr
+    >>> sr.Pessimistic(0.5).describe()
+    'Gaskett(beta=0.5)'
+
+    Ref: Szlak & Shamir (2021), Section 5.
+    """
+
+    LABEL: ClassVar[str] = "Gaskett"
+    DIALS: ClassVar[tuple[str, ...]] = ("beta",)
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.between("beta", self.beta, "[0, 1]")
+
+    @staticmethod
+    def update(q: float, r: float, best: float, worst: float, alpha: float, gamma: float, beta: float) -> float:
+        """Towards a next action that is the worst one with probability β."""
+        return (1.0 - alpha) * q + alpha * (r + gamma * ((1.0 - beta) * best + beta * worst))
+
+
+@dataclass(frozen=True)
+class WorstCase(Learner):
+    """Heger's Q̂-learning (1994): the worst reward and the worst next state that were ever seen.
+
+        Q̂(s,a) ← min(Q̂(s,a), r + γ·max_b Q̂(s',b))
+
+    Values only fall, so they must start above every return; c0 = None starts from r_max/(1−γ), or 0 if that is lower.
+
+    >>> import safereplay as sr
+    >>> sr.WorstCase().initial_value(r_max=150.0, gamma=0.9).__round__(6)
+    1500.0
+
+    Ref: Szlak & Shamir (2021), Section 2.
+    """
+
+    LABEL: ClassVar[str] = "worst case"
+    c0: float | None = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        _checks.real("c0", 0.0 if self.c0 is None else self.c0)
+        _checks.whole("T0", self.T0, 1)
+
+    @staticmethod
+    def update(q: float, r: float, best: float, gamma: float) -> float:
+        """min(Q̂(s,a), r + γ·max_b Q̂(s',b))."""
+        return min(q, r + gamma * best)
+
+    def initial_value(self, r_max: float, gamma: float) -> float:
+        """c0, or a value that no return exceeds."""
+        return max(0.0, r_max / (1.0 - gamma)) if self.c0 is None else self.c0
+
+
+@dataclass(frozen=True)
+class WorstTransition(Learner):
+    """The worst case as the paper writes it: the worst trajectory, at its mean reward.
+
+        Q(s,a) ← (1−α)·Q(s,a) + α·min_{s' seen} [ mean r(s,a,s') + γ·max_b Q(s',b) ]
+
+    Where transitions are certain this is Q-learning, however volatile the rewards.
+
+    >>> import safereplay as sr
+    >>> sr.WorstTransition().describe()
+    'worst transition'
+
+    Ref: Szlak & Shamir (2021), Section 2.
+    """
+
+    LABEL: ClassVar[str] = "worst transition"
+
+    @staticmethod
+    def update(q: float, bleak: float, alpha: float) -> float:
+        """Towards the bleakest next state seen."""
+        return (1.0 - alpha) * q + alpha * bleak

@@ -1,0 +1,360 @@
+"""TabularMDP: a Markov decision process as a table of outcomes.
+
+The paper's MDP has random rewards that may depend on where a step leads. All of it is in one object: q(s',r|s,a), the
+probability that action a in state s leads to s' with reward r. A :class:`TabularMDP` lists, for each pair (s,a), its
+outcomes (p, s', r, terminal, unsafe) in compressed rows:
+
+    pair i = s·|A| + a  has outcomes  row[i], ..., row[i+1] − 1,   Σ p = 1 within each.
+
+An outcome is *terminal* when the episode ends with it, *unsafe* when it is what a cautious agent wants to avoid.
+Outcomes of a pair that are alike in everything but p are merged, and sorted by reward, then next state: so distinct
+rewards (the paper's M) and distinct next states of a reward (its L) can be read off a row. A state without any
+outcomes is terminal.
+
+Ref: Szlak & Shamir (2021), Section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _checks, _files
+from ._types import AnyArray, Bools, Floats, Ints
+from .errors import BadFile, BadInput
+
+FORMAT = 1
+COLUMNS = ("s", "a", "p", "s_next", "r", "terminal", "unsafe")
+
+
+class Outcomes(NamedTuple):
+    """The outcomes of one pair, as parallel arrays."""
+
+    p: Floats
+    s_next: Ints
+    r: Floats
+    terminal: Bools
+    unsafe: Bools
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the states of a grid lie, for pictures and for telling paths apart.
+
+    ``text`` is the map, one character a cell; ``cells`` the (row, column) of each state; ``origin`` the state that a
+    reader follows the path from. Actions are 0 up, 1 right, 2 down, 3 left.
+    """
+
+    text: str
+    cells: tuple[tuple[int, int], ...]
+    origin: int
+
+    @property
+    def rows(self) -> list[str]:
+        """The map, line by line."""
+        return self.text.split("\n")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns) of the map."""
+        return len(self.rows), len(self.rows[0])
+
+    def state_at(self, row: int, column: int) -> int:
+        """The state of a cell."""
+        if (row, column) not in self.cells:
+            _checks.fail("cell", f"be a free cell of the {self.shape[0]}×{self.shape[1]} map", (row, column))
+        return self.cells.index((row, column))
+
+
+@dataclass(frozen=True, eq=False)
+class TabularMDP:
+    """An outcome table, a start distribution and γ. Frozen: its arrays cannot be written to.
+
+    Build one with :meth:`from_outcomes`, :meth:`from_gymnasium` or :mod:`safereplay.grids`.
+
+    >>> import safereplay as sr
+    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 1.0, True, False), (0, 0, 0.5, 0, -1.0, False, True)])
+    >>> coin
+    TabularMDP(2 states × 1 actions, 2 outcomes, gamma=0.9, rewards -1 to 1, 1 terminal state, 1 unsafe outcome)
+    >>> coin.outcomes(0, 0).r
+    array([-1.,  1.])
+
+    Ref: Szlak & Shamir (2021), Section 3.1.
+    """
+
+    n_states: int
+    n_actions: int
+    row: Ints
+    p: Floats
+    s_next: Ints
+    r: Floats
+    terminal: Bools
+    unsafe: Bools
+    start: Floats
+    gamma: float
+    layout: Layout | None = None
+    name: str = field(default="mdp")
+
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+    @classmethod
+    def from_outcomes(
+        cls,
+        n_states: int,
+        n_actions: int,
+        rows: Iterable[tuple[Any, ...]] | AnyArray,
+        gamma: float = 0.9,
+        start: Any = None,
+        *,
+        layout: Layout | None = None,
+        name: str = "mdp",
+    ) -> TabularMDP:
+        """A model from rows (s, a, p, s_next, r, terminal, unsafe); an array [m, 7] serves as well.
+
+        ``start`` is a distribution over states [S]; None is uniform over the states that are not terminal.
+        """
+        S, A = _checks.whole("n_states", n_states, 1), _checks.whole("n_actions", n_actions, 1)
+        gamma = _checks.between("gamma", gamma, "(0, 1)")
+        table = _outcome_table(rows, S, A)
+        row = np.searchsorted(table["pair"], np.arange(S * A + 1)).astype(np.int64)
+        _check_rows(table, row, S, A)
+        mdp = cls(
+            S,
+            A,
+            row,
+            table["p"],
+            table["s_next"],
+            table["r"],
+            table["terminal"],
+            table["unsafe"],
+            np.zeros(S),
+            gamma,
+            layout,
+            name,
+        )
+        return mdp.with_start(start)
+
+    @classmethod
+    def from_gymnasium(
+        cls,
+        env: Any,
+        gamma: float = 0.99,
+        *,
+        unsafe: Callable[[int, int, int, float, bool], bool] | None = None,
+        **make_kwargs: Any,
+    ) -> TabularMDP:
+        """The model of a Gymnasium environment that exposes its table ``P``, given itself or by its id.
+
+        ``unsafe(s, a, s_next, r, terminal)`` marks outcomes; by default those that end an episode with less than the
+        best reward that ends one, and those that cost at least five times what a step usually costs.
+
+        >>> import safereplay as sr
+        >>> sr.TabularMDP.from_gymnasium("FrozenLake-v1", gamma=0.95, is_slippery=True).n_states
+        16
+        """
+        from .gym import table_of
+
+        return table_of(env, gamma, unsafe, make_kwargs)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def n_pairs(self) -> int:
+        """|S|·|A|."""
+        return self.n_states * self.n_actions
+
+    @cached_property
+    def pair(self) -> Ints:
+        """The pair that each outcome belongs to, [K]."""
+        return np.repeat(np.arange(self.n_pairs), np.diff(self.row))
+
+    @cached_property
+    def is_terminal(self) -> Bools:
+        """Which states have no outcomes, [S]."""
+        return np.asarray(np.diff(self.row).reshape(self.n_states, self.n_actions).sum(1) == 0)
+
+    @cached_property
+    def origin(self) -> int:
+        """The state a path is followed from: the layout's, else the likeliest start."""
+        return self.layout.origin if self.layout is not None else int(np.argmax(self.start))
+
+    def outcomes(self, s: int, a: int) -> Outcomes:
+        """The outcomes of (s,a)."""
+        _checks.require(0 <= s < self.n_states, "s", f"be in 0..{self.n_states - 1}", s)
+        _checks.require(0 <= a < self.n_actions, "a", f"be in 0..{self.n_actions - 1}", a)
+        i = s * self.n_actions + a
+        part = slice(self.row[i], self.row[i + 1])
+        return Outcomes(self.p[part], self.s_next[part], self.r[part], self.terminal[part], self.unsafe[part])
+
+    def expect(self, values: Floats, p: Floats | None = None) -> Floats:
+        """Σ p·values over the outcomes of each pair: [K] → [S, A]; ``p`` defaults to q(s',r|s,a)."""
+        weighted = (self.p if p is None else p) * values
+        sums = np.bincount(self.pair, weights=weighted, minlength=self.n_pairs)
+        return np.asarray(sums, np.float64).reshape(self.n_states, self.n_actions)
+
+    @cached_property
+    def reward_variance(self) -> Floats:
+        """var(r(s,a)), [S, A].
+
+        Ref: Szlak & Shamir (2021), Lemma 4.
+        """
+        mean = self.expect(self.r)
+        return self.expect((self.r - mean.ravel()[self.pair]) ** 2)
+
+    # -- variants -----------------------------------------------------------------------------------------------------
+
+    def with_gamma(self, gamma: float) -> TabularMDP:
+        """The same model at another γ."""
+        return replace(self, gamma=_checks.between("gamma", gamma, "(0, 1)"))
+
+    def with_start(self, start: Any) -> TabularMDP:
+        """The same model from another start: a state, a distribution [S], or None for uniform."""
+        if start is None:
+            free = ~self.is_terminal
+            _checks.require(bool(free.any()), "rows", "leave a state that is not terminal", 0)
+            probabilities = free / free.sum()
+        elif isinstance(start, int | np.integer):
+            _checks.require(0 <= start < self.n_states, "start", f"be a state in 0..{self.n_states - 1}", start)
+            probabilities = np.eye(1, self.n_states, int(start))[0]
+        else:
+            probabilities = _checks.distribution("start", start, self.n_states)
+        stuck = probabilities[self.is_terminal]
+        _checks.require(float(stuck.sum()) == 0.0, "start", "give terminal states probability 0", float(stuck.sum()))
+        return replace(self, start=probabilities)
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model to one file, without pickle."""
+        layout = None
+        if self.layout is not None:
+            layout = {"text": self.layout.text, "cells": self.layout.cells, "origin": self.layout.origin}
+        meta = {
+            "n_states": self.n_states,
+            "n_actions": self.n_actions,
+            "gamma": self.gamma,
+            "layout": layout,
+            "name": self.name,
+        }
+        arrays = {c: getattr(self, c) for c in ("p", "s_next", "r", "terminal", "unsafe", "start")}
+        return _files.save_arrays(path, "TabularMDP", FORMAT, meta, {"pair": self.pair, **arrays})
+
+    @classmethod
+    def load(cls, path: str | Path) -> TabularMDP:
+        """Read a model that :meth:`save` wrote. What it says is checked again, as if it were new."""
+        meta, arrays = _files.load_arrays(path, "TabularMDP", FORMAT)
+        try:
+            layout = meta["layout"]
+            if layout is not None:
+                layout = Layout(layout["text"], tuple(tuple(c) for c in layout["cells"]), layout["origin"])
+            s, a = np.divmod(arrays["pair"], meta["n_actions"])
+            columns = [s, a, *(arrays[c] for c in COLUMNS[2:])]
+            return cls.from_outcomes(
+                meta["n_states"],
+                meta["n_actions"],
+                np.column_stack(columns),
+                meta["gamma"],
+                arrays["start"],
+                layout=layout,
+                name=meta["name"],
+            )
+        except (KeyError, TypeError):
+            raise BadFile(f"{path} must be a saved TabularMDP, got one with parts missing") from None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TabularMDP):
+            return NotImplemented
+        mine, theirs = _compared(self), _compared(other)
+        return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        ends, bad = int(self.is_terminal.sum()), int(self.unsafe.sum())
+        grid = f"{self.layout.shape[0]}×{self.layout.shape[1]} grid, " if self.layout else ""
+        return (
+            f"TabularMDP({grid}{self.n_states} states × {self.n_actions} actions, {self.r.size} outcomes, "
+            f"gamma={self.gamma:g}, rewards {self.r.min():g} to {self.r.max():g}, "
+            f"{ends} terminal state{'s' * (ends != 1)}, {bad} unsafe outcome{'s' * (bad != 1)})"
+        )
+
+
+def _compared(mdp: TabularMDP) -> list[Any]:
+    columns = [mdp.row, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe, mdp.start]
+    return [*columns, mdp.n_states, mdp.n_actions, mdp.gamma, mdp.layout]
+
+
+def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
+    """Columns of the outcomes, checked, merged and sorted by pair, reward, next state."""
+    columns = _columns(rows)
+    s, a, s_next = (columns[c].astype(np.int64) for c in ("s", "a", "s_next"))
+    for name, index, size in (("s", s, S), ("a", a, A), ("s_next", s_next, S)):
+        bad = (index < 0) | (index >= size) | (index != columns[name])
+        if bad.any():
+            k = int(np.argmax(bad))
+            _checks.fail(f"{name} of row {k}", f"be a whole number in 0..{size - 1}", float(columns[name][k]))
+    p, r = columns["p"], columns["r"]
+    pair = s * A + a
+    for name, column in (("p", p), ("r", r)):
+        if not np.isfinite(column).all():
+            k = int(np.argmax(~np.isfinite(column)))
+            _checks.fail(f"{name} of (s={s[k]}, a={a[k]})", "be finite", float(column[k]), f"in row {k}")
+    if (p < 0).any():
+        k = int(np.argmax(p < 0))
+        _checks.fail(f"p of (s={s[k]}, a={a[k]})", "be at least 0", float(p[k]), f"in row {k}")
+    keep = p > 0
+    flags = 2 * (columns["terminal"] != 0) + (columns["unsafe"] != 0)
+    order = np.flatnonzero(keep)[np.lexsort((flags[keep], s_next[keep], r[keep], pair[keep]))]
+    flags, s_next, r, pair, p = flags[order], s_next[order], r[order], pair[order], p[order]
+    new = np.ones(p.size, bool)
+    new[1:] = (np.diff(pair) != 0) | (np.diff(r) != 0) | (np.diff(s_next) != 0) | (np.diff(flags) != 0)
+    merged = np.bincount(np.cumsum(new) - 1, weights=p)
+    return {
+        "pair": pair[new],
+        "p": merged,
+        "s_next": s_next[new],
+        "r": r[new] + 0.0,  # −0 and 0 are one reward
+        "terminal": flags[new] >= 2,
+        "unsafe": flags[new] % 2 == 1,
+    }
+
+
+def _columns(rows: Any) -> dict[str, Floats]:
+    """Rows as seven float columns; a row may leave out its flags."""
+    if not isinstance(rows, np.ndarray):
+        rows = [tuple(row) + (False,) * (len(COLUMNS) - len(row)) for row in rows]
+    try:
+        array = np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInput("rows must be numbers (s, a, p, s_next, r, terminal, unsafe), got something else") from None
+    shown = array.shape if array.size else "none"
+    _checks.require(array.ndim == 2 and array.shape[1] == len(COLUMNS), "rows", "be (s, a, p, s_next, r, ...)", shown)
+    return dict(zip(COLUMNS, array.T, strict=True))
+
+
+def _check_rows(table: dict[str, Any], row: Ints, S: int, A: int) -> None:
+    """Each pair's outcomes sum to 1, or its state has none at all; no step leads on to a state without outcomes."""
+    sums = np.bincount(table["pair"], weights=table["p"], minlength=S * A)
+    has_outcomes = np.asarray(np.diff(row).reshape(S, A).sum(1) > 0)
+    bad = (np.abs(sums - 1.0) > 1e-9) & np.repeat(has_outcomes, A)
+    if bad.any():
+        i = int(np.argmax(bad))
+        _checks.fail(f"outcomes of (s={i // A}, a={i % A})", "sum to 1", float(sums[i]))
+    table["p"] /= sums[table["pair"]]
+    lost = ~table["terminal"] & ~has_outcomes[table["s_next"]]
+    if lost.any():
+        k = int(np.argmax(lost))
+        i, s_next = int(table["pair"][k]), int(table["s_next"][k])
+        _checks.fail(
+            f"outcome of (s={i // A}, a={i % A}) to s_next={s_next}",
+            "be terminal or lead to a state with outcomes",
+            "neither",
+        )

@@ -1,0 +1,135 @@
+"""What is replayed: a replay probability function w_t, as three small factors.
+
+    w_t(s,a,s',r)  =  W(s,a)  ·  tilt(r | s,a)  ·  next(s' | s,a,r)
+
+W is the pair's weight as a share of all pairs' weights; the tilt is a softmax over the distinct rewards seen at the
+pair; the last factor divides a reward's share among the next states seen with it. Each factor is one plain function
+that *names* what it needs and is compiled into the learner's loop:
+
+    pair_weight(...)  ≥ 0, of the pair's statistics
+    log_tilt(r, ...)  of a reward, and of the pair's statistics if it likes
+    next_weight(...)  ≥ 0, of ``count``, how often that outcome was seen
+
+Statistics of a pair: ``n`` visits, ``mean`` and ``var`` of its reward, ``r_min``, ``r_max``, and ``td``, the TD error of
+its last update. A scheme's own fields can be named too. From the names the loop knows when a factor can have changed,
+so w_t is exact at every step and nothing is computed twice.
+
+A scheme of one's own:
+
+>>> import safereplay as sr
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True)
+... class GapReplay(sr.Scheme):
+...     '''Replay pairs by how far their worst reward lies below the mean, worst first.'''
+...     beta: float = 0.1
+...     @staticmethod
+...     def pair_weight(mean, r_min): return mean - r_min
+...     @staticmethod
+...     def log_tilt(r, beta): return -beta * r
+>>> sr.ReplayQLearning(GapReplay(beta=0.2), v=0.3).scheme
+GapReplay(beta=0.2)
+
+Ref: Szlak & Shamir (2021), Section 4.1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from . import _checks
+from ._config import Config
+from .kernels.compile import Bound, bind, parameters
+from .kernels.memory import STATISTICS
+
+
+def if_seen(n: float) -> float:
+    """The weight of a pair: 1 once it was visited."""
+    return 1.0 if n > 0.0 else 0.0
+
+
+def no_tilt() -> float:
+    """The logarithm of a reward's weight within its pair: each reward alike."""
+    return 0.0
+
+
+def alike() -> float:
+    """The weight of a next state among those seen with the same reward: each alike."""
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Scheme(Config):
+    """A replay probability function. Subclass it with your own factors; its numeric fields are their dials.
+
+    Left as they are, the factors replay each pair seen equally often, each distinct reward of it equally often.
+    """
+
+    OFFERS: ClassVar[dict[str, tuple[str, ...]]] = {
+        "pair_weight": STATISTICS,
+        "log_tilt": ("r", *STATISTICS),
+        "next_weight": ("count",),
+    }
+
+    pair_weight: ClassVar[Callable[..., float]] = staticmethod(if_seen)
+    log_tilt: ClassVar[Callable[..., float]] = staticmethod(no_tilt)
+    next_weight: ClassVar[Callable[..., float]] = staticmethod(alike)
+
+    def __post_init__(self) -> None:
+        for name in self.params_names():
+            _checks.real(name, getattr(self, name))
+        for factor in self.OFFERS:
+            offered = self._offered(factor)
+            for name in parameters(getattr(self, factor)):
+                _checks.choice(f"argument of {type(self).__name__}.{factor}", name, offered)
+
+    @classmethod
+    def params_names(cls) -> tuple[str, ...]:
+        """The names of the scheme's dials."""
+        return tuple(f.name for f in fields(cls))
+
+    def params(self) -> tuple[float, ...]:
+        """The dials' values, in order."""
+        return tuple(float(getattr(self, name)) for name in self.params_names())
+
+    def bound(self, factor: str) -> Bound:
+        """A factor, compiled."""
+        return bind(getattr(type(self), factor), self._offered(factor))
+
+    def _offered(self, factor: str) -> tuple[str, ...]:
+        return (*self.OFFERS[factor], *self.params_names())
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether w_t depends on the outcomes alone, so that it settles as their statistics do (w^∞ exists)."""
+        return not any(self.bound(factor).uses("td") for factor in self.OFFERS)
+
+
+@dataclass(frozen=True)
+class VarianceReplay(Scheme):
+    """The paper's scheme: volatile pairs more, their worst rewards most.
+
+        w_t(s,a,s',r) = var_t(r(s,a)) / Σ var_t  ·  e^{−βr} / Σ_{r' ∈ M_t(s,a)} e^{−βr'}  ·  1 / |L_t(s,a,r)|
+
+    β > 0 is cautious, β = 0 replays the rewards of a pair alike, β < 0 is bold.
+
+    >>> import safereplay as sr
+    >>> sr.VarianceReplay(beta=5.0)
+    VarianceReplay(beta=5.0)
+
+    Ref: Szlak & Shamir (2021), Lemma 4.
+    """
+
+    beta: float = 5.0
+
+    @staticmethod
+    def pair_weight(var: float) -> float:
+        """var_t(r(s,a))."""
+        return var
+
+    @staticmethod
+    def log_tilt(r: float, beta: float) -> float:
+        """−βr."""
+        return -beta * r
+
+
+NO_REPLAY = Scheme()  #: stands in where nothing is replayed

@@ -1,0 +1,114 @@
+"""The verdict on a policy: which way does it take?
+
+The paper tells policies apart by the path one would draw: from the origin, take the policy's action and follow its
+likeliest outcome. A step is *exposed* when an unsafe outcome is possible there, likely or not. A path is
+
+    safe    it reaches a goal with no more exposed steps than any path must have,
+    risky   it reaches a goal with more,
+    jumps   it ends in an unsafe outcome on purpose,
+    stuck   it never ends.
+
+On the cliff every path has one exposed step, the start's own; along the edge there are five.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _checks
+from ._types import Bools, Ints
+from .mdp import TabularMDP
+
+SAFE, RISKY, JUMPS, STUCK = VERDICTS = ("safe", "risky", "jumps", "stuck")
+
+
+class Path(NamedTuple):
+    """A drawn path: the states from the origin on, how many steps were exposed, and how it ends."""
+
+    states: tuple[int, ...]
+    exposed: int
+    end: str  #: "goal", "unsafe" or "loop"
+
+
+class _Drawing(NamedTuple):
+    """The likeliest outcome of each pair, and whether the pair is exposed; all [P]."""
+
+    s_next: Ints
+    terminal: Bools
+    unsafe: Bools
+    exposed: Bools
+
+
+def _drawing(mdp: TabularMDP) -> _Drawing:
+    order = np.lexsort((-mdp.p, mdp.pair))
+    rows = np.flatnonzero(np.diff(mdp.row) > 0)
+    likeliest = np.zeros(mdp.n_pairs, np.int64)
+    likeliest[rows] = order[mdp.row[rows]]
+    exposed = np.bincount(mdp.pair, weights=mdp.unsafe, minlength=mdp.n_pairs) > 0
+    return _Drawing(mdp.s_next[likeliest], mdp.terminal[likeliest], mdp.unsafe[likeliest], exposed)
+
+
+def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
+    """The path that a policy [S] is drawn as, from ``origin`` or the model's own.
+
+    >>> import safereplay as sr
+    >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
+    'unsafe'
+    """
+    actions = checked_policy(mdp, policy)
+    drawing = _drawing(mdp)
+    s = mdp.origin if origin is None else origin
+    states, exposed = [s], 0
+    while True:
+        i = s * mdp.n_actions + int(actions[s])
+        exposed += int(drawing.exposed[i])
+        s = int(drawing.s_next[i])
+        if drawing.terminal[i]:
+            return Path((*states, s), exposed, "unsafe" if drawing.unsafe[i] else "goal")
+        if s in states:
+            return Path((*states, s), exposed, "loop")
+        states.append(s)
+
+
+def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
+    """Which way a policy [S] takes: one of 'safe', 'risky', 'jumps', 'stuck'.
+
+    >>> import safereplay as sr
+    >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
+    'risky'
+    """
+    drawn = path(mdp, policy, origin)
+    if drawn.end != "goal":
+        return JUMPS if drawn.end == "unsafe" else STUCK
+    return SAFE if drawn.exposed <= fewest_exposed(mdp, drawn.states[0]) else RISKY
+
+
+def fewest_exposed(mdp: TabularMDP, origin: int) -> int:
+    """The fewest exposed steps of any drawn path from the origin to a goal (Dijkstra)."""
+    drawing = _drawing(mdp)
+    cost = {origin: 0}
+    queue = [(0, origin)]
+    while queue:
+        here, s = heapq.heappop(queue)
+        if s < 0:
+            return here
+        for a in range(mdp.n_actions) if here == cost[s] else ():
+            i = s * mdp.n_actions + a
+            ahead = here + int(drawing.exposed[i])
+            s_next = -1 if drawing.terminal[i] else int(drawing.s_next[i])
+            if not (drawing.terminal[i] and drawing.unsafe[i]) and ahead < cost.get(s_next, mdp.n_pairs):
+                cost[s_next] = ahead
+                heapq.heappush(queue, (ahead, s_next))
+    return mdp.n_pairs
+
+
+def checked_policy(mdp: TabularMDP, policy: Any) -> Ints:
+    """A policy as actions [S]."""
+    actions = np.asarray(policy)
+    _checks.require(actions.shape == (mdp.n_states,), "policy", f"have shape ({mdp.n_states},)", actions.shape)
+    inside = np.issubdtype(actions.dtype, np.integer) and bool(((actions >= 0) & (actions < mdp.n_actions)).all())
+    _checks.require(inside, "policy", f"be actions in 0..{mdp.n_actions - 1}", actions.tolist())
+    return actions.astype(np.int64)
