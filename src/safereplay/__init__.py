@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .errors import MissingExtra as MissingExtra
     from .errors import SafeReplayError as SafeReplayError
     from .gym import TabularEnv as TabularEnv
-    from .learn import Runs as Runs
-    from .learn import learn as learn
+    from .runs import Runs as Runs
+    from .runs import learn as learn
     from .learners import Learner as Learner
     from .learners import Pessimistic as Pessimistic
     from .learners import QLearning as QLearning
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from .verdicts import path as path
     from .verdicts import verdict as verdict
 
-#: Where each public name lives; a module's own name stands for the module itself.
+#: Where each public name lives; a name that is its own home is the module. No function shares its module's name:
+#: importing the module would hide it.
 _HOMES = {
     "grids": "grids",
     "Agent": "agent",
@@ -58,8 +59,8 @@ _HOMES = {
     "MissingExtra": "errors",
     "SafeReplayError": "errors",
     "TabularEnv": "gym",
-    "Runs": "learn",
-    "learn": "learn",
+    "Runs": "runs",
+    "learn": "runs",
     "Learner": "learners",
     "Pessimistic": "learners",
     "QLearning": "learners",
@@ -91,7 +92,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'safereplay' has no attribute {name!r}")
     module = import_module(f".{_HOMES[name]}", __name__)
-    value = module if _HOMES[name] == name and not hasattr(module, name) else getattr(module, name)
+    value = module if _HOMES[name] == name else getattr(module, name)
     globals()[name] = value
     return value
 

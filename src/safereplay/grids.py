@@ -93,7 +93,7 @@ def cliff(
 
     >>> import safereplay as sr
     >>> sr.grids.cliff().outcomes(12, 1).p.round(3)      # 'right' from the cell above the start
-    array([0.025, 0.025, 0.025, 0.925])
+    array([0.025, 0.025, 0.925, 0.025])
 
     Ref: Szlak & Shamir (2021), Section 5, Figure 2.
     """

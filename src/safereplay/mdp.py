@@ -222,7 +222,7 @@ class TabularMDP:
             _checks.require(bool(free.any()), "rows", "leave a state that is not terminal", 0)
             probabilities = free / free.sum()
         elif isinstance(start, int | np.integer):
-            _checks.require(0 <= start < self.n_states, "start", f"be a state in 0..{self.n_states - 1}", start)
+            _checks.require(0 <= int(start) < self.n_states, "start", f"be a state in 0..{self.n_states - 1}", start)
             probabilities = np.eye(1, self.n_states, int(start))[0]
         else:
             probabilities = _checks.distribution("start", start, self.n_states)
