@@ -1,0 +1,219 @@
+"""The risk of a policy: what its return and its chance of harm really are, exactly where that is possible.
+
+Under a fixed policy the model is a chain. Mean and variance of the return, the chance of an unsafe outcome and the
+chance of never ending are solutions of linear equations over its states. The distribution of the return is found by
+carrying probability over (state, return so far) until all but 1e-12 of it has ended, which needs rewards on a common
+lattice (−12, −1, 10 are; 0.1 and √2 are not) and an undiscounted return. Where that fails, episodes are sampled, and
+the profile says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import gcd, inf, lcm, nan, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
+
+from .. import _checks
+from .._types import Bools, Floats, Ints
+from ..mdp import TabularMDP
+from ..verdicts import checked_policy
+
+RESIDUE = 1e-12  # probability that may be left unfinished when the distribution is cut off
+MAX_CELLS = 20_000_000  # (state, return) cells before sampling takes over
+SAMPLES = 200_000
+MAX_LENGTH = 100_000  # steps before a sampled episode counts as never ending
+
+
+@dataclass(frozen=True)
+class RiskProfile:
+    """What a policy risks, from its start.
+
+    ``returns`` and ``probabilities`` are the distribution of the return of episodes that end. ``cvar(α)`` is the mean of
+    the worst share α of it, ``quantile(q)`` the smallest return that a share q does not exceed.
+    """
+
+    mean: float
+    std: float
+    p_unsafe: float
+    p_never: float  #: probability that the episode never ends
+    length: float  #: expected steps
+    exact: bool  #: whether the distribution is computed rather than sampled
+    returns: Floats = field(repr=False)
+    probabilities: Floats = field(repr=False)
+
+    def quantile(self, q: float) -> float:
+        """The smallest return that at least a share q of episodes does not exceed."""
+        q = _checks.between("q", q, "(0, 1]")
+        k = int(np.searchsorted(np.cumsum(self.probabilities), q - 1e-12))
+        return float(self.returns[min(k, self.returns.size - 1)])
+
+    def cvar(self, alpha: float = 0.1) -> float:
+        """The mean return of the worst share α of episodes; −inf where one may never end."""
+        alpha = _checks.between("alpha", alpha, "(0, 1]")
+        if self.p_never > 0.0:
+            return -inf
+        before = np.concatenate(([0.0], np.cumsum(self.probabilities)[:-1]))
+        mass = np.clip(alpha - before, 0.0, self.probabilities)
+        return float((mass * self.returns).sum() / mass.sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The headline numbers, for JSON."""
+        names = ("mean", "std", "p_unsafe", "p_never", "length", "exact")
+        return {**{n: getattr(self, n) for n in names}, "cvar10": self.cvar(0.1)}
+
+
+class Chain(NamedTuple):
+    """The outcomes that a policy meets: from state s with probability p to s_next, with r."""
+
+    s: Ints
+    p: Floats
+    s_next: Ints
+    r: Floats
+    terminal: Bools
+    unsafe: Bools
+    n_states: int
+
+    def solve(self, gain: Floats, passing: Bools | Floats, inside: Bools) -> Floats:
+        """x(s) = Σ p·(gain + passing·x(s')) over the states ``inside``; x = 0 elsewhere."""
+        onward = self.p * passing * inside[self.s_next] * inside[self.s]
+        P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
+        b = np.bincount(self.s, weights=self.p * gain, minlength=self.n_states) * inside
+        A = sparse.csc_array(sparse.eye_array(self.n_states) - P)
+        return np.asarray(spsolve(A, b))
+
+    def can_reach(self, goal: Bools) -> Bools:
+        """States from which an outcome marked ``goal`` [K] can be met."""
+        found = np.bincount(self.s, weights=goal, minlength=self.n_states) > 0
+        step_on = ~self.terminal
+        while True:
+            onward = np.bincount(self.s, weights=step_on & found[self.s_next], minlength=self.n_states) > 0
+            if not (onward & ~found).any():
+                return np.asarray(found)
+            found = found | onward
+
+
+def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
+    """The chain of a policy [S]."""
+    actions = checked_policy(mdp, policy)
+    s, a = np.divmod(mdp.pair, mdp.n_actions)
+    k = np.flatnonzero(actions[s] == a)
+    return Chain(s[k], mdp.p[k], mdp.s_next[k], mdp.r[k], mdp.terminal[k], mdp.unsafe[k], mdp.n_states)
+
+
+def evaluate(
+    mdp: TabularMDP, policy: Any, start: Any = None, *, discounted: bool = False, seed: int = 0
+) -> RiskProfile:
+    """The risk profile of a policy [S], from the model's start, a state, or a distribution over states.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.volatile()
+    >>> risk = sr.evaluate(mdp, [1] * 20, start=mdp.origin)         # right: three gambles, then the goal
+    >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1))
+    (210, 0.784, -78)
+    """
+    start_p = (mdp if start is None else mdp.with_start(start)).start
+    chain = chain_of(mdp, policy)
+    gamma = mdp.gamma if discounted else 1.0
+    ends = chain.can_reach(chain.terminal)
+    p_end = chain.solve(chain.terminal.astype(np.float64), ~chain.terminal, ends)
+    exposed = chain.can_reach(chain.unsafe)
+    p_unsafe = chain.solve(chain.unsafe.astype(np.float64), ~chain.terminal & ~chain.unsafe, exposed)
+    p_never = _snap(1.0 - float(start_p @ p_end))
+    mean, std, length = _moments(chain, start_p, gamma, ends, p_never)
+    lattice = None if discounted else _lattice(chain.r)
+    found = None if lattice is None or p_never > 0 else _distribution(chain, start_p, lattice)
+    exact = found is not None
+    returns, probabilities = found or _sampled(chain, start_p, gamma, seed)
+    return RiskProfile(mean, std, _snap(float(start_p @ p_unsafe)), p_never, length, exact, returns, probabilities)
+
+
+def _snap(p: float) -> float:
+    """A probability without the rounding of a solve: 0 and 1 where it is within 1e-12 of them."""
+    return 0.0 if p < 1e-12 else 1.0 if p > 1.0 - 1e-12 else p
+
+
+def _moments(chain: Chain, start: Floats, gamma: float, ends: Bools, p_never: float) -> tuple[float, float, float]:
+    """Mean and standard deviation of the return, and the expected length."""
+    if p_never > 0.0 and gamma == 1.0:
+        forever = chain.r[~ends[chain.s]]
+        return -inf if forever.max() < 0 else inf if forever.min() > 0 else nan, nan, inf
+    # Undiscounted, states that never end would make the equations singular; the start cannot reach them here.
+    inside = ends if gamma == 1.0 else np.ones_like(ends)
+    onward = np.where(chain.terminal, 0.0, gamma)
+    m = chain.solve(chain.r, onward, inside)
+    m2 = chain.solve(chain.r**2 + 2.0 * chain.r * onward * m[chain.s_next], onward * gamma, inside)
+    mean = float(start @ m)
+    length = inf if p_never > 0.0 else float(start @ chain.solve(np.ones_like(chain.r), ~chain.terminal, ends))
+    return mean, sqrt(max(0.0, float(start @ m2) - mean**2)), length
+
+
+def _lattice(r: Floats) -> tuple[float, Ints] | None:
+    """(unit, r/unit as whole numbers), or None where rewards have no common unit of reasonable size."""
+    fractions = [Fraction(float(x)).limit_denominator(1_000) for x in np.unique(r)]
+    if not np.allclose([float(f) for f in fractions], np.unique(r), rtol=1e-12, atol=1e-12):
+        return None
+    denominator = lcm(*(f.denominator for f in fractions))
+    unit = gcd(*(int(f * denominator) for f in fractions)) or 1
+    steps = np.rint(r * denominator / unit).astype(np.int64)
+    return unit / denominator, steps
+
+
+def _distribution(chain: Chain, start: Floats, lattice: tuple[float, Ints]) -> tuple[Floats, Floats] | None:
+    """The return's distribution: probability carried over (return so far, state) until all but RESIDUE has ended."""
+    unit, shift = lattice
+    moves = []
+    for value in np.unique(shift):
+        k = shift == value
+        entries = (chain.p[k], (chain.s[k], np.where(chain.terminal[k], chain.n_states, chain.s_next[k])))
+        moves.append((int(value), sparse.csr_array(entries, shape=(chain.n_states, chain.n_states + 1))))
+    low, alive = 0, start[None, :].copy()  # alive[x − low, s]: probability of being in s with return x·unit
+    ended: dict[int, float] = {}
+    down, up = min(0, int(shift.min())), max(0, int(shift.max()))
+    while alive.sum() > RESIDUE:
+        width = alive.shape[0] + up - down
+        if width * chain.n_states > MAX_CELLS:
+            return None
+        after = np.zeros((width, chain.n_states + 1))
+        for value, P in moves:
+            top = value - down
+            after[top : top + alive.shape[0]] += alive @ P
+        low += down
+        for x in np.flatnonzero(after[:, -1]):
+            ended[low + int(x)] = ended.get(low + int(x), 0.0) + float(after[x, -1])
+        used = np.flatnonzero(after[:, :-1].any(1))
+        if not used.size:
+            break
+        alive = after[used[0] : used[-1] + 1, :-1]
+        alive[alive < 1e-300] = 0.0
+        low += int(used[0])
+    points = np.array(sorted(ended))
+    mass = np.array([ended[int(x)] for x in points])
+    return points * unit, mass / mass.sum()
+
+
+def _sampled(chain: Chain, start: Floats, gamma: float, seed: int) -> tuple[Floats, Floats]:
+    """Returns of sampled episodes, each equally likely; an episode that does not end counts what it had by then."""
+    generator = np.random.default_rng(seed)
+    order = np.argsort(chain.s, kind="stable")
+    row = np.searchsorted(chain.s[order], np.arange(chain.n_states + 1))
+    cumulative = np.cumsum(chain.p[order])
+    base = np.concatenate(([0.0], cumulative))[row[:-1]]
+    total = np.zeros(SAMPLES)
+    s = generator.choice(chain.n_states, SAMPLES, p=start)
+    alive, discount = np.arange(SAMPLES), 1.0
+    for _ in range(MAX_LENGTH):
+        x = base[s] + generator.random(s.size) * (1.0 - 1e-12)
+        k = order[np.clip(np.searchsorted(cumulative, x, side="right"), row[s], row[s + 1] - 1)]
+        total[alive] += discount * chain.r[k]
+        discount *= gamma
+        go_on = ~chain.terminal[k]
+        alive, s = alive[go_on], chain.s_next[k][go_on]
+        if not alive.size or discount < 1e-9:
+            break
+    returns, counts = np.unique(total, return_counts=True)
+    return returns, counts / SAMPLES
