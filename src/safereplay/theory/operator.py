@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import spsolve
 
 from .. import _checks
 from .._types import Floats
@@ -36,6 +35,7 @@ from ..mdp import TabularMDP
 from ..runs import model_memory, weights_of
 from ..schedules import EpsilonGreedy, PowerStep
 from ..schemes import Scheme
+from .linear import solve
 
 MANY = 1e15  # visits that stand for infinitely many
 TOLERANCE = 1e-10  # of a fixed point, as a share of the largest value
@@ -132,7 +132,7 @@ def optimal(mdp: TabularMDP, p: Floats) -> Floats:
         chosen = np.flatnonzero(policy[mdp.pair // mdp.n_actions] == mdp.pair % mdp.n_actions)
         entries = (onward[chosen], (mdp.pair[chosen] // mdp.n_actions, mdp.s_next[chosen]))
         P = sparse.coo_array(entries, shape=(mdp.n_states, mdp.n_states))
-        V = spsolve(sparse.csc_array(sparse.eye_array(mdp.n_states) - mdp.gamma * P), reward[states, policy])
+        V = solve(mdp.gamma * P, reward[states, policy])
         Q = mdp.expect(targets(mdp, V), p)
         better = Q.max(1) > Q[states, policy] + 1e-12 * max(1.0, float(np.abs(V).max()))
         if not better.any():

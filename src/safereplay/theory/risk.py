@@ -11,30 +11,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import gcd, inf, lcm, nan, sqrt
+from functools import cached_property
+from math import gcd, inf, isfinite, lcm, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import spsolve
 
 from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..mdp import TabularMDP
 from ..verdicts import checked_policy
+from .linear import solve
 
 RESIDUE = 1e-12  # probability that may be left unfinished when the distribution is cut off
-MAX_CELLS = 20_000_000  # (state, return) cells before sampling takes over
-SAMPLES = 200_000
-MAX_LENGTH = 100_000  # steps before a sampled episode counts as never ending
+MAX_WORK = 3e8  # (step, return, outcome) triples before sampling takes over
+MAX_SAMPLED_STEPS = 5e7
+MAX_SAMPLES = 200_000
+
+
+class Distribution(NamedTuple):
+    """A distribution of the return; ``exact`` says whether it was computed rather than sampled."""
+
+    returns: Floats
+    probabilities: Floats
+    exact: bool
 
 
 @dataclass(frozen=True)
 class RiskProfile:
     """What a policy risks, from its start.
 
-    ``returns`` and ``probabilities`` are the distribution of the return of episodes that end. ``cvar(α)`` is the mean of
-    the worst share α of it, ``quantile(q)`` the smallest return that a share q does not exceed.
+    Its moments and probabilities are solutions of linear equations. The distribution of the return, and with it
+    quantiles and CVaR, is worked out when it is first asked for.
     """
 
     mean: float
@@ -42,29 +51,35 @@ class RiskProfile:
     p_unsafe: float
     p_never: float  #: probability that the episode never ends
     length: float  #: expected steps
-    exact: bool  #: whether the distribution is computed rather than sampled
-    returns: Floats = field(repr=False)
-    probabilities: Floats = field(repr=False)
+    source: _Source = field(repr=False, compare=False)
+
+    @cached_property
+    def distribution(self) -> Distribution:
+        """The distribution of the return."""
+        return _distribution(self.source, self.length)
 
     def quantile(self, q: float) -> float:
         """The smallest return that at least a share q of episodes does not exceed."""
         q = _checks.between("q", q, "(0, 1]")
-        k = int(np.searchsorted(np.cumsum(self.probabilities), q - 1e-12))
-        return float(self.returns[min(k, self.returns.size - 1)])
+        k = int(np.searchsorted(np.cumsum(self.distribution.probabilities), q - 1e-12))
+        return float(self.distribution.returns[min(k, self.distribution.returns.size - 1)])
 
     def cvar(self, alpha: float = 0.1) -> float:
         """The mean return of the worst share α of episodes; −inf where one may never end."""
         alpha = _checks.between("alpha", alpha, "(0, 1]")
         if self.p_never > 0.0:
             return -inf
-        before = np.concatenate(([0.0], np.cumsum(self.probabilities)[:-1]))
-        mass = np.clip(alpha - before, 0.0, self.probabilities)
-        return float((mass * self.returns).sum() / mass.sum())
+        returns, probabilities, _ = self.distribution
+        before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
+        mass = np.clip(alpha - before, 0.0, probabilities)
+        return float((mass * returns).sum() / mass.sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """The headline numbers, for JSON."""
-        names = ("mean", "std", "p_unsafe", "p_never", "length", "exact")
-        return {**{n: getattr(self, n) for n in names}, "cvar10": self.cvar(0.1)}
+        """The headline numbers, for JSON; what is not finite becomes None."""
+        numbers = {n: getattr(self, n) for n in ("mean", "std", "p_unsafe", "p_never", "length")}
+        numbers["cvar10"] = self.cvar(0.1)
+        plain = {name: x if isfinite(x) else None for name, x in numbers.items()}
+        return {**plain, "exact": self.p_never > 0.0 or self.distribution.exact}
 
 
 class Chain(NamedTuple):
@@ -82,9 +97,8 @@ class Chain(NamedTuple):
         """x(s) = Σ p·(gain + passing·x(s')) over the states ``inside``; x = 0 elsewhere."""
         onward = self.p * passing * inside[self.s_next] * inside[self.s]
         P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
-        b = np.bincount(self.s, weights=self.p * gain, minlength=self.n_states) * inside
-        A = sparse.csc_array(sparse.eye_array(self.n_states) - P)
-        return np.asarray(spsolve(A, b))
+        b = np.asarray(np.bincount(self.s, weights=self.p * gain, minlength=self.n_states) * inside, np.float64)
+        return solve(P, b)
 
     def can_reach(self, goal: Bools) -> Bools:
         """States from which an outcome marked ``goal`` [K] can be met."""
@@ -95,6 +109,15 @@ class Chain(NamedTuple):
             if not (onward & ~found).any():
                 return np.asarray(found)
             found = found | onward
+
+
+class _Source(NamedTuple):
+    """What a distribution is worked out from."""
+
+    chain: Chain
+    start: Floats
+    gamma: float
+    seed: int
 
 
 def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
@@ -125,11 +148,8 @@ def evaluate(
     p_unsafe = chain.solve(chain.unsafe.astype(np.float64), ~chain.terminal & ~chain.unsafe, exposed)
     p_never = _snap(1.0 - float(start_p @ p_end))
     mean, std, length = _moments(chain, start_p, gamma, ends, p_never)
-    lattice = None if discounted else _lattice(chain.r)
-    found = None if lattice is None or p_never > 0 else _distribution(chain, start_p, lattice)
-    exact = found is not None
-    returns, probabilities = found or _sampled(chain, start_p, gamma, seed)
-    return RiskProfile(mean, std, _snap(float(start_p @ p_unsafe)), p_never, length, exact, returns, probabilities)
+    source = _Source(chain, start_p, gamma, seed)
+    return RiskProfile(mean, std, _snap(float(start_p @ p_unsafe)), p_never, length, source)
 
 
 def _snap(p: float) -> float:
@@ -163,50 +183,61 @@ def _lattice(r: Floats) -> tuple[float, Ints] | None:
     return unit / denominator, steps
 
 
-def _distribution(chain: Chain, start: Floats, lattice: tuple[float, Ints]) -> tuple[Floats, Floats] | None:
-    """The return's distribution: probability carried over (return so far, state) until all but RESIDUE has ended."""
+def _distribution(source: _Source, length: float) -> Distribution:
+    """Exact where rewards lie on a lattice, the return is undiscounted and episodes are short enough; else sampled."""
+    lattice = _lattice(source.chain.r) if source.gamma == 1.0 else None
+    if lattice is not None and isfinite(length):
+        steps = -log(RESIDUE) * length
+        span = int(np.ptp(np.append(lattice[1], 0)))
+        if steps * steps * span * source.chain.s.size / 2 <= MAX_WORK:
+            return Distribution(*_carried(source.chain, source.start, lattice), True)
+    return Distribution(*_sampled(source, length), False)
+
+
+def _carried(chain: Chain, start: Floats, lattice: tuple[float, Ints]) -> tuple[Floats, Floats]:
+    """Probability carried over (return so far, state) until all but RESIDUE of it has ended."""
     unit, shift = lattice
-    moves = []
-    for value in np.unique(shift):
-        k = shift == value
-        entries = (chain.p[k], (chain.s[k], np.where(chain.terminal[k], chain.n_states, chain.s_next[k])))
-        moves.append((int(value), sparse.csr_array(entries, shape=(chain.n_states, chain.n_states + 1))))
+    moves = [(int(value), _move(chain, shift == value)) for value in np.unique(shift)]
+    down, up = min(0, int(shift.min())), max(0, int(shift.max()))
     low, alive = 0, start[None, :].copy()  # alive[x − low, s]: probability of being in s with return x·unit
     ended: dict[int, float] = {}
-    down, up = min(0, int(shift.min())), max(0, int(shift.max()))
     while alive.sum() > RESIDUE:
-        width = alive.shape[0] + up - down
-        if width * chain.n_states > MAX_CELLS:
-            return None
-        after = np.zeros((width, chain.n_states + 1))
+        after = np.zeros((alive.shape[0] + up - down, chain.n_states + 1))
         for value, P in moves:
-            top = value - down
-            after[top : top + alive.shape[0]] += alive @ P
+            after[value - down : value - down + alive.shape[0]] += alive @ P
         low += down
         for x in np.flatnonzero(after[:, -1]):
             ended[low + int(x)] = ended.get(low + int(x), 0.0) + float(after[x, -1])
-        used = np.flatnonzero(after[:, :-1].any(1))
+        used = np.flatnonzero(after[:, :-1].sum(1) > 1e-300)
         if not used.size:
             break
         alive = after[used[0] : used[-1] + 1, :-1]
-        alive[alive < 1e-300] = 0.0
         low += int(used[0])
     points = np.array(sorted(ended))
     mass = np.array([ended[int(x)] for x in points])
     return points * unit, mass / mass.sum()
 
 
-def _sampled(chain: Chain, start: Floats, gamma: float, seed: int) -> tuple[Floats, Floats]:
-    """Returns of sampled episodes, each equally likely; an episode that does not end counts what it had by then."""
+def _move(chain: Chain, k: Bools) -> Any:
+    """Where the outcomes k take probability, [S, S + 1]; the last column is the end."""
+    entries = (chain.p[k], (chain.s[k], np.where(chain.terminal[k], chain.n_states, chain.s_next[k])))
+    return sparse.csr_array(entries, shape=(chain.n_states, chain.n_states + 1))
+
+
+def _sampled(source: _Source, length: float) -> tuple[Floats, Floats]:
+    """Returns of sampled episodes, each equally likely; one that has not ended in time counts what it had by then."""
+    chain, start, gamma, seed = source
     generator = np.random.default_rng(seed)
     order = np.argsort(chain.s, kind="stable")
     row = np.searchsorted(chain.s[order], np.arange(chain.n_states + 1))
     cumulative = np.cumsum(chain.p[order])
     base = np.concatenate(([0.0], cumulative))[row[:-1]]
-    total = np.zeros(SAMPLES)
-    s = generator.choice(chain.n_states, SAMPLES, p=start)
-    alive, discount = np.arange(SAMPLES), 1.0
-    for _ in range(MAX_LENGTH):
+    usual = min(length, log(1e-9) / log(gamma) if gamma < 1.0 else inf, 1e4)
+    count = int(np.clip(MAX_SAMPLED_STEPS / usual, 1_000, MAX_SAMPLES))
+    total = np.zeros(count)
+    s = generator.choice(chain.n_states, count, p=start)
+    alive, discount = np.arange(count), 1.0
+    for _ in range(int(20 * usual) + 1):
         x = base[s] + generator.random(s.size) * (1.0 - 1e-12)
         k = order[np.clip(np.searchsorted(cumulative, x, side="right"), row[s], row[s + 1] - 1)]
         total[alive] += discount * chain.r[k]
@@ -216,4 +247,4 @@ def _sampled(chain: Chain, start: Floats, gamma: float, seed: int) -> tuple[Floa
         if not alive.size or discount < 1e-9:
             break
     returns, counts = np.unique(total, return_counts=True)
-    return returns, counts / SAMPLES
+    return returns, counts / count
