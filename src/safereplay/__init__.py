@@ -12,6 +12,8 @@ Names load when they are first used, so that ``import safereplay`` costs next to
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._plugin import register_with_gymnasium
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ _HOMES = {
     "path": "verdicts",
     "verdict": "verdicts",
 }
+
+register_with_gymnasium()
 
 __all__ = sorted([*_HOMES, "__version__"])
 

@@ -1,10 +1,21 @@
-"""Registers our environments with Gymnasium, which calls this when it is imported."""
+"""Registers our environments with Gymnasium, without loading Gymnasium for those who do not use it.
+
+``gymnasium.make("safereplay/Cliff-v0")`` works once safereplay has been imported, before or after Gymnasium itself:
+where Gymnasium is already there we register at once, else as soon as somebody imports it.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 
 IDS = {"Volatile-v0": "volatile", "Cliff-v0": "cliff"}
 
 
 def register() -> None:
-    """Make ``gymnasium.make("safereplay/Volatile-v0")`` and ``"safereplay/Cliff-v0"`` work."""
+    """Make the ids known to Gymnasium."""
     from gymnasium.envs.registration import register as register_env
     from gymnasium.envs.registration import registry
 
@@ -16,3 +27,32 @@ def register() -> None:
                 kwargs={"grid": grid},
                 max_episode_steps=1_000,
             )
+
+
+def register_with_gymnasium() -> None:
+    """Register now if Gymnasium is loaded, else when it is."""
+    if "gymnasium" in sys.modules:
+        register()
+    else:
+        sys.meta_path.insert(0, _AfterGymnasium())
+
+
+class _AfterGymnasium(MetaPathFinder):
+    """Lets the first import of Gymnasium run as usual, then registers."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                register()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

@@ -246,7 +246,7 @@ class _World:
 
 
 def _named_map(layout: str, known: dict[str, str]) -> str:
-    if "\n" in layout:
+    if layout not in known and set(layout) <= {*SYMBOLS, "\n"}:
         return layout
     return known[_checks.choice("layout", layout, known)]
 

@@ -336,7 +336,12 @@ def _columns(rows: Any) -> dict[str, Floats]:
     except (TypeError, ValueError):
         raise BadInput("rows must be numbers (s, a, p, s_next, r, terminal, unsafe), got something else") from None
     shown = array.shape if array.size else "none"
-    _checks.require(array.ndim == 2 and array.shape[1] == len(COLUMNS), "rows", "be (s, a, p, s_next, r, ...)", shown)
+    _checks.require(
+        array.size > 0 and array.ndim == 2 and array.shape[1] == len(COLUMNS),
+        "rows",
+        "be (s, a, p, s_next, r, ...)",
+        shown,
+    )
     return dict(zip(COLUMNS, array.T, strict=True))
 
 

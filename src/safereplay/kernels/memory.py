@@ -199,7 +199,8 @@ def squeeze(memory: Memory, i: int) -> None:
     """Free one slot of a full pair: merge the two nearest rewards that lead to the same place.
 
     They become one slot at their mean by counts, which stands for both distinct rewards. Where no two slots lead to
-    the same place, the outcome seen least often is forgotten.
+    the same place, the outcome replayed least is forgotten (of equals, the one seen least): a cautious scheme must
+    not lose a catastrophe for being rare.
     """
     start = memory.first[i]
     stop = start + memory.used[i]
@@ -212,10 +213,12 @@ def squeeze(memory: Memory, i: int) -> None:
                 keep, drop, gap = j, k, memory.r[k] - memory.r[j]
                 break
     if drop < 0:
-        drop = start
+        least, before = inf, 0.0
         for k in range(start, stop):
-            if memory.count[k] < memory.count[drop]:
-                drop = k
+            share = memory.share[k] - before
+            before = memory.share[k]
+            if share < least or (share == least and memory.count[k] < memory.count[drop]):
+                drop, least = k, share
     else:
         both = memory.count[keep] + memory.count[drop]
         merged = memory.r[keep] + (memory.r[drop] - memory.r[keep]) * (memory.count[drop] / both)

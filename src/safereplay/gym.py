@@ -1,0 +1,392 @@
+"""Gymnasium, both ways: a table read off an environment, and any model as an environment.
+
+**In.** The toy-text environments keep their dynamics in a table ``P[s][a] = [(p, s_next, r, terminated), ...]``. It
+says more than an outcome table needs: it also gives outcomes to states in which an episode never acts, because it ended
+on the way in. Three rules make a :class:`~safereplay.TabularMDP` of it, and none changes a return:
+
+    a state that every action leaves where it is, for reward 0, has no outcomes: a step into it ends the episode;
+    so has a state that others enter only by ending the episode, where ``initial_state_distrib`` says that none starts;
+    probabilities that sum to 1 only as float32 does (to 1e-6) are scaled to sum to 1.
+
+Only the table is read: wrappers around the environment, its time limit among them, are not part of the model.
+
+**Out.** :class:`TabularEnv` draws its steps from a model's outcomes. The ids ``safereplay/Volatile-v0`` and
+``safereplay/Cliff-v0`` make the paper's grids; ``gymnasium.make("safereplay.gym:safereplay/Cliff-v0")`` needs no import
+of ours.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+
+from . import _checks, grids
+from ._types import AnyArray, Bools, Floats
+from .errors import BadInput
+from .mdp import Layout, TabularMDP
+
+Unsafe: TypeAlias = Callable[[int, int, int, float, bool], bool]
+Image: TypeAlias = npt.NDArray[np.uint8]
+
+GRIDS: dict[str, Callable[..., TabularMDP]] = {"volatile": grids.volatile, "cliff": grids.cliff}
+HINT = "use sr.Agent to learn by stepping it"
+FLOAT32_SLACK = 1e-6
+DEAR = 5.0  #: how many usual costs make an outcome unsafe
+CLIFF_WALKING_MAP = "............\n............\n............\nSXXXXXXXXXXG"
+
+# -- in: the table of an environment ----------------------------------------------------------------------------------
+
+
+def table_of(env: Any, gamma: float, unsafe: Unsafe | None, make_kwargs: Mapping[str, Any]) -> TabularMDP:
+    """The model of an environment, given itself or by its id; see :meth:`safereplay.TabularMDP.from_gymnasium`.
+
+    >>> lake = table_of("FrozenLake-v1", 0.95, None, {"is_slippery": False})
+    >>> lake.outcomes(4, 2)                                                # right, into the first hole
+    Outcomes(p=array([1.]), s_next=array([5]), r=array([0.]), terminal=array([ True]), unsafe=array([ True]))
+    """
+    _checks.require(unsafe is None or callable(unsafe), "unsafe", "be a function or None", unsafe)
+    if isinstance(env, str):
+        made = _made(env, make_kwargs)
+        try:
+            return _table(made, gamma, unsafe)
+        finally:
+            made.close()
+    _checks.require(isinstance(env, gymnasium.Env), "env", "be a Gymnasium environment or its id", env)
+    _checks.require(not make_kwargs, "options", "be given with an id, not an environment", sorted(make_kwargs))
+    return _table(env, gamma, unsafe)
+
+
+def _made(env_id: str, make_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    env, problem = None, ""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            env = gymnasium.make(env_id, **make_kwargs)
+        except gymnasium.error.Error as error:
+            problem = str(error)
+        except BadInput:  # one of our grids' own, already worded
+            raise
+        except (ImportError, KeyError, TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}"
+    if env is None:  # its warnings would only say the same again
+        hint = " ".join(problem.split())
+        _checks.fail("env", "be the id of an environment that Gymnasium can make", env_id, hint)
+    for warning in said:
+        warnings.warn(warning.message, warning.category, stacklevel=4)
+    return env
+
+
+def _table(env: gymnasium.Env[Any, Any], gamma: float, unsafe: Unsafe | None) -> TabularMDP:
+    inner: Any = env.unwrapped
+    if isinstance(inner, TabularEnv):
+        mdp = inner.mdp.with_gamma(gamma)
+        return mdp if unsafe is None else _marked(mdp, unsafe)
+    name = inner.spec.id if inner.spec is not None else type(inner).__name__
+    S, A = _size(inner, "observation_space"), _size(inner, "action_space")
+    _checks.require(hasattr(inner, "P"), "env", "expose its table P", name, HINT)
+    if getattr(inner, "fickle_passenger", False):  # Taxi then redraws the destination in its step(), not in P
+        _checks.fail("env", "keep all its dynamics in P", name, "leave out fickle_passenger")
+    start = _start(inner, S)
+    columns = _episode_ends(_columns(inner.P, S, A), start, S)
+    _checks.require(bool(columns.size), "P of env", "have a state that an action leaves or is rewarded in", inner.P)
+    layout = None
+    if isinstance(inner, CliffWalkingEnv):  # FrozenLake has a map too, but numbers its actions otherwise than a Layout
+        layout = Layout(CLIFF_WALKING_MAP, tuple((s // 12, s % 12) for s in range(S)), int(inner.start_state_index))
+    marks = _unsafe_by_default(columns) if unsafe is None else _unsafe_by(unsafe, columns)
+    rows = np.column_stack([columns, marks])
+    return TabularMDP.from_outcomes(S, A, rows, gamma, start, layout=layout, name=name)
+
+
+def _marked(mdp: TabularMDP, unsafe: Unsafe) -> TabularMDP:
+    """The same model with other outcomes marked."""
+    s, a = np.divmod(mdp.pair, mdp.n_actions)
+    columns = np.column_stack([s, a, mdp.p, mdp.s_next, mdp.r, mdp.terminal])
+    rows = np.column_stack([columns, _unsafe_by(unsafe, columns)])
+    return TabularMDP.from_outcomes(
+        mdp.n_states, mdp.n_actions, rows, mdp.gamma, mdp.start, layout=mdp.layout, name=mdp.name
+    )
+
+
+def _size(env: gymnasium.Env[Any, Any], which: str) -> int:
+    space = getattr(env, which, None)
+    if not isinstance(space, gymnasium.spaces.Discrete) or space.start != 0:
+        hint = "" if isinstance(space, gymnasium.spaces.Box) else HINT
+        _checks.fail(f"{which} of env", "be Discrete and count from 0", space, hint)
+    return int(space.n)
+
+
+def _start(env: Any, S: int) -> Floats | None:
+    if not hasattr(env, "initial_state_distrib"):
+        return None
+    start = _checks.finite_array("initial_state_distrib of env", env.initial_state_distrib, (S,))
+    total = float(start.sum())
+    return start / total if abs(total - 1.0) <= FLOAT32_SLACK else start  # else left for the model to refuse
+
+
+def _columns(P: Any, S: int, A: int) -> Floats:
+    """P as columns s, a, p, s_next, r, terminal; a state or action that P leaves out has no outcomes."""
+
+    def at(table: Any, key: int) -> Any:
+        return table.get(key, ()) if isinstance(table, Mapping) else table[key]
+
+    try:
+        states = [(s, at(P, s)) for s in range(S)]
+        pairs = [(s, a, at(actions, a)) for s, actions in states if len(actions) for a in range(A)]
+        rows = [(s, a, *outcome) for s, a, outcomes in pairs for outcome in outcomes]
+        columns: Floats | None = np.array(rows, np.float64).reshape(len(rows), 6)
+    except (IndexError, TypeError, ValueError):
+        columns = None
+    if columns is None:  # outside the handler, so that no traceback of ours hangs on the message
+        _checks.fail("P of env", "list (p, s_next, r, terminated) for each state and action", P)
+    for stray in columns[~np.isin(columns[:, 3], np.arange(S)), 3]:
+        _checks.fail("s_next in P of env", f"be a state in 0..{S - 1}", float(stray))
+    columns = columns[columns[:, 2] != 0]
+    pair = (columns[:, 0] * A + columns[:, 1]).astype(np.int64)
+    sums = np.bincount(pair, weights=columns[:, 2], minlength=S * A)
+    sums[np.abs(sums - 1.0) > FLOAT32_SLACK] = 1.0  # left for the model to refuse
+    columns[:, 2] /= sums[pair]
+    return columns
+
+
+def _episode_ends(columns: Floats, start: Floats | None, S: int) -> Floats:
+    """The module's first two rules."""
+    s, s_next = columns[:, 0].astype(np.int64), columns[:, 3].astype(np.int64)
+    moves = np.bincount(s[(s_next != s) | (columns[:, 4] != 0)], minlength=S) > 0
+    terminal = (columns[:, 5] != 0) | ~moves[s_next]
+    others = s_next != s
+    ended = np.bincount(s_next[others & terminal], minlength=S) > 0
+    entered = np.bincount(s_next[others & ~terminal], minlength=S) > 0
+    acts = moves if start is None else (moves & ~ended) | entered | (start > 0)
+    return np.column_stack([columns[:, :5], terminal])[acts[s]]
+
+
+def _unsafe_by(unsafe: Unsafe, columns: Floats) -> Bools:
+    marks = [unsafe(int(s), int(a), int(s_next), r, bool(end)) for s, a, _, s_next, r, end in columns.tolist()]
+    return np.array(marks, bool)
+
+
+def _unsafe_by_default(columns: Floats) -> Bools:
+    """Ends with less than the best end, or costs at least five times the median cost."""
+    r, terminal = columns[:, 4], columns[:, 5] != 0
+    costs = -r[r < 0]
+    dear = DEAR * np.median(costs) if costs.size else np.inf
+    return np.asarray((terminal & (r < r[terminal].max(initial=-np.inf))) | (-r >= dear))
+
+
+# -- out: a model as an environment -----------------------------------------------------------------------------------
+
+
+class TabularEnv(gymnasium.Env[int, int]):
+    """A model as an environment: observations are states, and a step draws one outcome of (s,a) from q(s',r|s,a).
+
+    ``info`` has the outcome's probability ``p`` and whether it is ``unsafe``. ``reset(options={"state": s})`` starts
+    at s. ``render_mode`` is ``"ansi"`` for text or ``"rgb_array"`` for a picture [H, W, 3].
+
+    >>> import safereplay as sr
+    >>> env = sr.TabularEnv(sr.grids.cliff(slip=0.0), render_mode="ansi")
+    >>> env.reset(seed=0, options={"state": 18})
+    (18, {'p': 1.0})
+    >>> print(env.render())
+     .  .  .  .  .  .
+     .  .  .  .  .  .
+     .  .  .  .  .  .
+    [S] X  X  X  X  G
+    >>> env.step(1)                                                        # right, off the cliff
+    (19, -12.0, True, False, {'p': 1.0, 'unsafe': True})
+    """
+
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012  (Gymnasium's own form)
+
+    def __init__(self, mdp: TabularMDP, render_mode: str | None = None) -> None:
+        _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+        if render_mode is not None:
+            _checks.choice("render_mode", render_mode, self.metadata["render_modes"])
+        self.mdp = mdp
+        self.render_mode = render_mode
+        self.observation_space = gymnasium.spaces.Discrete(mdp.n_states)  # type: ignore[assignment]  # of np.int64
+        self.action_space = gymnasium.spaces.Discrete(mdp.n_actions)  # type: ignore[assignment]
+        self._s: int | None = None
+        self._over = False
+
+    @cached_property
+    def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:  # noqa: N802  (Gymnasium's name)
+        """The table in Gymnasium's form, P[s][a] = [(p, s_next, r, terminated), ...]; it cannot hold unsafe marks."""
+        return {
+            s: {a: self._listed(s, a) or [(1.0, s, 0.0, True)] for a in range(self.mdp.n_actions)}
+            for s in range(self.mdp.n_states)
+        }
+
+    def _listed(self, s: int, a: int) -> list[tuple[float, int, float, bool]]:
+        q = self.mdp.outcomes(s, a)
+        return list(zip(q.p.tolist(), q.s_next.tolist(), q.r.tolist(), q.terminal.tolist(), strict=True))
+
+    @property
+    def initial_state_distrib(self) -> Floats:
+        """The start distribution, under the name that Gymnasium's tables have it."""
+        return self.mdp.start
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``."""
+        super().reset(seed=seed)
+        for name in options or {}:
+            _checks.choice("option of reset", name, ("state",))
+        self._over = False
+        if options and options.get("state") is not None:
+            self._s = self._free_state(options["state"])
+            return self._s, {"p": 1.0}
+        states = np.flatnonzero(self.mdp.start)
+        self._s = int(states[self._draw(self.mdp.start[states])])
+        return self._s, {"p": float(self.mdp.start[self._s])}
+
+    def _free_state(self, state: Any) -> int:
+        s, S = _checks.whole("state", state, 0), self.mdp.n_states
+        _checks.require(s < S and not self.mdp.is_terminal[s], "state", f"be in 0..{S - 1} and not terminal", s)
+        return s
+
+    def _draw(self, p: Floats) -> int:
+        # Where rounding leaves the sum below the draw, the last outcome is meant. Gymnasium's own sampler, an argmax,
+        # answers with the first.
+        return min(int(np.searchsorted(np.cumsum(p), self.np_random.random(), side="right")), p.size - 1)
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Draw an outcome of (s, action): (s_next, r, terminated, False, {"p", "unsafe"})."""
+        if self._s is None or self._over:
+            _checks.fail(
+                "env", "be reset before a step", "no episode" if self._s is None else "an episode that is over"
+            )
+        if not self.action_space.contains(action):
+            _checks.fail("action", f"be a whole number in 0..{self.mdp.n_actions - 1}", action)
+        q = self.mdp.outcomes(self._s, int(action))
+        k = self._draw(q.p)
+        self._s, self._over = int(q.s_next[k]), bool(q.terminal[k])
+        return self._s, float(q.r[k]), self._over, False, {"p": float(q.p[k]), "unsafe": bool(q.unsafe[k])}
+
+    def render(self) -> Any:
+        """Where the agent is: text for ``"ansi"``, a picture for ``"rgb_array"``."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() shows nothing without a render_mode; choose from ansi, rgb_array")
+            return None
+        if self.render_mode == "ansi":
+            return _text(self.mdp, self._s)
+        return _with_agent(self._board, self._arranged, self._s)
+
+    @cached_property
+    def _arranged(self) -> Layout:
+        return self.mdp.layout or _arranged(self.mdp)
+
+    @cached_property
+    def _board(self) -> Floats:
+        return _drawn(self._arranged)
+
+
+def make_grid_env(grid: str, render_mode: str | None = None, **options: Any) -> TabularEnv:
+    """One of the paper's grids as an environment; ``options`` are those of :mod:`safereplay.grids`.
+
+    >>> import gymnasium
+    >>> gymnasium.make("safereplay/Cliff-v0", slip=0.2).observation_space
+    Discrete(24)
+    """
+    maker = GRIDS[_checks.choice("grid", grid, GRIDS)]
+    for name in options:
+        _checks.choice("option", name, inspect.signature(maker).parameters)
+    return TabularEnv(maker(**options), render_mode)
+
+
+# gymnasium.make looks here for the modes it can add by wrapping: "human" and "rgb_array_list".
+make_grid_env.__dict__["metadata"] = TabularEnv.metadata
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+CELL = 48  #: pixels a cell
+PAGE, AGENT, RED = (255, 255, 255), (44, 62, 96), (214, 69, 65)
+TILES = {".": (236, 239, 243), "#": (92, 101, 115), "S": (196, 217, 241), "G": (126, 192, 141), "X": (230, 146, 132)}
+MARKS = {"G": PAGE, "X": PAGE, **dict.fromkeys(grids.ARROWS, RED)}  #: so that colour is not all that tells cells apart
+
+
+def _text(mdp: TabularMDP, s: int | None) -> str:
+    if mdp.layout is None:
+        return f"{mdp.name}: {'no episode' if s is None else f'state {s}'}, of {mdp.n_states} states"
+    here = None if s is None else mdp.layout.cells[s]
+    lines = []
+    for i, row in enumerate(mdp.layout.rows):
+        cells = (f"[{symbol}]" if (i, j) == here else f" {symbol} " for j, symbol in enumerate(row))
+        lines.append("".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _arranged(mdp: TabularMDP) -> Layout:
+    """States in rows of a near-square, as G, X, S or free: what ends an episode well or badly, and where one starts."""
+    S = mdp.n_states
+    columns = math.ceil(math.sqrt(S))
+    symbols = np.full(columns * math.ceil(S / columns), " ")
+    symbols[:S] = "."
+    if np.count_nonzero(mdp.start) < np.count_nonzero(~mdp.is_terminal):
+        symbols[np.flatnonzero(mdp.start)] = "S"
+    symbols[mdp.s_next[mdp.terminal & mdp.unsafe]] = "X"
+    symbols[mdp.s_next[mdp.terminal & ~mdp.unsafe]] = "G"
+    text = "\n".join("".join(row) for row in symbols.reshape(-1, columns))
+    return Layout(text, tuple((s // columns, s % columns) for s in range(S)), mdp.origin)
+
+
+@cache
+def _masks() -> dict[str, Floats]:
+    """How much of each pixel of a cell a shape covers, [CELL, CELL]; a cell spans −1 to 1 both ways."""
+    fine = 4
+    axis = (np.arange(CELL * fine) + 0.5) / (CELL * fine) * 2 - 1
+    y, x = np.meshgrid(axis, axis, indexing="ij")
+
+    def coverage(inside: AnyArray) -> Floats:
+        return np.asarray(inside.reshape(CELL, fine, CELL, fine).mean((1, 3)), np.float64)
+
+    side, corner = 0.95, 0.2
+    outside = np.hypot(np.maximum(abs(x) - side + corner, 0), np.maximum(abs(y) - side + corner, 0))
+    up = coverage((y > -0.86) & (y < -0.56) & (abs(x) < (y + 0.86) * 0.8))
+    turned = {arrow: np.rot90(up, -k) for k, arrow in enumerate(grids.ARROWS)}
+    pole = (abs(x + 0.22) < 0.05) & (abs(y) < 0.42)
+    flag = (x >= -0.22) & (y > -0.42) & (y < 0.12) & (x + 0.22 < 0.56 - 2 * abs(y + 0.15))
+    cross = (np.maximum(abs(x), abs(y)) < 0.28) & (np.minimum(abs(x - y), abs(x + y)) < 0.11)
+    return {
+        "tile": coverage(outside < corner),
+        "rim": coverage(np.hypot(x, y) < 0.5),
+        "agent": coverage(np.hypot(x, y) < 0.42),
+        "G": coverage(pole | flag),
+        "X": coverage(cross),
+        **turned,
+    }
+
+
+def _paint(image: Floats, cell: tuple[int, int], shape: str, colour: tuple[int, int, int]) -> None:
+    part = image[cell[0] * CELL :, cell[1] * CELL :][:CELL, :CELL]
+    part += _masks()[shape][:, :, None] * (np.array(colour) - part)
+
+
+def _drawn(layout: Layout) -> Floats:
+    """A map without the agent, [H, W, 3]."""
+    rows, columns = layout.shape
+    image = np.empty((rows * CELL, columns * CELL, 3))
+    image[:] = PAGE
+    for i, line in enumerate(layout.rows):
+        for j, symbol in enumerate(line):
+            if symbol != " ":
+                _paint(image, (i, j), "tile", TILES.get(symbol, TILES["."]))
+            if symbol in MARKS:
+                _paint(image, (i, j), symbol, MARKS[symbol])
+    return image
+
+
+def _with_agent(board: Floats, layout: Layout, s: int | None) -> Image:
+    image = board.copy()
+    if s is not None:
+        _paint(image, layout.cells[s], "rim", PAGE)
+        _paint(image, layout.cells[s], "agent", AGENT)
+    return image.round().astype(np.uint8)
