@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .errors import MissingExtra as MissingExtra
     from .errors import SafeReplayError as SafeReplayError
     from .gym import TabularEnv as TabularEnv
-    from .runs import Runs as Runs
-    from .runs import learn as learn
     from .learners import Learner as Learner
     from .learners import Pessimistic as Pessimistic
     from .learners import QLearning as QLearning
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from .learners import WorstCase as WorstCase
     from .learners import WorstTransition as WorstTransition
     from .mdp import TabularMDP as TabularMDP
+    from .runs import Runs as Runs
+    from .runs import learn as learn
     from .schedules import ConstantStep as ConstantStep
     from .schedules import EpsilonGreedy as EpsilonGreedy
     from .schedules import Exploration as Exploration

@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,19 @@ from ._types import AnyArray
 from .errors import BadFile, CannotWrite
 
 HEADER = "header"
+#: What reading a damaged archive can raise.
+BROKEN = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    TypeError,
+    RuntimeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+)
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> Path:
@@ -72,17 +86,18 @@ def load_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, An
     if not source.is_file():
         raise BadFile(f"{source} must be a saved {kind}, got no such file")
     try:
-        with np.load(source, allow_pickle=False) as archive:
+        with source.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop(HEADER).tobytes())
         found, stamp, meta = header["kind"], header["version"], header["meta"]
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zipfile.LargeZipFile):
+        version_found = int(stamp)
+    except BROKEN:
         raise BadFile(f"{source} must be a saved {kind}, got a file that is truncated or not one of ours") from None
     if found != kind:
         raise BadFile(f"{source} must be a saved {kind}, got a saved {found}")
-    if stamp > version:
+    if version_found > version:
         raise BadFile(
-            f"{source} must be of format {version} or older, got format {stamp}; "
+            f"{source} must be of format {version} or older, got format {version_found}; "
             "it is from a newer safereplay: pip install --upgrade safereplay"
         )
     return meta, arrays

@@ -33,6 +33,7 @@ R = TypeVar("R")
 
 GRIDS: dict[str, Callable[..., TabularMDP]] = {"volatile": grids.volatile, "cliff": grids.cliff}
 REPLAY = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5)
+MAX_STEPS = 200  # of an episode; a policy that reaches the goal of these grids needs about ten
 MATCHED = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5, mixing="matched")
 
 #: Who is compared on each grid; the rivals' dials are ones that are safe where any are.
@@ -53,24 +54,27 @@ class Effort:
 
     seeds: int = 20
     episodes: int = 50_000
+    dose_seeds: int = 20  #: for each value of replay's own dials
     long_episodes: int = 500_000
     sweep_step: float = 0.01  #: of κ and of Gaskett's β
     map_seeds: int = 5
     map_episodes: int = 20_000
     map_points: int = 9  #: along each axis of a map
+    curve_seeds: int = 5
     snapshots: int = 60
 
 
 FULL = Effort()
 QUICK = Effort(
-    seeds=20,
-    episodes=10_000,
+    episodes=30_000,
+    dose_seeds=5,
     long_episodes=50_000,
     sweep_step=0.05,
     map_seeds=1,
     map_episodes=5_000,
-    map_points=5,
-    snapshots=30,
+    map_points=4,
+    curve_seeds=2,
+    snapshots=20,
 )
 
 
@@ -103,7 +107,17 @@ def run(
     snapshots: int | Sequence[int] = 0,
 ) -> Runs:
     """One job: a quiet :func:`safereplay.learn` on one thread."""
-    return learn(mdp, learner, episodes, seeds, exploration, threads=1, quiet=True, snapshots=snapshots)
+    return learn(
+        mdp,
+        learner,
+        episodes,
+        seeds,
+        exploration,
+        max_steps=MAX_STEPS,
+        threads=1,
+        quiet=True,
+        snapshots=snapshots,
+    )
 
 
 # -- the cast on both grids -------------------------------------------------------------------------------------------
@@ -230,7 +244,7 @@ def run_dose(effort: Effort, work: Work, dial: str, values: list[float], make: C
     """Each value of a replay dial on both grids, over all seeds."""
     mdps = {name: build() for name, build in GRIDS.items()}
     jobs = [(grid, x) for grid in GRIDS for x in values]
-    done = work.map(lambda job: run(mdps[job[0]], make(job[1]), effort.episodes, effort.seeds), jobs)
+    done = work.map(lambda job: run(mdps[job[0]], make(job[1]), effort.episodes, effort.dose_seeds), jobs)
     by = dict(zip(jobs, done, strict=True))
 
     def profiles(grid: str, x: float) -> list[RiskProfile]:
@@ -252,9 +266,11 @@ def run_amount(effort: Effort, work: Work) -> Dose:
     return run_dose(effort, work, "v", values, lambda v: ReplayQLearning(VarianceReplay(5.0), v))
 
 
-def run_sign(effort: Effort, work: Work) -> Dose:
+def run_sign(effort: Effort, work: Work, mixing: str = "literal") -> Dose:
     """β = 5, 0, −5: averse to risk, neutral, fond of it."""
-    return run_dose(effort, work, "β", [5.0, 0.0, -5.0], lambda beta: ReplayQLearning(VarianceReplay(beta), 0.5))
+    return run_dose(
+        effort, work, "β", [5.0, 0.0, -5.0], lambda beta: ReplayQLearning(VarianceReplay(beta), 0.5, mixing)
+    )
 
 
 # -- what the verdicts depend on ----------------------------------------------------------------------------------------
@@ -349,7 +365,7 @@ class BandRow(NamedTuple):
 
 def run_bands(effort: Effort, work: Work) -> list[BandRow]:
     """For each reading of the cliff, the κ whose exact limit is safe: 6 layouts × 2 slips × 4 γ."""
-    kappas = np.round(np.arange(0.0, 1.0, max(0.02, effort.sweep_step)), 6)
+    kappas = np.round(np.arange(0.0, 1.0, 2 * effort.sweep_step), 6)
     readings = [(t, to, g) for t in grids.CLIFF_LAYOUTS for to in ("any", "others") for g in (0.8, 0.9, 0.95, 0.99)]
 
     def job(reading: tuple[str, str, float]) -> BandRow:
@@ -366,15 +382,15 @@ def run_bands(effort: Effort, work: Work) -> list[BandRow]:
 
 @dataclass(frozen=True)
 class Curves:
-    """A long run beside its limits."""
+    """Long runs beside their limits, one row a seed. Errors are the largest |Q − limit| over the pairs that the run
+    visited more than MIN_VISITS times, as a share of the range of Q over them."""
 
     grid: str
     mixing: str
-    episodes: Ints
-    w_distance: Floats  #: total variation between w_t and w^∞
-    error_paper: Floats  #: largest |Q − limit| over pairs visited more than 500 times, as a share of Q's range
-    error_visited: Floats  #: the same against the limit with d(s,a)
-    q_range: float
+    episodes: Ints  #: [m]
+    w_distance: Floats  #: [seeds, m] total variation between w_t and w^∞
+    error_paper: Floats  #: [seeds, m] against the paper's limit
+    error_visited: Floats  #: [seeds, m] against the limit with d(s,a)
 
 
 MIN_VISITS = 500
@@ -382,41 +398,32 @@ MIN_VISITS = 500
 
 def run_curves(effort: Effort, work: Work) -> list[Curves]:
     """Both mixings on both grids: w_t against w^∞, and Q against the two limits."""
-    points = np.unique(np.geomspace(100, effort.long_episodes, effort.snapshots).astype(int))
-    jobs = [(grid, learner) for grid in GRIDS for learner in (REPLAY, MATCHED)]
-
-    def job(item: tuple[str, ReplayQLearning]) -> Curves:
-        grid, learner = item
-        mdp = GRIDS[grid]()
-        shots = run(mdp, learner, effort.long_episodes, 1, snapshots=points.tolist()).snapshots
-        if shots is None or shots.w is None:
-            raise AssertionError("a replaying run with snapshots has both")
-        limit = limit_weights(mdp, learner.scheme)
-        paper = fixed_point(mdp, learner.scheme, learner.v)
-        errors = [
-            _errors(mdp, learner, paper, Q, visits) for Q, visits in zip(shots.Q[0], shots.visits[0], strict=True)
-        ]
-        final = shots.Q[0, -1][shots.visits[0, -1] > MIN_VISITS]
-        return Curves(
-            grid,
-            learner.mixing,
-            points.astype(np.int64),
-            0.5 * np.abs(shots.w[0] - limit).sum(1),
-            np.array([e[0] for e in errors]) / np.ptp(final),
-            np.array([e[1] for e in errors]) / np.ptp(final),
-            float(np.ptp(final)),
-        )
-
-    return work.map(job, jobs)
+    points = np.unique(np.geomspace(100, effort.long_episodes, effort.snapshots).astype(np.int64))
+    settings = [(grid, learner) for grid in GRIDS for learner in (REPLAY, MATCHED)]
+    jobs = [(grid, learner, seed) for grid, learner in settings for seed in range(effort.curve_seeds)]
+    done = work.map(lambda job: _curve(*job, effort.long_episodes, points), jobs)
+    curves = []
+    for k, (grid, learner) in enumerate(settings):
+        mine = np.stack(done[k * effort.curve_seeds : (k + 1) * effort.curve_seeds])
+        curves.append(Curves(grid, learner.mixing, points, mine[:, 0], mine[:, 1], mine[:, 2]))
+    return curves
 
 
-def _errors(mdp: TabularMDP, learner: ReplayQLearning, paper: Floats, Q: Floats, visits: Ints) -> tuple[float, float]:
-    """Largest |Q − limit| over much-visited pairs: against the paper's limit, and against that with d(s,a)."""
-    seen = visits > MIN_VISITS
-    if not seen.any():
-        return np.nan, np.nan
-    visited = fixed_point(mdp, learner.scheme, learner.v, visits / visits.sum())
-    return float(np.abs(Q - paper)[seen].max()), float(np.abs(Q - visited)[seen].max())
+def _curve(grid: str, learner: ReplayQLearning, seed: int, episodes: int, points: Ints) -> Floats:
+    """[3, m]: the distance of w_t, and the errors against the paper's limit and the one with d(s,a)."""
+    mdp = GRIDS[grid]()
+    shots = run(mdp, learner, episodes, [seed], snapshots=points.tolist()).snapshots
+    if shots is None or shots.w is None:
+        raise AssertionError("a replaying run with snapshots has both")
+    distance = 0.5 * np.abs(shots.w[0] - limit_weights(mdp, learner.scheme)).sum(1)
+    paper = fixed_point(mdp, learner.scheme, learner.v)
+    visits = shots.visits[0, -1]
+    seen = visits > min(MIN_VISITS, int(visits.max()) // 10)  # a short run has no pair visited so often
+    errors = []
+    for Q, visits in zip(shots.Q[0], shots.visits[0], strict=True):
+        visited = fixed_point(mdp, learner.scheme, learner.v, visits / visits.sum())
+        errors.append([np.abs(Q - limit)[seen].max() for limit in (paper, visited)])
+    return np.vstack([distance, np.array(errors).T / np.ptp(shots.Q[0, -1][seen])])
 
 
 # -- TD errors ------------------------------------------------------------------------------------------------------------

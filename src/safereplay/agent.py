@@ -1,0 +1,398 @@
+"""Agent: Algorithm 1 in a discrete Gymnasium environment, stepped for real.
+
+Where :func:`safereplay.learn` draws outcomes from a known table, an agent only sees what its environment returns:
+
+    1  replay until an iteration of the MDP is due; choose its action       (compiled)
+    2  env.step(action)                                                     (the environment's Python)
+    3  find the outcome in the memory or add it; store it; update Q         (compiled, one call with the next 1)
+
+An episode that *terminates* ends: its last step looks no further. One that is *truncated* does not: its last step still
+looks ahead to max_b Q(s',b). Either way a new episode starts.
+
+**The memory is bounded.** Each pair (s,a) has a row of slots, one for each distinct outcome (r, s', ends) seen, and w_t is
+exact while there are at most ``max_outcomes`` of them. From then on, each new outcome first merges the two nearest
+rewards of the pair that lead to the same place. They become one slot at their mean r̄, which stands for the m distinct
+rewards that went into it: where the exact tilt has Σ e^{−βr}, w_t has m·e^{−βr̄}, less by a factor of about 1 + (βσ)²/2,
+σ being their standard deviation. (A reward that returns after it was merged counts as a new one.) Only where no two
+slots lead to the same place is an outcome forgotten, the one replayed least. The mean and variance of a pair, and so the
+pair weights, are always those of all its rewards.
+
+**Files.** A saved agent goes on as if it had never stopped, bit for bit, also in the midst of an episode, as long as its
+environment draws all its randomness from ``np_random`` (see :mod:`safereplay.spaces`).
+
+Ref: Szlak & Shamir (2021), Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import gymnasium
+import numpy as np
+
+from . import _checks, _files, runs
+from ._config import Config
+from ._progress import Bar
+from ._types import AnyArray, Floats, Ints
+from .errors import BadFile, BadInput
+from .kernels import memory as mem
+from .kernels import rng, step
+from .kernels.compile import Array, specialise
+from .learners import Learner
+from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
+from .spaces import World, made_again
+
+FORMAT = 1
+CHUNK = 1 << 12  # steps between two looks at the clock
+FIRST_ROOM = 4  # slots of a pair on its first visit
+FIRST_POOL = 1 << 10  # slots of all pairs at the start
+
+NOTHING = -1  # a turn without an outcome to learn from, or without an action to choose
+NO_ROOM = -2  # what a turn returns when the pair's row must grow first; it has done nothing then
+
+
+class Slots(NamedTuple):
+    """A memory whose rows can grow."""
+
+    memory: mem.Memory
+    room: Array  #: [P] slots in each pair's row
+    max_outcomes: int  #: the longest row
+
+
+@lru_cache(maxsize=64)
+def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
+    """Learn from the outcome (i, r, s', ends) of pair i, unless i is NOTHING; then the action in s, unless s is NOTHING.
+
+    Both in one call: of the few microseconds that a call costs, nearly all go into handing over the arrays.
+    """
+    advance, observe = step.make(recipe)
+    remembers = recipe.replays or recipe.update.uses("bleak")
+
+    def turn(
+        tables: step.Tables, slots: Slots, dials: step.Dials, outcome: tuple[int, float, int, bool], s: int
+    ) -> int:
+        memory, (i, r, s_next, ends) = slots.memory, outcome
+        if i != NOTHING:
+            slot = 0
+            if remembers:
+                slot = mem.locate(memory, i, r, s_next, ends)
+                if slot < 0 and memory.used[i] == slots.room[i]:
+                    if slots.room[i] < slots.max_outcomes:
+                        return NO_ROOM
+                    mem.squeeze(memory, i)
+                    slot = mem.locate(memory, i, r, s_next, ends)
+                if slot < 0:
+                    slot = -1 - slot
+                    mem.insert(memory, i, slot, r, s_next, ends)
+            observe(tables, memory, i, slot, r, s_next, ends, dials)
+        return NOTHING if s == NOTHING else advance(tables, memory, s, dials)
+
+    return specialise(turn, recipe.digest())
+
+
+@dataclass(frozen=True)
+class AgentSettings(Config):
+    """What an agent is built from, besides its environment."""
+
+    learner: Learner
+    seed: int
+    gamma: float
+    exploration: Exploration
+    step_size: StepSize
+    max_outcomes: int
+
+    def __post_init__(self) -> None:
+        _checks.require(isinstance(self.learner, Learner), "learner", "be a Learner", self.learner)
+        _checks.require(isinstance(self.exploration, Exploration), "exploration", "be an Exploration", self.exploration)
+        _checks.require(isinstance(self.step_size, StepSize), "step_size", "be a StepSize", self.step_size)
+        _checks.require(_checks.whole("seed", self.seed, 0) <= runs.MAX_SEED, "seed", "be below 2**64", self.seed)
+        object.__setattr__(self, "seed", int(self.seed))  # numpy's numbers become Python's: compiled code expects those
+        object.__setattr__(self, "gamma", _checks.between("gamma", self.gamma, "(0, 1)"))
+        object.__setattr__(self, "max_outcomes", _checks.whole("max_outcomes", self.max_outcomes, 2))
+        known = isfinite(self.learner.initial_value(inf, self.gamma))
+        hint = "an environment does not say how large its rewards are: choose a c0 that no return exceeds"
+        _checks.require(known, f"c0 of {type(self.learner).__name__}", "be given", None, hint)
+
+
+class Agent:
+    """A learner in a discrete Gymnasium environment, given itself or by its id.
+
+    ``learner`` and the schedules are those of :func:`safereplay.learn`. The same seed gives the same bits: it seeds the
+    agent's own generator and the environment's first reset. ``max_outcomes`` bounds the distinct outcomes remembered of a
+    pair (s,a); up to that many, w_t is exact, beyond it rewards are binned (see :mod:`safereplay.agent`).
+
+    The agent owns its environment: to try the policy out, step another one.
+
+    >>> import safereplay as sr
+    >>> agent = sr.Agent("CliffWalking-v1", sr.QLearning(), seed=1).learn(steps=20_000)
+    >>> agent
+    Agent(CliffWalking-v1, Q-learning, 48 states × 4 actions, 20000 steps, ... episodes)
+    >>> agent.Q.shape, agent.act(36)
+    ((48, 4), np.int64(0))
+
+    Ref: Szlak & Shamir (2021), Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any] | str,
+        learner: Learner,
+        seed: int = 0,
+        gamma: float = 0.99,
+        exploration: Exploration | None = None,
+        step_size: StepSize | None = None,
+        max_outcomes: int = 64,
+    ) -> None:
+        exploration = EpsilonGreedy() if exploration is None else exploration
+        step_size = PowerStep() if step_size is None else step_size
+        self.settings = AgentSettings(learner, seed, gamma, exploration, step_size, max_outcomes)
+        self._world = World(env, self.settings.seed)
+        self.env = self._world.env
+        n_states, n_actions = self._shape
+        program = runs.make_program(learner, exploration, step_size, self.settings.gamma, n_actions)
+        self._turn, self._dials = compiled_turn(program.pieces), program.dials
+        c0, generator = learner.initial_value(inf, gamma), rng.seeded(self.settings.seed)
+        self._tables = step.allocate(n_states, n_actions, c0, generator)
+        self._pool = _Pool(n_states * n_actions if learner.remembers else 1, self.settings.max_outcomes)
+
+    def learn(self, steps: int = 10_000, *, quiet: bool = False) -> Agent:
+        """Take so many steps in the environment, going on where the last call stopped; the agent itself.
+
+        Ctrl-C, like an error in the environment, costs at most one step: what was learned before stays.
+        """
+        steps = _checks.whole("steps", steps, 1)
+        with Bar(f"learning {self.settings.learner.describe()}", steps, quiet) as bar:
+            for done in range(0, steps, CHUNK):
+                bar.update(done)
+                self._walk(min(CHUNK, steps - done))
+        return self
+
+    def _walk(self, steps: int) -> None:
+        world, turn, tables, slots, dials = self._world, self._turn, self._tables, self._pool.slots, self._dials
+        s, n_actions = world.here(), world.actions.n
+        a = turn(tables, slots, dials, (NOTHING, 0.0, 0, False), s)
+        for left in range(steps - 1, -1, -1):
+            outcome = (s * n_actions + a, *world.step(a))
+            s = world.here() if left else NOTHING
+            a = turn(tables, slots, dials, outcome, s)
+            if a == NO_ROOM:
+                slots = self._pool.grow(outcome[0])
+                a = turn(tables, slots, dials, outcome, s)
+
+    # -- what was learned ---------------------------------------------------------------------------------------------
+
+    @property
+    def Q(self) -> Floats:  # noqa: N802
+        """Q(s,a) so far, [S, A]."""
+        return np.array(self._tables.Q.reshape(self._shape))
+
+    @property
+    def policy(self) -> Ints:
+        """The greedy policy, [S]; the first of equal actions."""
+        return np.asarray(self._tables.Q.reshape(self._shape).argmax(1), np.int64)
+
+    @property
+    def visits(self) -> Ints:
+        """MDP iterations of each pair, [S, A]."""
+        return np.array(self._tables.counts[:, step.VISITS].reshape(self._shape))
+
+    @property
+    def replays(self) -> Ints:
+        """Replays of each pair, [S, A]."""
+        return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
+
+    @property
+    def steps(self) -> int:
+        """Steps taken in the environment: its MDP iterations."""
+        return int(self._tables.counts[:, step.VISITS].sum())
+
+    @property
+    def episodes(self) -> int:
+        """Episodes finished, by their end or by truncation."""
+        return len(self._world.returns)
+
+    @property
+    def returns(self) -> Floats:
+        """The undiscounted return of each finished episode, [episodes]."""
+        return np.array(self._world.returns)
+
+    def state_of(self, observation: Any) -> int:
+        """The number of an observation: its row of Q.
+
+        >>> import safereplay as sr
+        >>> sr.Agent("Blackjack-v1", sr.QLearning()).state_of((14, 10, 0))
+        328
+        """
+        return self._world.states.encode(observation)
+
+    def act(self, observation: Any) -> Any:
+        """The greedy action, as an element of the action space."""
+        s, n = self.state_of(observation), self._world.actions.n
+        return self._world.actions.decode(int(self._tables.Q[s * n : (s + 1) * n].argmax()))
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self._world.states.n, self._world.actions.n
+
+    def __repr__(self) -> str:
+        name = type(self.env.unwrapped).__name__ if self.env.spec is None else self.env.spec.id
+        what = f"{name}, {self.settings.learner.describe()}, {self._shape[0]} states × {self._shape[1]} actions"
+        return f"Agent({what}, {self.steps} steps, {self.episodes} episodes)"
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write the agent to one file, without pickle: what it learned, its memory, and where it is in its episode."""
+        origin, total, actions, states = self._world.whereabouts()
+        meta = {
+            "settings": self.settings.to_dict(),
+            "observation_space": self._world.states.text,
+            "action_space": self._world.actions.text,
+            "env": self._world.address,
+            "origin": origin,
+            "total": total,
+        }
+        meta = json.loads(json.dumps(meta, default=lambda x: x.tolist()))  # numpy's numbers and arrays
+        arrays = {"returns": self.returns, "actions": actions, "states": states, **self._tables._asdict()}
+        return _files.save_arrays(path, "Agent", FORMAT, meta, {**arrays, **self._pool.arrays()})
+
+    @classmethod
+    def load(cls, path: str | Path, env: gymnasium.Env[Any, Any] | str | None = None) -> Agent:
+        """Read an agent that :meth:`save` wrote, to go on where it was.
+
+        Without ``env`` the environment is made by its id and arguments; it must be registered, and not have been wrapped
+        further. An environment that does not take the same way again, because it draws random numbers from elsewhere
+        than ``np_random``, is warned about and starts a new episode.
+        """
+        file = _File(path, *_files.load_arrays(path, "Agent", FORMAT))
+        settings = vars(file.settings())
+        agent = cls(made_again(path, file.meta.get("env")) if env is None else env, **settings)
+        for name, found in (("observation_space", agent._world.states), ("action_space", agent._world.actions)):
+            saved = file.get(name, str)
+            _checks.require(found.text == saved, f"env.{name}", f"be {saved} as saved", getattr(agent.env, name))
+        agent._restore(file)
+        return agent
+
+    def _restore(self, file: _File) -> None:
+        """Take over what the file holds; whatever compiled code takes for an index is checked."""
+        world, (n_states, n_actions) = self._world, self._shape
+        for name, mine in self._tables._asdict().items():
+            mine[...] = file.array(name, mine.shape, mine.dtype, 0 if name in ("counts", "visited") else None)
+        file.require(bool(self._tables.generator.any()), "generator")
+        self._pool.restore(file, n_states)
+        actions = file.array("actions", None, np.int64, 0, n_actions)
+        states = file.array("states", None, np.int64, 0, n_states)
+        file.require(states.size == actions.size + 1 or states.size == actions.size == 0, "states")
+        world.returns.extend(file.array("returns", None, np.float64).tolist())
+        if not world.go_to(file.get("origin", object), file.get("total", float), actions, states):
+            why = "it must draw all its randomness from np_random"
+            warnings.warn(f"the environment does not go the same way again ({why}); a new episode begins", stacklevel=3)
+
+
+class _Pool:
+    """A memory of outcomes that nobody knows beforehand: each pair's row of slots grows by moving to the pool's end."""
+
+    COLUMNS = ("r", "s_next", "ends", "count", "distinct", "share")
+
+    def __init__(self, n_pairs: int, max_outcomes: int) -> None:
+        r, s_next, ends = np.zeros(FIRST_POOL), np.zeros(FIRST_POOL, np.int64), np.zeros(FIRST_POOL, bool)
+        first, used, room = np.zeros((3, n_pairs), np.int64)
+        self.slots = Slots(mem.allocate(first, used, r, s_next, ends, n_pairs), room, max_outcomes)
+        self.top = 0  # where the next row goes
+
+    def grow(self, i: int) -> Slots:
+        """A row twice as long for pair i; from now on these are the slots."""
+        size = min(max(2 * int(self.slots.room[i]), FIRST_ROOM), self.slots.max_outcomes)
+        self._reserve(self.top + size)
+        memory, room, _ = self.slots
+        old, new, used = int(memory.first[i]), self.top, int(memory.used[i])
+        self.top += size
+        for name in self.COLUMNS:
+            column = getattr(memory, name)
+            column[new : new + used] = column[old : old + used]
+        memory.first[i], room[i] = new, size
+        return self.slots
+
+    def _reserve(self, size: int) -> None:
+        columns = {name: getattr(self.slots.memory, name) for name in self.COLUMNS}
+        capacity = columns["r"].size
+        while capacity < size:
+            capacity *= 2
+        extra = capacity - columns["r"].size
+        if extra:
+            longer = {name: np.append(x, np.zeros(extra, x.dtype)) for name, x in columns.items()}
+            self.slots = self.slots._replace(memory=self.slots.memory._replace(**longer))
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Everything, for a file; of the sum tree its leaves, the weights of the pairs."""
+        memory, room, _ = self.slots
+        columns = {name: getattr(memory, name)[: self.top] for name in self.COLUMNS}
+        weight = memory.tree[memory.tree.size >> 1 :][: room.size]
+        return {
+            **columns,
+            "first": memory.first,
+            "used": memory.used,
+            "room": room,
+            "stats": memory.stats,
+            "weight": weight,
+        }
+
+    def restore(self, file: _File, n_states: int) -> None:
+        """Take over the arrays of a file, if every slot that they lead to exists."""
+        self.top = file.array("r", None, np.float64).size
+        self._reserve(self.top)
+        memory, room, max_outcomes = self.slots
+        lowest = {"s_next": 0, "first": 0, "used": 0, "room": 0, "weight": 0}
+        highest = {"s_next": n_states, "first": self.top + 1, "room": max_outcomes + 1}
+        for name, mine in self.arrays().items():
+            mine[...] = file.array(name, mine.shape, mine.dtype, lowest.get(name), highest.get(name, inf))
+        weight, tree = self.arrays()["weight"], memory.tree
+        file.require(bool((memory.used <= room).all() and (memory.first + room <= self.top).all()), "room")
+        file.require(bool((memory.used[weight > 0] > 0).all()), "weight")
+        level = tree.size >> 1
+        while level > 1:  # each parent is the sum of its children
+            tree[level >> 1 : level] = tree[level : 2 * level : 2] + tree[level + 1 : 2 * level : 2]
+            level >>= 1
+
+
+class _File:
+    """A saved agent: its parts, each with the type and shape that it should have."""
+
+    def __init__(self, path: str | Path, meta: Any, arrays: dict[str, AnyArray]) -> None:
+        self.path, self.meta, self.arrays = path, meta, arrays
+
+    def require(self, ok: bool, name: str) -> None:
+        """Fail over the named part unless ``ok``."""
+        if not ok:
+            raise BadFile(f"{self.path} must be a saved Agent, got one whose '{name}' is missing or does not fit")
+
+    def get(self, name: str, kind: type) -> Any:
+        """An entry of the header."""
+        value = self.meta.get(name) if isinstance(self.meta, dict) else None
+        self.require(isinstance(value, kind), name)
+        return value
+
+    def array(
+        self, name: str, shape: tuple[int, ...] | None, dtype: Any, low: float | None = None, high: float = inf
+    ) -> AnyArray:
+        """An array of this type and shape (None: of one axis), with entries from ``low`` up to below ``high``."""
+        found = self.arrays.get(name, np.zeros(()))
+        self.require(found.dtype == dtype and (found.ndim == 1 if shape is None else found.shape == shape), name)
+        self.require(low is None or bool(((found >= low) & (found < high)).all()), name)
+        return found
+
+    def settings(self) -> AgentSettings:
+        """What the agent was built from."""
+        try:
+            settings = Config.from_dict(self.get("settings", dict))
+        except (BadInput, TypeError) as error:
+            raise BadFile(f"{self.path} must be a saved Agent that can be built here, got: {error}") from None
+        self.require(isinstance(settings, AgentSettings), "settings")
+        return cast(AgentSettings, settings)

@@ -1,0 +1,317 @@
+"""The paper's claims as data, each with a judge that looks at what was measured.
+
+A claim that does not hold is reported so, with the evidence. Shares of seeds come with Wilson's 95 % interval; a claim
+about what a learner does holds when at least 95 % of the seeds do it.
+
+Ref: Szlak & Shamir (2021), Section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.ndimage import gaussian_filter1d
+from scipy.signal import find_peaks
+from scipy.stats import binomtest
+
+from .._types import Floats
+from .experiments import CAST, BandRow, Cast, Curves, Dose, Map, Sweep, TdErrors
+
+ENOUGH = 0.95  # share of seeds
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that was measured."""
+
+    cast: Cast
+    kappa: Sweep
+    gaskett: Sweep
+    amount: Dose
+    sign: Dose
+    sign_matched: Dose
+    maps: dict[str, list[Map]]
+    bands: list[BandRow]
+    curves: list[Curves]
+    td: TdErrors
+
+
+class Finding(NamedTuple):
+    """What a judge saw."""
+
+    observed: str
+    holds: bool
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim with its finding, as ``claims.json`` lists it."""
+
+    id: str
+    claim: str
+    grid: str
+    expected: str
+    observed: str
+    holds: bool
+    evidence: str
+
+
+class Claim(NamedTuple):
+    """A sentence of the paper that can turn out wrong."""
+
+    id: str
+    claim: str
+    grid: str
+    expected: str
+    judge: Callable[[Study, str], Finding]
+
+
+def judge_all(study: Study) -> list[Verdict]:
+    """Every claim, judged."""
+    verdicts = []
+    for claim in CLAIMS:
+        finding = claim.judge(study, claim.grid)
+        verdicts.append(Verdict(claim.id, claim.claim, claim.grid, claim.expected, *finding))
+    return verdicts
+
+
+def as_json(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Plain types, in the order of the fields."""
+    return [asdict(v) for v in verdicts]
+
+
+# -- judges -----------------------------------------------------------------------------------------------------------
+
+
+def interval(k: int, n: int) -> str:
+    """'k of n seeds (95 % interval a–b)'."""
+    ends = binomtest(k, n).proportion_ci(method="wilson")
+    return f"{k} of {n} seeds (95 % interval {ends.low:.2f}–{ends.high:.2f})"
+
+
+def takes(name: str, wanted: str) -> Callable[[Study, str], Finding]:
+    """A judge: does this learner of the cast take this way?"""
+
+    def judge(study: Study, grid: str) -> Finding:
+        counts = study.cast.counts(grid, name)
+        n = counts.total()
+        evidence = f"{CAST[name].describe()}: {wanted} in {interval(counts[wanted], n)}"
+        others = ", ".join(f"{v} {c}" for v, c in counts.most_common() if v != wanted)
+        return Finding(
+            counts.most_common(1)[0][0], counts[wanted] >= ENOUGH * n, evidence + (f"; {others}" if others else "")
+        )
+
+    return judge
+
+
+def with_sweep(judge: Callable[[Study, str], Finding], attribute: str, wanted: str) -> Callable[[Study, str], Finding]:
+    """A judge, with the band of a rival's dial beside it."""
+
+    def both(study: Study, grid: str) -> Finding:
+        found, sweep = judge(study, grid), getattr(study, attribute)
+        return found._replace(evidence=f"{found.evidence}. {band_text(sweep, grid, wanted)}")
+
+    return both
+
+
+def band_text(sweep: Sweep, grid: str, wanted: str) -> str:
+    """Where along a dial a verdict is found, learned and exact."""
+    parts = []
+    for source, label in (("learned", f"learned ({sweep.episodes:,} episodes)"), ("exact", "exact limit")):
+        band = sweep.band(grid, wanted, source)
+        parts.append(f"{label}: " + ("never" if band is None else f"{sweep.dial} from {band[0]:g} to {band[1]:g}"))
+    return f"{wanted} — " + "; ".join(parts)
+
+
+def fails_for_every_kappa(study: Study, grid: str) -> Finding:
+    """Mihatsch & Neuneier on the cliff: is there no κ that is safe?"""
+    sweep = study.kappa
+    safe = [k for k, v in zip(sweep.values, sweep.learned[grid], strict=True) if v == "safe"]
+    with_band = [row for row in study.bands if row.band is not None]
+    evidence = (
+        f"{len(safe)} of {len(sweep.values)} values of κ learned a safe path. {band_text(sweep, grid, 'safe')}. "
+        f"{band_text(sweep, grid, 'jumps')}. Over seeds: {takes('Mihatsch–Neuneier', 'safe')(study, grid).evidence}. "
+        f"A safe band exists in {len(with_band)} of {len(study.bands)} readings of the grid (layout × slip × γ)"
+    )
+    return Finding("fails for every κ" if not safe else "a wide band of κ is safe", not safe, evidence)
+
+
+def stays_risky(study: Study, grid: str) -> Finding:
+    """Gaskett on the volatile grid: risky whatever β."""
+    sweep = study.gaskett
+    risky = sum(v == "risky" for v in sweep.learned[grid])
+    base = takes("Gaskett", "risky")(study, grid)
+    share = f"risky at {risky} of {len(sweep.values)} values of β"
+    return Finding("risky", base.holds and risky >= ENOUGH * len(sweep.values), f"{base.evidence}. Learned: {share}")
+
+
+def too_timid(study: Study, grid: str) -> Finding:
+    """High κ: does the learner jump off at once?"""
+    band = study.kappa.band(grid, "jumps", "exact")
+    return Finding("jumps" if band else "never jumps", band is not None, band_text(study.kappa, grid, "jumps"))
+
+
+def more_is_safer(study: Study, grid: str) -> Finding:
+    """P(unsafe) along v: falls, and never rises by more than half a percentage point."""
+    risk = np.median(study.amount.p_unsafe[grid], axis=1)
+    holds = bool((np.diff(risk) < 0.005).all() and risk[-1] < risk[0])
+    pairs = ", ".join(f"v={v:g}: {p:.3f}" for v, p in zip(study.amount.values, risk, strict=True))
+    seeds = study.amount.p_unsafe[grid].shape[1]
+    return Finding(
+        f"P(unsafe) {risk[0]:.3f} → {risk[-1]:.3f}", holds, f"median exact P(unsafe) over {seeds} seeds: {pairs}"
+    )
+
+
+def sign_is_attitude(study: Study, grid: str) -> Finding:
+    """β = 5, 0, −5 should order P(unsafe)."""
+
+    def risks(dose: Dose) -> Floats:
+        return np.asarray(np.mean(dose.p_unsafe[grid], axis=1))
+
+    literal, matched = risks(study.sign), risks(study.sign_matched)
+    holds = bool(literal[0] < literal[1] - 0.005 and literal[1] < literal[2] - 0.005)
+    ordered = bool(matched[0] < matched[1] < matched[2])
+    shown = " / ".join(f"{x:.3f}" for x in literal)
+    evidence = (
+        f"mean exact P(unsafe) at β = 5 / 0 / −5 over {study.sign.p_unsafe[grid].shape[1]} seeds: Algorithm 1 {shown}; "
+        f"matched mixing {' / '.join(f'{x:.3f}' for x in matched)} ({'ordered' if ordered else 'not ordered'})"
+    )
+    return Finding(f"P(unsafe) {shown}", holds, evidence)
+
+
+def modes(td: TdErrors, grid: str) -> list[float]:
+    """Where the histogram of TD errors peaks: at least three times as high as the dips beside it."""
+    shares, edges = np.histogram(td.delta[grid], bins=60, weights=td.weight[grid])
+    heights = gaussian_filter1d(np.log10(shares / shares.sum() + 1e-6), 1.0)
+    peaks, _ = find_peaks(np.concatenate(([-6.0], heights, [-6.0])), prominence=np.log10(3.0))
+    middle = (edges[:-1] + edges[1:]) / 2
+    return [float(middle[p - 1]) for p in peaks]
+
+
+def td_three_peaks(study: Study, grid: str) -> Finding:
+    """Separate peaks near −100, 0 and 100?"""
+    found = modes(study.td, grid)
+    holds = all(any(abs(m - wanted) <= 50 for m in found) for wanted in (-100, 0, 100)) and len(found) >= 3
+    return Finding(f"{len(found)} peaks", holds, _td_evidence(study.td, grid, found))
+
+
+def td_one_peak(study: Study, grid: str) -> Finding:
+    """One mode?"""
+    found = modes(study.td, grid)
+    return Finding(f"{len(found)} peak{'s' * (len(found) != 1)}", len(found) == 1, _td_evidence(study.td, grid, found))
+
+
+def _td_evidence(td: TdErrors, grid: str, found: list[float]) -> str:
+    mean = np.average(td.delta[grid], weights=td.weight[grid])
+    spread = float(np.sqrt(np.average((td.delta[grid] - mean) ** 2, weights=td.weight[grid])))
+    places = ", ".join(f"{m:.0f}" for m in found)
+    return f"peaks at δ ≈ {places}; standard deviation {spread:.2g}, over 5 runs at κ = {td.kappa:g}"
+
+
+def settles(study: Study, grid: str) -> Finding:
+    """w_t → w^∞ under Algorithm 1."""
+    curve = _curve(study, grid, "literal")
+    distance = np.median(curve.w_distance, 0)
+    evidence = f"total variation to w^∞: {distance[0]:.3f} after {curve.episodes[0]:,} episodes, {distance[-1]:.3f} after {curve.episodes[-1]:,}"
+    return Finding(f"{distance[0]:.2f} → {distance[-1]:.3f}", bool(distance[-1] < distance[0] / 4), evidence)
+
+
+def limit_is_the_papers(study: Study, grid: str) -> Finding:
+    """Does Algorithm 1 end at the fixed point of the paper's mapping?"""
+    literal, matched = _curve(study, grid, "literal"), _curve(study, grid, "matched")
+    paper, visited = (float(np.median(e[:, -1])) for e in (literal.error_paper, literal.error_visited))
+    evidence = (
+        f"largest error of the learned Q over pairs visited more than 500 times, as a share of Q's range, after "
+        f"{literal.episodes[-1]:,} episodes (median of {len(literal.error_paper)} seeds): {paper:.1%} against the paper's "
+        f"mapping, {visited:.2%} against the mapping with d(s,a). Matched mixing: "
+        f"{np.median(matched.error_paper[:, -1]):.2%} against the paper's mapping"
+    )
+    return Finding(f"off by {paper:.0%} of Q's range", paper < 0.02, evidence)
+
+
+def _curve(study: Study, grid: str, mixing: str) -> Curves:
+    return next(c for c in study.curves if c.grid == grid and c.mixing == mixing)
+
+
+# -- the claims -------------------------------------------------------------------------------------------------------
+
+CLAIMS: list[Claim] = [
+    Claim("q-volatile", "Q-learning takes the short, volatile path", "volatile", "risky", takes("Q-learning", "risky")),
+    Claim("q-cliff", "Q-learning walks along the cliff's edge", "cliff", "risky", takes("Q-learning", "risky")),
+    Claim(
+        "replay-volatile",
+        "Replay (v = 0.5, β = 5) goes around the volatile moves",
+        "volatile",
+        "safe",
+        takes("replay", "safe"),
+    ),
+    Claim("replay-cliff", "Replay (v = 0.5, β = 5) keeps away from the edge", "cliff", "safe", takes("replay", "safe")),
+    Claim(
+        "mihatsch-volatile",
+        "Mihatsch & Neuneier's learner is safe",
+        "volatile",
+        "safe",
+        with_sweep(takes("Mihatsch–Neuneier", "safe"), "kappa", "safe"),
+    ),
+    Claim(
+        "mihatsch-cliff",
+        "Mihatsch & Neuneier's learner fails for every κ from 0 to 1 by 0.01",
+        "cliff",
+        "fails for every κ",
+        fails_for_every_kappa,
+    ),
+    Claim("gaskett-volatile", "Gaskett's learner stays on the volatile path", "volatile", "risky", stays_risky),
+    Claim(
+        "gaskett-cliff",
+        "Gaskett's learner is safe",
+        "cliff",
+        "safe",
+        with_sweep(takes("Gaskett", "safe"), "gaskett", "safe"),
+    ),
+    Claim(
+        "worst-case-volatile",
+        "Optimising the worst trajectory cannot avoid volatile rewards",
+        "volatile",
+        "risky",
+        takes("worst transition", "risky"),
+    ),
+    Claim("timid-cliff", "An overly pessimistic learner jumps off the cliff at once", "cliff", "jumps", too_timid),
+    Claim("td-volatile", "TD errors have distinct peaks at 0, −100 and 100", "volatile", "3 peaks", td_three_peaks),
+    Claim("td-cliff", "TD errors have a single mode", "cliff", "1 peak", td_one_peak),
+    Claim("amount-volatile", "More replay, more caution", "volatile", "P(unsafe) falls with v", more_is_safer),
+    Claim("amount-cliff", "More replay, more caution", "cliff", "P(unsafe) falls with v", more_is_safer),
+    Claim(
+        "sign-volatile",
+        "β > 0 averse to risk, β = 0 neutral, β < 0 fond of it",
+        "volatile",
+        "P(unsafe) rises as β falls",
+        sign_is_attitude,
+    ),
+    Claim(
+        "sign-cliff",
+        "β > 0 averse to risk, β = 0 neutral, β < 0 fond of it",
+        "cliff",
+        "P(unsafe) rises as β falls",
+        sign_is_attitude,
+    ),
+    Claim("w-settles-volatile", "w_t converges to w^∞ (Lemma 4)", "volatile", "distance → 0", settles),
+    Claim("w-settles-cliff", "w_t converges to w^∞ (Lemma 4)", "cliff", "distance → 0", settles),
+    Claim(
+        "limit-volatile",
+        "Q converges to the fixed point of Eqs. 1–4 (Theorem 1)",
+        "volatile",
+        "error → 0",
+        limit_is_the_papers,
+    ),
+    Claim(
+        "limit-cliff",
+        "Q converges to the fixed point of Eqs. 1–4 (Theorem 1)",
+        "cliff",
+        "error → 0",
+        limit_is_the_papers,
+    ),
+]

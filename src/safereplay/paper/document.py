@@ -1,0 +1,122 @@
+"""A small document that can be written as one HTML file or as Markdown.
+
+A document is a list of blocks. HTML comes out self-contained: styles and pictures are inside, nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A section's title."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in ``figures/`` (both .svg and .png exist), with what it shows in words."""
+
+    name: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a header. A cell 'yes' or 'no' in the column ``badge`` is shown as a badge."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    badge: int | None = None
+
+
+Block: TypeAlias = Heading | Text | Picture | Table
+
+CSS = """
+:root { color-scheme: light dark; --ink: #1d2330; --soft: #5b6472; --line: #dfe3ea; --paper: #ffffff; --card: #ffffff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8ebf0; --soft: #a2abb9; --line: #333b48; --paper: #14181f; } }
+body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 5rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; } h2 { margin: 2.8rem 0 .6rem; font-size: 1.3rem; }
+p { max-width: 46rem; } nav { font-size: .92rem; color: var(--soft); } a { color: #1f6fb4; }
+figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; background: var(--card); border-radius: .5rem;
+  border: 1px solid var(--line); padding: .6rem; box-sizing: border-box; }
+figcaption { color: var(--soft); font-size: .9rem; max-width: 46rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .88rem; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .45rem .7rem; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; } .badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem;
+  font-weight: 600; white-space: nowrap; color: #fff; } .yes { background: #1c7c48; } .no { background: #b3261e; }
+"""
+BADGES = {"yes": "✓ holds", "no": "✗ does not hold"}
+
+
+def to_html(title: str, blocks: Sequence[Block], figures: Path) -> str:
+    """One self-contained page; pictures are read from the folder ``figures``."""
+    contents = [b.text for b in blocks if isinstance(b, Heading)]
+    links = " · ".join(f'<a href="#{_anchor(text)}">{escape(text)}</a>' for text in contents)
+    body = "\n".join(_html(block, figures) for block in blocks)
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}<style>{CSS}</style></head>\n'
+        f"<body><h1>{escape(title)}</h1>\n<nav>{links}</nav>\n{body}\n</body></html>\n"
+    )
+
+
+def _anchor(text: str) -> str:
+    return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
+
+
+def _html(block: Block, figures: Path) -> str:
+    match block:
+        case Heading(text, level):
+            return f'<h{level} id="{_anchor(text)}">{escape(text)}</h{level}>'
+        case Text(text):
+            return f"<p>{escape(text)}</p>"
+        case Picture(name, caption):
+            data = base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
+            source = f"data:image/svg+xml;base64,{data}"
+            return f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
+        case Table(header, rows, badge):
+            top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+            lines = "".join(f"<tr>{''.join(_cell(c, k == badge) for k, c in enumerate(row))}</tr>" for row in rows)
+            return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def _cell(text: str, is_badge: bool) -> str:
+    if is_badge:
+        return f'<td><span class="badge {escape(text)}">{BADGES.get(text, escape(text))}</span></td>'
+    return f"<td>{escape(text)}</td>"
+
+
+def to_markdown(title: str, blocks: Sequence[Block]) -> str:
+    """The same as Markdown, with pictures linked from ``figures/``."""
+    return f"# {title}\n\n" + "\n\n".join(_markdown(block) for block in blocks) + "\n"
+
+
+def _markdown(block: Block) -> str:
+    match block:
+        case Heading(text, level):
+            return f"{'#' * level} {text}"
+        case Text(text):
+            return text
+        case Picture(name, caption):
+            return f"![{caption}](figures/{name}.png)\n\n*{caption}*"
+        case Table(header, rows, badge):
+            lines = [[BADGES.get(c, c) if k == badge else c for k, c in enumerate(row)] for row in rows]
+            cells = [list(header), ["---"] * len(header), *lines]
+            return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells)

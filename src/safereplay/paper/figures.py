@@ -1,0 +1,365 @@
+"""Pictures: grids and policies as the paper draws them, verdicts along a dial and over two, curves, distributions.
+
+Every function draws data that somebody else computed and returns a matplotlib Figure that belongs to nobody: no global
+state, no window. Verdicts have one colour each, everywhere, and a letter or a hatch beside it, so that no picture
+depends on colour alone.
+
+Ref: Szlak & Shamir (2021), Figures 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from io import BytesIO
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrow, Patch, Rectangle
+
+from .._files import write_atomic
+from .._types import Floats, Ints
+from ..grids import ARROWS, MOVES
+from ..mdp import TabularMDP
+from ..theory.risk import Distribution
+from ..verdicts import VERDICTS, path
+from .experiments import Cast, Curves, Dose, Map, Sweep, TdErrors
+
+P = ParamSpec("P")
+
+ORANGE, BLUE = "#e07b00", "#1f6fb4"  # the paper's: Q-learning, replay
+GREEN, RED, GREY = "#2a9d5c", "#c8323c", "#8a8f98"
+COLOURS = {"safe": "#3b8fc4", "risky": "#f0a23b", "jumps": "#b3384b", "stuck": "#b9bec7"}
+LETTERS = {"safe": "S", "risky": "R", "jumps": "J", "stuck": "–"}
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "svg.hashsalt": "safereplay",
+    "svg.fonttype": "path",
+    "figure.dpi": 110,
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw in our style, whatever the user's own settings."""
+
+    @wraps(draw)
+    def in_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return in_style
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    """Write a figure as ``name.svg`` and ``name.png``; the same figure gives the same bytes."""
+    with rc_context(STYLE):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # the layout is settled: once is enough for both formats
+        for kind, meta in (("svg", {"Date": None}), ("png", {"Software": None})):
+            buffer = BytesIO()
+            figure.savefig(buffer, format=kind, dpi=120, metadata=meta)
+            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
+    """A figure, and its axes [rows, columns]."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+# -- grids ------------------------------------------------------------------------------------------------------------
+
+
+def draw_grid(ax: Axes, mdp: TabularMDP) -> None:
+    """The cells of a grid: walls dark, hazards red and crossed, goals green with a G, the origin ringed."""
+    layout = mdp.layout
+    if layout is None:
+        raise TypeError("only a grid can be drawn")
+    fill = {"#": "#3d4450", "X": "#f3c6c9", "G": "#cdead8"}
+    for i, line in enumerate(layout.rows):
+        for j, symbol in enumerate(line):
+            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill.get(symbol, "white"), edgecolor="#c9ced6", lw=0.8))
+            if symbol == "X":
+                ax.plot([j + 0.25, j + 0.75], [i + 0.25, i + 0.75], color=RED, lw=1.2, alpha=0.7)
+                ax.plot([j + 0.25, j + 0.75], [i + 0.75, i + 0.25], color=RED, lw=1.2, alpha=0.7)
+            elif symbol == "G":
+                ax.text(j + 0.5, i + 0.5, "G", ha="center", va="center", color=GREEN, weight="bold", fontsize=12)
+    i, j = layout.cells[layout.origin]
+    ax.plot(j + 0.5, i + 0.5, "o", ms=7, mfc="none", mec="#3d4450", mew=1.2)
+    ax.set(xlim=(0, layout.shape[1]), ylim=(layout.shape[0], 0), xticks=[], yticks=[], aspect="equal")
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+
+
+def draw_marked_moves(ax: Axes, mdp: TabularMDP) -> None:
+    """Panel A: volatile moves red, moves into the goal green, moves that fall red as well."""
+    layout = mdp.layout
+    if layout is None:
+        return
+    for s, cell in enumerate(layout.cells):
+        for a in range(4):
+            outcome = mdp.outcomes(s, a)
+            if not outcome.p.size:
+                continue
+            k = int(outcome.p.argmax())
+            symbol = layout.rows[cell[0]][cell[1]]
+            if outcome.terminal[k]:
+                _arrow(ax, cell, a, RED if outcome.unsafe[k] else GREEN)
+            elif symbol in ARROWS and ARROWS.index(symbol) == a:
+                _arrow(ax, cell, a, RED)
+
+
+def draw_policy(ax: Axes, mdp: TabularMDP, policy: Ints, colour: str, shift: float = 0.0) -> None:
+    """A policy as one arrow a cell, and the path from the origin as a line under the arrows."""
+    layout = mdp.layout
+    if layout is None:
+        return
+    drawn = [layout.cells[s] for s in path(mdp, policy).states]
+    xs, ys = [c[1] + 0.5 + shift for c in drawn], [c[0] + 0.5 + shift for c in drawn]
+    ax.plot(xs, ys, color=colour, lw=6, alpha=0.25, solid_capstyle="round", solid_joinstyle="round")
+    for s, cell in enumerate(layout.cells):
+        if not mdp.is_terminal[s]:
+            _arrow(ax, cell, int(policy[s]), colour, shift=shift, length=0.34)
+
+
+def _arrow(ax: Axes, cell: tuple[int, int], a: int, colour: str, shift: float = 0.0, length: float = 0.42) -> None:
+    dy, dx = (length * step for step in MOVES[a])
+    y, x = cell[0] + 0.5 + shift, cell[1] + 0.5 + shift
+    offset = 0.25 if length > 0.4 else -0.5  # a marked move crosses the cell's border, a policy's stays inside
+    start = (x + dx * offset, y + dy * offset)
+    ax.add_patch(
+        FancyArrow(
+            *start,
+            dx,
+            dy,
+            width=0.05,
+            head_width=0.19,
+            head_length=0.14,
+            color=colour,
+            length_includes_head=True,
+            lw=0,
+            zorder=3,
+        )
+    )
+
+
+@styled
+def paper_figure(cast: Cast, grid: str, number: int) -> Figure:
+    """Figure 1 or 2 of the paper: A the grid with its marked moves, B the learned policies."""
+    mdp = cast.mdps[grid]
+    rows, columns = mdp.layout.shape if mdp.layout else (1, 1)
+    figure, axes = new_figure(1.75 * columns + 0.4, 0.86 * rows + 0.9, 1, 2)
+    a, b = axes[0]
+    draw_grid(a, mdp)
+    draw_marked_moves(a, mdp)
+    a.set_title(f"Figure {number}A. The {grid} grid")
+    draw_grid(b, mdp)
+    for name, colour, shift in (("Q-learning", ORANGE, -0.09), ("replay", BLUE, 0.09)):
+        draw_policy(b, mdp, _usual(cast, grid, name), colour, shift)
+    b.set_title(f"Figure {number}B. What is learned")
+    marks = [
+        Patch(color=RED, label="volatile move" if grid == "volatile" else "move off the cliff"),
+        Patch(color=GREEN, label="move to the goal"),
+    ]
+    a.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.5, -0.01), ncols=2, frameon=False)
+    learners = [Patch(color=ORANGE, label="Q-learning"), Patch(color=BLUE, label="replay (v = 0.5, β = 5)")]
+    b.legend(handles=learners, loc="upper center", bbox_to_anchor=(0.5, -0.01), ncols=2, frameon=False)
+    return figure
+
+
+def _usual(cast: Cast, grid: str, name: str) -> Ints:
+    runs = cast.runs[grid, name]
+    usual = max(set(runs.verdicts), key=runs.verdicts.count)
+    return np.asarray(runs.policy[runs.verdicts.index(usual)])
+
+
+@styled
+def cast_figure(cast: Cast, grid: str) -> Figure:
+    """Every learner's usual policy on one grid."""
+    names = [name for g, name in cast.runs if g == grid]
+    mdp = cast.mdps[grid]
+    columns = 4
+    rows = -(-len(names) // columns)
+    height, width = mdp.layout.shape if mdp.layout else (1, 1)
+    figure, axes = new_figure(columns * 0.52 * width + 0.4, rows * (0.52 * height + 0.5), rows, columns)
+    for ax, name in zip(axes.ravel(), names, strict=False):
+        draw_grid(ax, mdp)
+        counts = cast.counts(grid, name).most_common(1)[0]
+        draw_policy(ax, mdp, _usual(cast, grid, name), COLOURS[counts[0]])
+        ax.set_title(f"{name}\n{counts[0]} in {counts[1]} of {len(cast.runs[grid, name].seeds)}", fontsize=8.5)
+    for ax in axes.ravel()[len(names) :]:
+        ax.set_visible(False)
+    return figure
+
+
+# -- verdicts -----------------------------------------------------------------------------------------------------------
+
+
+def verdict_legend(figure: Figure) -> None:
+    """One legend of the four verdicts, under the picture."""
+    handles = [Patch(facecolor=COLOURS[v], edgecolor="white", label=v) for v in VERDICTS]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+
+
+@styled
+def sweep_figure(sweep: Sweep, title: str) -> Figure:
+    """Verdicts along a dial, learned and exact, on each grid."""
+    grids = list(sweep.exact)
+    figure, axes = new_figure(8.2, 0.95 * len(grids) + 1.0, len(grids), 1)
+    half = float(sweep.values[1] - sweep.values[0]) / 2
+    ends = (sweep.values[0] - half, sweep.values[-1] + half)
+    for ax, grid in zip(axes[:, 0], grids, strict=True):
+        for y, found in ((1, sweep.learned[grid]), (0, sweep.exact[grid])):
+            colours = np.array([[to_rgb(COLOURS[one]) for one in found]])
+            ax.imshow(colours, extent=(*ends, y + 0.06, y + 0.94), aspect="auto", interpolation="nearest")
+            _name_bands(ax, sweep.values, found, y)
+        ax.set(xlim=ends, ylim=(0, 2), yticks=[0.5, 1.5])
+        ax.set_yticklabels(["exact limit", f"learned,\n{sweep.episodes:,} episodes"])
+        ax.set_title(f"{title}, {grid} grid")
+        ax.tick_params(left=False)
+        ax.spines["left"].set_visible(False)
+    axes[-1, 0].set_xlabel(sweep.dial)
+    verdict_legend(figure)
+    return figure
+
+
+def _name_bands(ax: Axes, values: Floats, found: Sequence[str], y: int) -> None:
+    start = 0
+    for k in range(1, len(found) + 1):
+        if k == len(found) or found[k] != found[start]:
+            if k - start >= max(4, len(found) // 16):
+                middle = float(values[start] + values[k - 1]) / 2
+                ax.text(
+                    middle, y + 0.5, found[start], ha="center", va="center", fontsize=8, color="white", weight="bold"
+                )
+            start = k
+
+
+@styled
+def maps_figure(maps: Sequence[Map], grid: str) -> Figure:
+    """Verdicts over two settings: a cell's colour mixes its seeds' verdicts, its letter is the most frequent one, large where all agree."""
+    columns = min(3, len(maps))
+    rows = -(-len(maps) // columns)
+    figure, axes = new_figure(3.5 * columns, 3.0 * rows + 0.3, rows, columns)
+    palette = np.array([to_rgb(COLOURS[v]) for v in VERDICTS])
+    for ax, found in zip(axes.ravel(), maps, strict=False):
+        ax.imshow(found.shares @ palette, aspect="auto", origin="lower")
+        top = found.shares.argmax(-1)
+        for k, name in enumerate(VERDICTS):
+            y, x = np.nonzero(top == k)
+            sure = found.shares[y, x, k] == 1.0
+            ax.scatter(x, y, s=np.where(sure, 26, 12), marker=f"${LETTERS[name]}$", color="white", lw=0)
+        ax.set_xticks(range(len(found.x)), [f"{x:g}" for x in found.x], rotation=60, fontsize=7)
+        ax.set_yticks(range(len(found.y)), [y if isinstance(y, str) else f"{y:g}" for y in found.y], fontsize=7)
+        ax.set(xlabel=found.x_name, ylabel=found.y_name)
+        ax.set_title(f"{found.title}, {grid}", fontsize=9)
+    for ax in axes.ravel()[len(maps) :]:
+        ax.set_visible(False)
+    verdict_legend(figure)
+    return figure
+
+
+@styled
+def dose_figure(dose: Dose) -> Figure:
+    """The exact risk and mean return of what was learned, along replay's own dial."""
+    grids = list(dose.verdicts)
+    figure, axes = new_figure(8.2, 2.5 * len(grids), len(grids), 2)
+    for (risk_ax, mean_ax), grid in zip(axes, grids, strict=True):
+        for ax, data, name in ((risk_ax, dose.p_unsafe[grid], "P(unsafe)"), (mean_ax, dose.mean[grid], "mean return")):
+            centre = np.median(data, 1)
+            ax.plot(dose.values, data, ".", color=BLUE, alpha=0.25, ms=4)
+            ax.plot(dose.values, centre, "-", color=BLUE, lw=1.8)
+            ax.set(xlabel=dose.dial, ylabel=name)
+            ax.set_title(f"{name}, {grid}")
+        risk_ax.set_ylim(bottom=-0.005)
+    return figure
+
+
+# -- curves and distributions ---------------------------------------------------------------------------------------------
+
+
+@styled
+def curves_figure(curves: Sequence[Curves]) -> Figure:
+    """w_t against w^∞, and Q against the paper's limit and the limit with d(s,a), for both mixings."""
+    grids = list(dict.fromkeys(c.grid for c in curves))
+    figure, axes = new_figure(9.6, 2.7 * len(grids), len(grids), 3)
+    for row, grid in zip(axes, grids, strict=True):
+        for c in (c for c in curves if c.grid == grid):
+            style = "-" if c.mixing == "literal" else "--"
+            row[0].loglog(c.episodes, np.median(c.w_distance, 0), style, color="#5b4b8a", label=c.mixing)
+            ax = row[1 if c.mixing == "literal" else 2]
+            for errors, colour, name in (
+                (c.error_paper, RED, "the paper's limit"),
+                (c.error_visited, GREEN, "the limit with d(s,a)"),
+            ):
+                ax.loglog(c.episodes, errors.T, color=colour, alpha=0.25, lw=0.8)
+                ax.loglog(c.episodes, np.median(errors, 0), color=colour, label=name)
+            ax.set_title(f"{c.mixing} mixing, {grid}")
+        row[0].set_title(f"w_t to w^∞, {grid}")
+        row[0].set_ylabel("total variation")
+        row[1].set_ylabel("largest error / range of Q")
+        for ax in row:
+            ax.set_xlabel("episodes")
+            ax.legend(frameon=False, fontsize=7.5)
+    return figure
+
+
+@styled
+def td_figure(td: TdErrors) -> Figure:
+    """The TD errors of a risk-sensitive learner, one panel a grid."""
+    figure, axes = new_figure(8.2, 2.5, 1, len(td.delta))
+    for ax, grid in zip(axes[0], td.delta, strict=True):
+        edges, shares = td_histogram(td, grid)
+        ax.stairs(shares, edges, fill=True, color=BLUE, alpha=0.8)
+        ax.set_yscale("log")
+        ax.set(xlabel="TD error δ", ylabel="share of updates")
+        ax.set_title(f"TD errors, {grid} grid, κ = {td.kappa:g}")
+    return figure
+
+
+def td_histogram(td: TdErrors, grid: str, bins: int = 60) -> tuple[Floats, Floats]:
+    """(edges, share of updates in each bin)."""
+    shares, edges = np.histogram(td.delta[grid], bins=bins, weights=td.weight[grid])
+    return np.asarray(edges, np.float64), np.asarray(shares / shares.sum(), np.float64)
+
+
+@styled
+def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]]) -> Figure:
+    """The chance that the return stays at or below x, for plain and shaped learning on each grid."""
+    figure, axes = new_figure(8.2, 2.6, 1, len(distributions))
+    for ax, (grid, by_learner) in zip(axes[0], distributions.items(), strict=True):
+        for name, found in by_learner.items():
+            colour = ORANGE if name == "Q-learning" else BLUE
+            x = np.concatenate(([found.returns[0]], found.returns))
+            ax.step(x, np.concatenate(([0.0], np.cumsum(found.probabilities))), where="post", color=colour, label=name)
+        if len(ax.lines[0].get_xdata()) > 10:
+            ax.set_xlim(left=max(ax.get_xlim()[0], -45))
+        ax.set(xlabel="return x", ylabel="P(return ≤ x)", ylim=(0, 1.03))
+        ax.set_title(f"Returns, {grid} grid")
+        ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+@styled
+def hero_figure(cast: Cast) -> Figure:
+    """The picture for the first screen: the cliff under plain and under shaped replay."""
+    mdp = cast.mdps["cliff"]
+    figure, axes = new_figure(8.4, 3.3, 1, 2)
+    for ax, name, colour in zip(axes[0], ("Q-learning", "replay"), (ORANGE, BLUE), strict=True):
+        draw_grid(ax, mdp)
+        draw_policy(ax, mdp, _usual(cast, "cliff", name), colour)
+        risk = cast.risk["cliff", name]
+        label = "Q-learning" if name == "Q-learning" else "Q-learning with shaped replay"
+        ax.set_title(f"{label}\nfalls in {risk.p_unsafe:.1%} of episodes", color=colour, fontsize=12)
+    return figure

@@ -1,0 +1,201 @@
+"""What the report says: the pictures, the verdicts, and how they depend on what the paper leaves open."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from . import figures
+from .claims import Study, Verdict
+from .document import Block, Heading, Picture, Table, Text
+from .experiments import CAST, GRIDS, MAX_STEPS, Effort
+
+TITLE = "Replay For Safety, reproduced"
+
+
+def draw_all(study: Study, folder: Path) -> None:
+    """Every figure of the report, as SVG and PNG."""
+    made = {
+        "hero": figures.hero_figure(study.cast),
+        "figure-1": figures.paper_figure(study.cast, "volatile", 1),
+        "figure-2": figures.paper_figure(study.cast, "cliff", 2),
+        "kappa": figures.sweep_figure(study.kappa, "Mihatsch–Neuneier"),
+        "gaskett": figures.sweep_figure(study.gaskett, "Gaskett"),
+        "amount": figures.dose_figure(study.amount),
+        "curves": figures.curves_figure(study.curves),
+        "td-errors": figures.td_figure(study.td),
+        "returns": figures.returns_figure(
+            {g: {n: study.cast.risk[g, n].distribution for n in ("Q-learning", "replay")} for g in GRIDS}
+        ),
+        **{f"cast-{g}": figures.cast_figure(study.cast, g) for g in GRIDS},
+        **{f"maps-{g}": figures.maps_figure(maps, g) for g, maps in study.maps.items()},
+    }
+    for name, figure in made.items():
+        figures.save(figure, folder, name)
+
+
+def compose(study: Study, verdicts: Sequence[Verdict], effort: Effort, seconds: float) -> list[Block]:
+    """The report's blocks, in order."""
+    return [
+        *_opening(verdicts),
+        *_figures(study),
+        *_claims(verdicts),
+        *_limits(),
+        *_rivals(study),
+        *_openness(),
+        *_risk(study),
+        *_method(effort, seconds),
+    ]
+
+
+def _opening(verdicts: Sequence[Verdict]) -> list[Block]:
+    holding = sum(v.holds for v in verdicts)
+    failing = "; ".join(f"{v.claim} ({v.grid})" for v in verdicts if not v.holds)
+    return [
+        Text(
+            "Szlak and Shamir (2021) let a Q-learner replay volatile state–action pairs more often, and their worst rewards "
+            "most, so that it learns to avoid them. This page runs their two experiments again, judges each claim, and shows "
+            "how each verdict depends on what the paper leaves open."
+        ),
+        Text(f"{holding} of {len(verdicts)} claims hold here. Not holding: {failing or 'none'}."),
+    ]
+
+
+def _figures(study: Study) -> list[Block]:
+    return [
+        Heading("The two figures"),
+        Picture(
+            "figure-1",
+            "Figure 1. A: volatile moves (red) pay +100 with probability 0.6 and −100 with 0.4; a move to the goal (green) pays 150. B: Q-learning (orange) gambles three times; replay (blue) goes around.",
+        ),
+        Picture(
+            "figure-2",
+            "Figure 2. A: a fall costs 12, a step 1, and one action in ten goes a random way. B: Q-learning (orange) walks along the edge; replay (blue) keeps a row between itself and the cliff.",
+        ),
+        Picture(
+            "cast-volatile",
+            "Every learner on the volatile grid. The line is the path from the ringed cell, coloured by its verdict.",
+        ),
+        Picture("cast-cliff", "Every learner on the cliff."),
+    ]
+
+
+def _claims(verdicts: Sequence[Verdict]) -> list[Block]:
+    rows = [[v.id, v.claim, v.grid, "yes" if v.holds else "no", v.expected, v.observed, v.evidence] for v in verdicts]
+    return [
+        Heading("The claims"),
+        Text(
+            "A path is safe when it reaches the goal with no more exposed steps than it must have (a step is exposed when "
+            "something unsafe can happen there), risky when it has more; 'jumps' ends in an unsafe outcome on purpose, 'stuck' never ends."
+        ),
+        Table(["id", "claim", "grid", "verdict", "expected", "observed", "evidence"], rows, badge=3),
+    ]
+
+
+def _limits() -> list[Block]:
+    return [
+        Heading("What the algorithm converges to"),
+        Text(
+            "The paper's mapping weighs fresh and replayed transitions of a pair as if each iteration in the MDP visited it: its proof "
+            "sets Pr(s,a | MDP iteration) to 1. It is d(s,a), the share of such iterations that visit the pair. With it, the share of "
+            "a pair's updates that are replays is ρ = v·W / ((1−v)·d + v·W). The learned Q ends at the fixed point with d, far "
+            "from the paper's. Matched mixing (after each visit of a pair, replay that same pair v·W/(1−v) times on average) makes "
+            "algorithm and theory agree: its limit is the paper's mapping."
+        ),
+        Picture(
+            "curves",
+            "Left: w_t approaches w^∞. Middle: the paper's algorithm, against the paper's limit (red) and the limit with d(s,a) (green). Right: matched mixing. Thin lines are seeds, thick lines their median.",
+        ),
+    ]
+
+
+def _rivals(study: Study) -> list[Block]:
+    rows = [
+        [
+            row.layout,
+            row.slip_to,
+            f"{row.gamma:g}",
+            "none" if row.band is None else f"{row.band[0]:g} to {row.band[1]:g}",
+        ]
+        for row in study.bands
+    ]
+    return [
+        Heading("The rivals' dials"),
+        Picture(
+            "kappa",
+            "Mihatsch & Neuneier from κ = 0 to 1. The paper reports that no κ is safe on the cliff; here a wide band is, learned and exact. Above it the learner jumps off.",
+        ),
+        Picture(
+            "gaskett", "Gaskett's β from 0 to 1: never safe on the volatile grid, safe on the cliff while β is small."
+        ),
+        Picture(
+            "td-errors",
+            "TD errors over a run of Mihatsch & Neuneier's learner (log scale), which the paper suspects behind its failure.",
+        ),
+        Text("The exact band of κ that is safe on the cliff, for each reading of what the paper leaves open:"),
+        Table(["layout", "a slip goes to", "γ", "safe κ"], rows),
+    ]
+
+
+def _openness() -> list[Block]:
+    return [
+        Heading("How verdicts move"),
+        Text(
+            "The paper does not give γ, the exploration, the layouts or where a slip goes. Each cell below is a setting; its colour mixes "
+            "the verdicts of its seeds, its letter is the most frequent one (large where all agree): S safe, R risky, J jumps, – stuck."
+        ),
+        Picture(
+            "maps-volatile",
+            "The volatile grid. At γ near 1, walking to and fro over a volatile move beats the goal (it pays +20 on average), and Q-learning does so; replay is safe under every reading.",
+        ),
+        Picture(
+            "maps-cliff", "The cliff. With low γ or little exploration, replay can become so timid that it never moves."
+        ),
+        Picture(
+            "amount",
+            "More replay, more caution: the exact risk (left) and mean return (right) of the learned policies, one dot a seed.",
+        ),
+    ]
+
+
+def _risk(study: Study) -> list[Block]:
+    rows = []
+    for grid in GRIDS:
+        for name in CAST:
+            risk = study.cast.risk[grid, name]
+            usual = study.cast.counts(grid, name).most_common(1)[0]
+            numbers = [risk.mean, risk.std, risk.cvar(0.1)]
+            shown = ["—" if not np.isfinite(x) else f"{x:.2f}" for x in numbers]
+            how = "exact" if risk.distribution.exact else "CVaR sampled"
+            rows.append(
+                [grid, CAST[name].describe(), usual[0], *shown, f"{risk.p_unsafe:.4f}", f"{risk.p_never:.2g}", how]
+            )
+    header = ["grid", "learner", "verdict", "mean", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)", ""]
+    return [
+        Heading("What the policies risk"),
+        Text(
+            "The undiscounted return from the ringed cell under the policy that most seeds learned; CVaR₁₀ is the mean of the worst tenth."
+        ),
+        Table(header, rows),
+        Picture(
+            "returns", "The distribution of the return: replay gives up the best outcomes and, with them, the worst."
+        ),
+    ]
+
+
+def _method(effort: Effort, seconds: float) -> list[Block]:
+    parts = ", ".join(f"{name} {version(name)}" for name in ("safereplay", "numpy", "scipy", "numba"))
+    return [
+        Heading("How it was run"),
+        Text(
+            f"{effort.seeds} seeds and {effort.episodes:,} episodes a learner (a tenth of that for Heger's, whose episodes on the cliff "
+            f"are a hundred times longer); {effort.long_episodes:,} episodes for the sweeps and the curves; {effort.map_seeds} seeds and "
+            f"{effort.map_episodes:,} episodes a cell of a map. ε-greedy with ε = 0.1, α = n(s,a)^−0.6 with replays counted, "
+            f"γ = 0.9 on the volatile grid and 0.95 on the cliff, starts uniform, episodes cut off after {MAX_STEPS} steps."
+        ),
+        Text(f"Python {platform.python_version()}, {parts}; {seconds:.0f} seconds on {platform.machine()}."),
+    ]

@@ -1,0 +1,79 @@
+"""``safereplay reproduce``: every experiment, figure and claim of the paper, from nothing to a report."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._files import make_folder, write_atomic
+from . import experiments as ex
+from .claims import Study, Verdict, as_json, judge_all
+from .document import to_html, to_markdown
+from .report import TITLE, compose, draw_all
+
+
+class Stage(NamedTuple):
+    """One experiment: the field of the study it fills, what to call it, its share of the time, and how to run it."""
+
+    field: str
+    label: str
+    share: float
+    run: Callable[[ex.Effort, ex.Work], Any]
+
+
+STAGES = [
+    Stage("cast", "every learner on both grids", 8, ex.run_cast),
+    Stage("kappa", "Mihatsch–Neuneier, κ from 0 to 1", 22, ex.run_kappa),
+    Stage("gaskett", "Gaskett, β from 0 to 1", 20, ex.run_gaskett),
+    Stage("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount),
+    Stage("sign", "β = 5, 0, −5", 6, ex.run_sign),
+    Stage("sign_matched", "β = 5, 0, −5, matched mixing", 4, lambda effort, work: ex.run_sign(effort, work, "matched")),
+    Stage("maps", "how verdicts move", 22, ex.run_maps),
+    Stage("bands", "exact bands of κ under every reading", 6, ex.run_bands),
+    Stage("curves", "learning against its limits", 8, ex.run_curves),
+    Stage("td", "TD errors", 1, ex.run_td_errors),
+]
+DRAWING = 8.0  # the figures' share of the time
+
+
+def reproduce(
+    out: str | Path, quick: bool = False, tell: Callable[[str, float], None] = lambda label, done: None
+) -> list[Verdict]:
+    """Run everything and write ``report.html``, ``report.md``, ``claims.json`` and ``figures/`` to a folder.
+
+    ``tell(label, done)`` hears which stage is under way and which share of all is done. The verdicts are returned.
+
+    Ref: Szlak & Shamir (2021), Section 5.
+    """
+    folder = make_folder(out)
+    pictures = make_folder(folder / "figures")
+    effort = ex.QUICK if quick else ex.FULL
+    began = time.monotonic()
+    study = run_study(effort, tell)
+    tell("figures and report", 1.0 - DRAWING / (sum(s.share for s in STAGES) + DRAWING))
+    verdicts = judge_all(study)
+    draw_all(study, pictures)
+    blocks = compose(study, verdicts, effort, time.monotonic() - began)
+    write_atomic(folder / "claims.json", json.dumps(as_json(verdicts), indent=2, ensure_ascii=False) + "\n")
+    write_atomic(folder / "report.md", to_markdown(TITLE, blocks))
+    write_atomic(folder / "report.html", to_html(TITLE, blocks, pictures))
+    tell("done", 1.0)
+    return verdicts
+
+
+def run_study(effort: ex.Effort, tell: Callable[[str, float], None]) -> Study:
+    """Every stage in turn."""
+    total = sum(stage.share for stage in STAGES) + DRAWING
+    before, results = 0.0, {}
+    for stage in STAGES:
+
+        def tick(done: float, stage: Stage = stage, before: float = before) -> None:
+            tell(stage.label, (before + done * stage.share) / total)
+
+        tick(0.0)
+        results[stage.field] = stage.run(effort, ex.Work(tick))
+        before += stage.share
+    return Study(**results)

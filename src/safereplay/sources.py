@@ -1,0 +1,59 @@
+"""A model from what a person types: a grid's name, a map file, a saved model, or a Gymnasium id."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import _checks, grids
+from .errors import BadInput
+from .mdp import TabularMDP
+
+GRIDS: dict[str, Callable[..., TabularMDP]] = {"volatile": grids.volatile, "cliff": grids.cliff}
+
+
+def model_from(source: str, gamma: float | None = None, options: dict[str, Any] | None = None) -> TabularMDP:
+    """The model that ``source`` names, at the given γ; ``options`` go to what builds it.
+
+    >>> model_from("cliff", gamma=0.9, options={"slip": 0.2}).gamma
+    0.9
+    """
+    extra: dict[str, Any] = {} if options is None else dict(options)
+    chosen = {} if gamma is None else {"gamma": gamma}
+    if source in GRIDS:
+        return _called(GRIDS[source], extra | chosen)
+    file = Path(source)
+    if file.is_file():
+        return _from_file(file, gamma, extra)
+    if file.suffix in (".txt", ".map", ".npz"):
+        raise BadInput(f"model must be an existing file, got '{source}'")
+    try:
+        return TabularMDP.from_gymnasium(source, **(extra | chosen))
+    except BadInput as error:
+        near = _checks.suggestion(source, list(GRIDS))
+        if near.startswith("did you mean"):
+            raise BadInput(f"unknown model '{source}'; {near}") from None
+        raise error from None
+
+
+def _from_file(file: Path, gamma: float | None, options: dict[str, Any]) -> TabularMDP:
+    """A saved model, or else a text map."""
+    if file.read_bytes()[:2] == b"PK" or file.suffix == ".npz":
+        mdp = TabularMDP.load(file)
+        for name in options:
+            _checks.fail("option", "be left out for a saved model", name)
+        return mdp if gamma is None else mdp.with_gamma(gamma)
+    try:
+        text = file.read_text()
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} must be a text map or a saved TabularMDP, got something else") from None
+    chosen = {} if gamma is None else {"gamma": gamma}
+    return _called(grids.from_map, {"text": text, "name": file.stem} | options | chosen)
+
+
+def _called(build: Callable[..., TabularMDP], options: dict[str, Any]) -> TabularMDP:
+    for name in options:
+        _checks.choice("option", name, inspect.signature(build).parameters)
+    return build(**options)

@@ -1,0 +1,318 @@
+"""A Gymnasium environment in numbers: states and actions are 0, 1, 2, ..., and the way so far can be taken again.
+
+A :class:`Codec` reads an element of a discrete space as the digits of one number in mixed radix, the last running fastest:
+
+    Discrete(n)          one digit, counted from the space's start
+    MultiDiscrete(nvec)  one digit an entry, in C order
+    MultiBinary(shape)   the same, each of radix 2
+    Tuple, Dict          the numbers of their parts, as digits; parts may be nested
+
+A :class:`World` is an environment that is stepped by such numbers. It remembers the state of the environment's generator
+``np_random`` from before the episode and the actions since, so that another copy of the environment can be led to the
+same place: that is how a saved agent goes on in the midst of an episode, without a pickle of anybody's objects.
+
+>>> from gymnasium.spaces import Discrete, Tuple
+>>> hand = codec("observation", Tuple((Discrete(32), Discrete(11), Discrete(2))))
+>>> hand.n, hand.encode((14, 10, 0)), hand.decode(328)
+(704, 328, (np.int64(14), np.int64(10), np.int64(0)))
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite, nan, prod
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from . import _checks
+from ._types import Ints
+from .errors import BadFile
+from .kernels.step import NO_STATE
+
+Env: TypeAlias = "gymnasium.Env[Any, Any]"
+
+MAX_PAIRS = 1 << 27
+GIVEN = "be given to load this agent"
+
+
+class Codec(NamedTuple):
+    """A discrete space as the numbers 0, ..., n − 1."""
+
+    n: int  #: how many elements the space has
+    encode: Callable[[Any], int]  #: the number of an element; one outside the space is BadInput
+    decode: Callable[[int], Any]  #: the element with a number, of the type that the space samples
+    text: str  #: what the codec was built from; equal texts, equal codecs
+
+
+def codec(name: str, space: Any, where: str = "") -> Codec:
+    """The codec of a space; messages call its elements ``name``, and the part of one they are about ``name[where]``.
+
+    >>> from gymnasium.spaces import Discrete
+    >>> codec("action", Discrete(3, start=-1)).decode(0)
+    np.int64(-1)
+    """
+    if isinstance(space, spaces.Discrete):
+        return _single(name + where, space)
+    if isinstance(space, spaces.MultiDiscrete):
+        text = f"MultiDiscrete({space.nvec.tolist()}, start={space.start.tolist()})"
+        return _digits(name + where, space, space.nvec, space.start, text)
+    if isinstance(space, spaces.MultiBinary):
+        low = np.zeros(space.shape, np.int64)
+        return _digits(name + where, space, low + 2, low, f"MultiBinary({list(space.shape)})")
+    if isinstance(space, spaces.Tuple):
+        return _tuple(name, space, where)
+    if isinstance(space, spaces.Dict):
+        return _dict(name, space, where)
+    condition = "be discrete (Discrete, MultiDiscrete, MultiBinary, or a Tuple or Dict of those)"
+    return _checks.fail(f"{name}_space{where}", condition, space)
+
+
+def _single(label: str, space: spaces.Discrete) -> Codec:
+    n, start, kind = int(space.n), int(space.start), space.dtype.type
+
+    def encode(value: Any) -> int:
+        try:
+            digit = int(value) - start
+            inside = 0 <= digit < n and bool(digit + start == value)
+        except (TypeError, ValueError, OverflowError):
+            inside = False
+        if not inside:
+            _checks.fail(label, f"be in {space}", value)
+        return digit
+
+    def decode(index: int) -> Any:
+        return kind(start + index)
+
+    return Codec(n, encode, decode, f"Discrete({n}, start={start})")
+
+
+def _digits(label: str, space: spaces.Space[Any], radix: Any, start: Any, text: str) -> Codec:
+    """An array of digits: each entry counts from its start and has its own radix."""
+    shape, kind = radix.shape, space.dtype
+    sizes, lows = radix.ravel().tolist(), start.ravel().tolist()
+
+    def encode(value: Any) -> int:
+        index = 0
+        try:
+            array = np.asarray(value)
+            inside = array.shape == shape
+            for entry, low, size in zip(array.ravel().tolist(), lows, sizes, strict=False):
+                digit = int(entry) - low
+                inside = inside and 0 <= digit < size and digit + low == entry
+                index = index * size + digit
+        except (TypeError, ValueError, OverflowError):
+            inside = False
+        if not inside:
+            _checks.fail(label, f"be in {space}", value)
+        return index
+
+    def decode(index: int) -> Any:
+        digits = _split(index, sizes)
+        entries = [digit + low for digit, low in zip(digits, lows, strict=True)]
+        return np.array(entries, kind).reshape(shape)
+
+    return Codec(prod(sizes), encode, decode, text)
+
+
+def _tuple(name: str, space: spaces.Tuple[Any], where: str) -> Codec:
+    parts = [codec(name, part, f"{where}[{k}]") for k, part in enumerate(space.spaces)]
+    sizes = [part.n for part in parts]
+
+    def encode(value: Any) -> int:
+        if not isinstance(value, tuple | list) or len(value) != len(parts):
+            _checks.fail(name + where, f"be a tuple of {len(parts)}", value)
+        index = 0
+        for part, x in zip(parts, value, strict=True):
+            index = index * part.n + part.encode(x)
+        return index
+
+    def decode(index: int) -> Any:
+        return tuple(part.decode(digit) for part, digit in zip(parts, _split(index, sizes), strict=True))
+
+    return Codec(prod(sizes), encode, decode, f"Tuple({', '.join(part.text for part in parts)})")
+
+
+def _dict(name: str, space: spaces.Dict, where: str) -> Codec:
+    parts = {key: codec(name, part, f"{where}[{key!r}]") for key, part in space.spaces.items()}
+    sizes = [part.n for part in parts.values()]
+
+    def encode(value: Any) -> int:
+        if not isinstance(value, dict) or value.keys() != parts.keys():
+            _checks.fail(name + where, f"be a dict with keys {', '.join(map(repr, parts))}", value)
+        index = 0
+        for key, part in parts.items():
+            index = index * part.n + part.encode(value[key])
+        return index
+
+    def decode(index: int) -> Any:
+        digits = _split(index, sizes)
+        return {key: part.decode(digit) for (key, part), digit in zip(parts.items(), digits, strict=True)}
+
+    text = ", ".join(f"{key!r}: {part.text}" for key, part in parts.items())
+    return Codec(prod(sizes), encode, decode, f"Dict({text})")
+
+
+def _split(index: int, sizes: Sequence[int]) -> list[int]:
+    """The digits of a number in mixed radix, the last running fastest."""
+    digits = []
+    for size in reversed(sizes):
+        index, digit = divmod(index, size)
+        digits.append(digit)
+    return digits[::-1]
+
+
+class World:
+    """An environment stepped by numbers, with a record of its current episode and the returns of those before.
+
+    >>> world = World("CliffWalking-v1", seed=0)
+    >>> world.here(), world.step(0), world.s
+    (36, (-1.0, 24, False), 24)
+    """
+
+    def __init__(self, env: Env | str, seed: int) -> None:
+        self.env, self.seed = _environment(env), seed
+        self.states = codec("observation", getattr(self.env, "observation_space", None))
+        self.actions = codec("action", getattr(self.env, "action_space", None))
+        pairs = float(min(self.states.n * self.actions.n, 10**300))
+        _checks.require(pairs <= MAX_PAIRS, "observation_space × action_space", "have at most 2**27 pairs", pairs)
+        self.begun = False  # whether there was a first reset: the one with the seed
+        self.s = NO_STATE
+        self.returns = array("d")
+        self._origin: Any = None  # of the current episode
+        self._taken = self._trail = array("B")  # its actions, and the states that they led through
+        self._total = 0.0  # its return so far
+
+    def here(self) -> int:
+        """The state to act in: where the episode is, or where a new one starts."""
+        return self.reset() if self.s == NO_STATE else self.s
+
+    def reset(self) -> int:
+        """Begin an episode; the state that it starts in."""
+        self.s = NO_STATE
+        self._origin = self._next_origin()
+        observation, _ = self.env.reset(seed=None if self.begun else self.seed)
+        self.begun = True
+        s = self.states.encode(observation)
+        self._taken, self._trail, self._total = _counters(self.actions.n, []), _counters(self.states.n, [s]), 0.0
+        self.s = s  # last, so that an episode is either whole or none
+        return s
+
+    def step(self, a: int) -> tuple[float, int, bool]:
+        """Take an action: its reward, the next state, and whether it ends there, which being truncated does not.
+
+        Afterwards ``s`` is that state, or NO_STATE when the episode is over; so too when the environment fails.
+        """
+        self.s = NO_STATE
+        observation, reward, terminated, truncated, _ = self.env.step(self.actions.decode(a))
+        r, s_next = self._finite(reward), self.states.encode(observation)
+        self._taken.append(a)
+        self._trail.append(s_next)
+        self._total += r
+        if terminated or truncated:
+            self.returns.append(self._total)
+        else:
+            self.s = s_next
+        return r, s_next, bool(terminated)
+
+    def _finite(self, reward: Any) -> float:
+        try:
+            r = float(reward) + 0.0  # −0 and 0 are one reward
+        except (TypeError, ValueError):
+            r = nan
+        if not isfinite(r):
+            where = f"step {len(self._taken) + 1} of episode {len(self.returns) + 1}"
+            _checks.fail(f"reward at {where}", "be finite", reward)
+        return r
+
+    def _next_origin(self) -> Any:
+        """What the next episode comes from: the seed for the first, then the state of the environment's generator."""
+        if not self.begun:
+            return self.seed
+        generator = self._generator
+        return None if generator is None else generator.state
+
+    @property
+    def _generator(self) -> Any:
+        return getattr(getattr(self.env.unwrapped, "np_random", None), "bit_generator", None)
+
+    def whereabouts(self) -> tuple[Any, float, Ints, Ints]:
+        """(origin, return, actions, states) of the current episode; between two, the origin of the next and no states."""
+        if self.s == NO_STATE:
+            return self._next_origin(), 0.0, np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return self._origin, self._total, np.array(self._taken, np.int64), np.array(self._trail, np.int64)
+
+    def go_to(self, origin: Any, total: float, actions: Ints, states: Ints) -> bool:
+        """Lead the environment to where another one was; False, and between episodes, if it does not get there."""
+        self.begun = origin != self.seed
+        if self.begun:
+            try:
+                self._generator.state = origin
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+                return False
+        if not states.size:
+            return True
+        finished, self.returns = self.returns, array("d")  # an episode that ends too soon here does not count
+        self.reset()
+        for a, s in zip(actions.tolist(), states.tolist(), strict=False):
+            if self.s != s:
+                break
+            self.step(a)
+        arrived = bool(self.s == states[-1]) and len(self._taken) == actions.size and self._total == total
+        self.s, self.returns = self.s if arrived else NO_STATE, finished
+        return arrived
+
+    @property
+    def address(self) -> dict[str, Any] | None:
+        """How :func:`gymnasium.make` makes this environment again; None where it cannot."""
+        spec = self.env.spec
+        if spec is None or not _is_plain(spec.kwargs):
+            return None
+        limit = -1 if spec.max_episode_steps is None else spec.max_episode_steps
+        return {"id": spec.id, "kwargs": spec.kwargs, "max_episode_steps": limit, "wrapped": str(self.env)}
+
+
+def made_again(path: str | Path, address: Any) -> Env:
+    """The environment that a file names, if it is registered here: nothing else that a file names is ever run."""
+    _checks.require(address is not None, "env", GIVEN, None, "its own has no id, or arguments that JSON does not know")
+    try:
+        name, kwargs, limit, wrapped = (address[key] for key in ("id", "kwargs", "max_episode_steps", "wrapped"))
+        env = gymnasium.make(name, max_episode_steps=limit, **kwargs) if name in gymnasium.registry else None
+    except Exception as error:  # whatever a constructor may raise
+        raise BadFile(f"{path} must name an environment that can be made, got: {_one_line(error)}") from None
+    _checks.require(env is not None, "env", GIVEN, None, f"nothing is registered as '{name}'")
+    _checks.require(str(env) == wrapped, "env", GIVEN, None, f"it was wrapped as {wrapped}")
+    return cast(Env, env)
+
+
+def _environment(env: Any) -> Env:
+    hint = ""
+    if isinstance(env, str):
+        try:
+            return gymnasium.make(env)
+        except (gymnasium.error.Error, ImportError) as error:
+            hint = _one_line(error)
+    _checks.require(isinstance(env, gymnasium.Env), "env", "be a Gymnasium environment or the id of one", env, hint)
+    return env  # type: ignore[no-any-return]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON gives back the same."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _counters(n: int, values: Iterable[int]) -> array[int]:
+    """An array of numbers below n, each as small as can be: an episode may be long."""
+    return array("B" if n <= 1 << 8 else "H" if n <= 1 << 16 else "I", values)
