@@ -12,7 +12,7 @@ An update is one change of Q(s,a): an MDP iteration or a replay. Two measurement
 Times are CPU seconds of this process: what else the machine does counts as little as it can.
 
 >>> from safereplay import bench
->>> row = bench.Speed("cliff", "Q-learning", 50_000, plain=500_000.0, ours=25_000_000.0)
+>>> row = bench.Speed("cliff", "Q-learning", 20_000, plain=500_000.0, ours=25_000_000.0)
 >>> row.ratio
 50.0
 """
@@ -64,7 +64,7 @@ class Effort(NamedTuple):
     pairs: tuple[int, ...]
 
 
-FULL = Effort(50_000, 20, 3, 10.0, PAIRS)
+FULL = Effort(20_000, 50, 5, 10.0, PAIRS)
 QUICK = Effort(10_000, 50, 2, 2.0, PAIRS[::2])
 
 
@@ -228,7 +228,7 @@ def random_model(n_pairs: int, seed: int = 0) -> TabularMDP:
     return TabularMDP.from_outcomes(n_states, ACTIONS, np.column_stack(columns), 0.9, name=f"random-{n_pairs}")
 
 
-def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 5) -> Scaling:
+def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 7) -> Scaling:
     """What an update of replay (v = ½) costs, after a warm-up of ``warm_up`` MDP iterations a pair; the best round."""
     mdp = random_model(n_pairs)
     learner = ReplayQLearning(VarianceReplay(1.0), v=0.5)
@@ -253,7 +253,7 @@ def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 5) -> Scaling:
 
 
 def run_bench(quick: bool = False, progress: Progress | None = None) -> BenchReport:
-    """Measure everything. ``quick`` takes a fifth of the episodes and fewer rounds, and is less exact."""
+    """Measure everything. ``quick`` takes about a fifth of the time and is less exact."""
     effort, tell = QUICK if quick else FULL, progress or (lambda share, label: None)
     entries = [(grid, contest) for grid in GRIDS for contest in contests()]
     rows: list[Speed] = []

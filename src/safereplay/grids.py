@@ -11,7 +11,7 @@ Actions are 0 up, 1 right, 2 down, 3 left. A move off the map or into a wall sta
 The paper leaves much open: γ, the layouts, whether a fall ends the episode, where a slip goes. Each of these is an
 option here, with the reading that fits what the paper reports as the default.
 
-Ref: Szlak & Shamir (2021), Section 5, Figures 1 and 2.
+Ref: Szlak & Shamir (2021), Section 5, Figure 1, Figure 2.
 """
 
 from collections.abc import Mapping, Sequence

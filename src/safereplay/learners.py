@@ -15,6 +15,22 @@ With a scheme, a learner replays as well. ``mixing`` says how much of a pair's u
     matched   after each visit of a pair, replay that same pair v·W(s,a)/(1−v) times on average.
               Then ρ = v·W / ((1−v) + v·W), whatever is visited: the mapping that the paper analyses.
 
+A learner of one's own, here one that trusts the newest target only as far as it is bad news:
+
+>>> import safereplay as sr
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True)
+... class Wary(sr.Learner):
+...     LABEL = "wary"
+...     DIALS = ("trust",)
+...     trust: float = 0.5
+...     @staticmethod
+...     def update(q, r, best, alpha, gamma, trust):
+...         target = r + gamma * best
+...         return q + alpha * (target - q) * (1.0 if target < q else trust)
+>>> sr.learn(sr.grids.volatile(), Wary(0.2), episodes=2_000, seeds=2).verdicts
+['safe', 'safe']
+
 Ref: Szlak & Shamir (2021), Algorithm 1.
 """
 

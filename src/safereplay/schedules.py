@@ -14,7 +14,7 @@ the visits of the state so far with this one. Both are plain functions that name
 >>> Harmonic().values(3).round(3)
 array([1.   , 0.917, 0.846])
 
-Ref: Szlak & Shamir (2021), Theorem 1 and Section 5.
+Ref: Szlak & Shamir (2021), Theorem 1, Section 5.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ Every function draws data that somebody else computed and returns a matplotlib F
 state, no window. Verdicts have one colour each, everywhere, and a letter or a hatch beside it, so that no picture
 depends on colour alone.
 
-Ref: Szlak & Shamir (2021), Figures 1 and 2.
+Ref: Szlak & Shamir (2021), Figure 1, Figure 2.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrow, Patch, Rectangle
 
 from .._files import write_atomic
@@ -28,7 +29,7 @@ from ..grids import ARROWS, MOVES
 from ..mdp import TabularMDP
 from ..theory.risk import Distribution
 from ..verdicts import VERDICTS, path
-from .experiments import Cast, Curves, Dose, Map, Sweep, TdErrors
+from .experiments import BandRow, Cast, Curves, Dose, Map, Sweep, TdErrors
 
 P = ParamSpec("P")
 
@@ -244,6 +245,35 @@ def _name_bands(ax: Axes, values: Floats, found: Sequence[str], y: int) -> None:
                     middle, y + 0.5, found[start], ha="center", va="center", fontsize=8, color="white", weight="bold"
                 )
             start = k
+
+
+@styled
+def bands_figure(bands: Sequence[BandRow]) -> Figure:
+    """The κ whose exact limit is safe on the cliff, as a bar for each layout and slip, one panel a γ."""
+    gammas = sorted({row.gamma for row in bands})
+    layouts = list(dict.fromkeys(row.layout for row in bands))[::-1]
+    figure, axes = new_figure(9.6, 0.36 * len(layouts) + 1.1, 1, len(gammas))
+    for ax, gamma in zip(axes[0], gammas, strict=True):
+        for row in (row for row in bands if row.gamma == gamma):
+            y = layouts.index(row.layout) + (0.18 if row.slip_to == "any" else -0.18)
+            hatch = None if row.slip_to == "any" else "////"
+            if row.band is None:
+                ax.plot(0.03, y, marker="x", ms=4, color=GREY)
+            else:
+                width = max(row.band[1] - row.band[0], 0.01)
+                ax.barh(y, width, 0.3, left=row.band[0], color=COLOURS["safe"], hatch=hatch, edgecolor="white", lw=0.3)
+        ax.set(xlim=(0, 1), ylim=(-0.6, len(layouts) - 0.4), xlabel="κ", yticks=range(len(layouts)))
+        ax.set_yticklabels(layouts if ax is axes[0, 0] else [])
+        ax.set_title(f"γ = {gamma:g}")
+    handles = [
+        Patch(facecolor=COLOURS["safe"], label="safe, a slip goes any way"),
+        Patch(
+            facecolor=COLOURS["safe"], edgecolor="white", hatch="////", label="safe, a slip goes one of the other ways"
+        ),
+        Line2D([], [], marker="x", ms=4, color=GREY, lw=0, label="no κ is safe"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    return figure
 
 
 @styled

@@ -44,6 +44,12 @@ class RiskProfile:
 
     Its moments and probabilities are solutions of linear equations. The distribution of the return, and with it
     quantiles and CVaR, is worked out when it is first asked for.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> edge = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
+    >>> round(edge.p_unsafe, 3), edge.quantile(0.5), edge.distribution.exact
+    (0.119, 4.0, True)
     """
 
     mean: float

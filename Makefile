@@ -1,0 +1,58 @@
+# Two commands do everything on a fresh machine with Python 3.11: `make reproduce` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: help reproduce quick test test-slow check format bench docs clean
+
+help:
+	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
+	@echo "make quick      a smaller version of it, in under half a minute"
+	@echo "make test       the tests          make test-slow  the long statistical and timing ones"
+	@echo "make check      lint and types     make format     let the formatter at it"
+	@echo "make bench      updates a second, beside plain Python"
+	@echo "make docs       regenerate the generated pages and pictures of docs/"
+
+$(VENV)/core: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing safereplay into $(VENV) (about a minute) ..."
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/core
+	@echo "installing the tools for tests ..."
+	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $@
+
+reproduce: $(VENV)/core
+	$(BIN)/safereplay reproduce --out reproduction
+
+quick: $(VENV)/core
+	$(BIN)/safereplay reproduce --quick --out reproduction
+
+test: $(VENV)/dev
+	$(BIN)/pytest -q -n 2 -m "not slow"
+
+test-slow: $(VENV)/dev
+	$(BIN)/pytest -q -m slow
+
+check: $(VENV)/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/core
+	$(BIN)/safereplay bench
+
+docs: $(VENV)/dev
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) reproduction build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,100 @@
+"""Regenerates the pages and pictures of docs/ that come from the code: ``make docs``."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import safereplay
+
+DOCS = Path(__file__).parent
+REF = re.compile(r"^\s*Ref: Szlak & Shamir \(2021\), (.+?)\.?$", re.MULTILINE)
+#: The order in which the paper has them.
+ORDER = [
+    "Section 2",
+    "Section 3",
+    "Algorithm",
+    "Eq.",
+    "Lemma",
+    "Theorem",
+    "Section 4",
+    "Assumption",
+    "Section 5",
+    "Figure",
+]
+
+
+def documented() -> dict[str, str]:
+    """Every module, and every class and function defined in it, with its docstring."""
+    found = {}
+    for info in pkgutil.walk_packages(safereplay.__path__, "safereplay."):
+        module = importlib.import_module(info.name)
+        found[info.name] = module.__doc__ or ""
+        for name, thing in vars(module).items():
+            if not name.startswith("_") and getattr(thing, "__module__", None) == info.name:
+                if inspect.isclass(thing) or inspect.isfunction(getattr(thing, "py_func", thing)):
+                    found[f"{info.name}.{name}"] = inspect.getdoc(thing) or ""
+                if inspect.isclass(thing):
+                    methods = {**vars(thing)}
+                    for method, body in methods.items():
+                        text = getattr(body, "__doc__", None)
+                        if not method.startswith("_") and text:
+                            found[f"{info.name}.{name}.{method}"] = text
+    return found
+
+
+def paper_map() -> str:
+    """docs/paper-map.md: from each place in the paper to the code."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, text in documented().items():
+        for line in REF.findall(text):
+            for place in re.split(r", | and ", line):
+                places[place.strip()].append(name)
+
+    def position(place: str) -> tuple[int, str]:
+        rank = next((k for k, start in enumerate(ORDER) if place.startswith(start)), len(ORDER))
+        return rank, place
+
+    lines = ["| in the paper | in the code |", "|---|---|"]
+    for place in sorted(places, key=position):
+        lines.append(f"| {place} | {', '.join(f'`{n}`' for n in sorted(set(places[place])))} |")
+    head = "# From the paper to the code\n\nSzlak & Shamir (2021), *Replay For Safety*. Collected from the docstrings by `make docs`.\n\n"
+    return head + "\n".join(lines) + "\n"
+
+
+def cli_reference() -> str:
+    """docs/cli.md: what ``--help`` says."""
+    from safereplay.cli import app
+
+    names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    parts = ["# The command line\n\nWhat `--help` says, collected by `make docs`."]
+    for arguments in ([], *([name] for name in names)):
+        command = [sys.executable, "-c", "from safereplay.cli import main; main()", *arguments, "--help"]
+        environment = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout  # noqa: S603
+        text = "\n".join(line.rstrip() for line in shown.strip().splitlines())
+        parts.append(f"## {' '.join(['safereplay', *arguments])}\n\n```\n{text}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def pictures() -> None:
+    """docs/img: the pictures of the README."""
+    from safereplay.paper import experiments, figures
+
+    cast = experiments.run_cast(experiments.QUICK, experiments.Work(lambda done: None))
+    figures.save(figures.hero_figure(cast), DOCS / "img", "hero")
+
+
+def main() -> None:
+    """Write them all."""
+    (DOCS / "paper-map.md").write_text(paper_map())
+    (DOCS / "cli.md").write_text(cli_reference())
+    pictures()
+
+
+if __name__ == "__main__":
+    main()

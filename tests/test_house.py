@@ -1,0 +1,162 @@
+"""The house itself: imports go down, public names are what they say, and the docs are true."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import safereplay
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "safereplay"
+
+#: A module may import from its own floor's earlier rooms and from any lower floor.
+FLOORS = [
+    ["errors", "_types", "_checks", "_files", "_config", "_progress", "_plugin"],
+    ["kernels.compile", "kernels.rng", "kernels.tree", "kernels.memory", "kernels.step", "kernels.loop"],
+    ["mdp", "grids", "gym", "spaces", "sources", "verdicts"],
+    ["schemes", "schedules"],
+    ["learners", "runs", "agent"],
+    ["theory.linear", "theory.operator", "theory.risk"],
+    [
+        "paper.experiments",
+        "paper.figures",
+        "paper.claims",
+        "paper.document",
+        "paper.report",
+        "paper.reproduce",
+        "bench",
+    ],
+    ["cli"],
+]
+RANK = {name: (floor, room) for floor, rooms in enumerate(FLOORS) for room, name in enumerate(rooms)}
+
+
+def modules():
+    for file in SRC.rglob("*.py"):
+        name = ".".join(file.relative_to(SRC).with_suffix("").parts)
+        if not name.endswith("__init__"):
+            yield name, file
+
+
+def imports(name, file):
+    """Modules of ours that a file imports anywhere, but for type checking."""
+    tree = ast.parse(file.read_text())
+    skipped = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for node in ast.walk(block)
+    }
+    package = name.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in skipped:
+            base = package[: len(package) - (node.level - 1)] + (node.module.split(".") if node.module else [])
+            for alias in node.names:
+                whole = ".".join([*base, alias.name])
+                yield whole if whole in RANK else ".".join(base)
+
+
+def test_every_room_is_on_the_plan():
+    assert {name for name, _ in modules()} == set(RANK)
+
+
+@pytest.mark.parametrize(("name", "file"), list(modules()), ids=lambda x: x if isinstance(x, str) else "")
+def test_imports_go_only_down(name, file):
+    allowed_up = {("mdp", "gym")}  # from_gymnasium is a method of the model; the import is made when it is called
+    for target in imports(name, file):
+        if target and (name, target) not in allowed_up:
+            assert RANK[target] < RANK[name], f"{name} imports {target}"
+
+
+def test_kernels_import_nothing_of_ours_but_kernels():
+    for name, file in modules():
+        if name.startswith("kernels."):
+            assert all(target.startswith("kernels") for target in imports(name, file))
+
+
+def test_every_public_name_exists_and_is_listed_once():
+    listed = safereplay.__all__
+    assert len(set(listed)) == len(listed)
+    for name in listed:
+        assert getattr(safereplay, name) is not None
+
+
+def test_what_type_checkers_see_is_what_is_exported():
+    text = (SRC / "__init__.py").read_text()
+    seen = set(re.findall(r"^    from .* import \w+ as (\w+)", text, re.MULTILINE))
+    assert seen | {"__version__"} == set(safereplay.__all__)
+
+
+def test_no_exported_function_is_hidden_by_importing_its_module():
+    for name, home in safereplay._HOMES.items():
+        if name != home:
+            assert home.split(".")[0] != name
+
+
+def test_an_unknown_name_says_so():
+    with pytest.raises(AttributeError, match="module 'safereplay' has no attribute 'lern'"):
+        safereplay.lern  # noqa: B018
+
+
+def test_importing_loads_nothing_heavy_and_compiles_nothing():
+    code = "import safereplay, sys; print([m for m in ('numba', 'numpy', 'scipy', 'gymnasium') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_every_public_class_and_function_has_an_example():
+    for name in safereplay.__all__:
+        thing = getattr(safereplay, name)
+        if callable(thing) and not (isinstance(thing, type) and issubclass(thing, Exception)):
+            text = f"{thing.__doc__} {importlib.import_module(thing.__module__).__doc__}"
+            assert ">>>" in text, f"{name} has no example"
+
+
+@pytest.fixture(scope="module")
+def generate():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_paper_map_is_up_to_date(generate):
+    assert (ROOT / "docs" / "paper-map.md").read_text() == generate.paper_map(), "run `make docs`"
+
+
+def test_the_command_line_reference_is_up_to_date(generate):
+    assert (ROOT / "docs" / "cli.md").read_text() == generate.cli_reference(), "run `make docs`"
+
+
+def test_every_python_block_of_the_docs_runs_as_shown(tmp_path, monkeypatch):
+    """Blocks marked ```python are run in order, page by page; a comment `# -> text` is what the line above prints."""
+    monkeypatch.chdir(tmp_path)
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    blocks = 0
+    for page in pages:
+        source = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+        wanted = re.findall(r"# -> (.*)", source)
+        if source:
+            blocks += 1
+            (tmp_path / "page.py").write_text(source)
+            ran = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, cwd=tmp_path)
+            assert ran.returncode == 0, f"{page.name}: {ran.stderr}"
+            printed = ran.stdout.strip().splitlines()
+            assert printed == [w.strip() for w in wanted], page.name
+    assert blocks >= 2
+
+
+def test_links_between_our_pages_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name} links {target}"
+
+
+def test_the_version_is_the_same_everywhere():
+    for file, pattern in (("pyproject.toml", r'^version = "(.+)"'), ("CITATION.cff", r"^version: (.+)$")):
+        assert re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)[1] == safereplay.__version__

@@ -1,0 +1,194 @@
+import numpy as np
+import pytest
+
+import safereplay as sr
+from safereplay.errors import BadInput
+from safereplay.theory.operator import limit_weights, operator, targets
+
+GRIDS = {"volatile": sr.grids.volatile, "cliff": sr.grids.cliff}
+SCHEME = sr.VarianceReplay(beta=5.0)
+
+
+def gamble(beta_gap=1.0):
+    """One state, two actions: 0 pays 1 or −1 evenly, 1 pays 0; both end."""
+    rows = [
+        (0, 0, 0.5, 1, beta_gap, True, False),
+        (0, 0, 0.5, 1, -beta_gap, True, True),
+        (0, 1, 1.0, 1, 0.0, True, False),
+    ]
+    return sr.TabularMDP.from_outcomes(2, 2, rows, gamma=0.9)
+
+
+def random_model(seed, n_states=6, n_actions=3):
+    generator = np.random.default_rng(seed)
+    rows = []
+    for s in range(n_states - 1):
+        for a in range(n_actions):
+            p = generator.dirichlet(np.ones(4))
+            for k in range(4):
+                s_next = int(generator.integers(n_states))
+                rows.append((s, a, p[k], s_next, float(generator.integers(-9, 10)), s_next == n_states - 1, False))
+    return sr.TabularMDP.from_outcomes(n_states, n_actions, rows, gamma=float(generator.uniform(0.5, 0.97)))
+
+
+def value_iteration(mdp, p, sweeps=4000):
+    """An independent solver: loops and nothing else."""
+    V = np.zeros(mdp.n_states)
+    for _ in range(sweeps):
+        Q = np.zeros((mdp.n_states, mdp.n_actions))
+        for i in range(mdp.n_pairs):
+            for k in range(mdp.row[i], mdp.row[i + 1]):
+                ahead = 0.0 if mdp.terminal[k] else mdp.gamma * V[mdp.s_next[k]]
+                Q[divmod(i, mdp.n_actions)] += p[k] * (mdp.r[k] + ahead)
+        if np.abs(Q.max(1) - V).max() < 1e-13:
+            break
+        V = Q.max(1)
+    return Q
+
+
+def test_w_limit_of_a_gamble_is_lemma_4_by_hand():
+    w = limit_weights(gamble(), sr.VarianceReplay(beta=0.7))
+    bad, good = np.exp(0.7), np.exp(-0.7)
+    np.testing.assert_allclose(w, [bad / (bad + good), good / (bad + good), 0.0], rtol=1e-12)
+
+
+def test_w_limit_survives_rewards_whose_exponential_overflows():
+    w = limit_weights(gamble(500.0), sr.VarianceReplay(beta=5.0))
+    np.testing.assert_allclose(w, [1.0, 0.0, 0.0], atol=1e-300)
+
+
+def test_the_papers_fixed_point_of_a_gamble_is_equations_1_to_4_by_hand():
+    v = 0.5
+    w_bad = np.exp(0.7) / (np.exp(0.7) + np.exp(-0.7))
+    total = (1 - v) + v  # W = 1: the only volatile pair
+    p_bad = ((1 - v) * 0.5 + v * w_bad) / total
+    Q = sr.fixed_point(gamble(), sr.VarianceReplay(beta=0.7), v)
+    np.testing.assert_allclose(Q[0], [1.0 - 2.0 * p_bad, 0.0], rtol=1e-12)
+
+
+def test_with_visitation_the_share_of_replays_follows_what_is_visited():
+    d = np.array([[0.2, 0.8], [0.0, 0.0]])
+    H = operator(gamble(), SCHEME, 0.5, d)
+    np.testing.assert_allclose(H.rho[0], [0.5 / (0.5 * 0.2 + 0.5), 0.0])
+
+
+def test_a_pair_never_visited_is_all_replay():
+    H = operator(gamble(), SCHEME, 0.5, np.array([[0.0, 1.0], [0.0, 0.0]]))
+    assert H.rho[0, 0] == 1.0
+    np.testing.assert_allclose(H.p[:2].sum(), 1.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_fixed_point_is_value_iteration_on_the_reshaped_model(seed):
+    mdp = random_model(seed)
+    H = operator(mdp, sr.VarianceReplay(beta=0.3), 0.6)
+    np.testing.assert_allclose(H.fixed_point(), value_iteration(mdp, H.p), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_h_is_a_contraction_with_factor_gamma(seed):
+    mdp = random_model(seed)
+    H = operator(mdp, sr.VarianceReplay(beta=-0.5), 0.8)
+    generator = np.random.default_rng(seed)
+    for _ in range(20):
+        P, Q = generator.normal(size=(2, mdp.n_states, mdp.n_actions)) * 100
+        assert np.abs(H(P) - H(Q)).max() <= mdp.gamma * np.abs(P - Q).max() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_learning_ends_at_the_limit_with_visitation_and_not_at_the_papers(grid):
+    """Seed 0, 500,000 episodes, pairs visited more than 500 times: within 2 % of Q's range, the paper's above 20 %."""
+    mdp = GRIDS[grid]()
+    runs = sr.learn(mdp, sr.ReplayQLearning(SCHEME, v=0.5), episodes=500_000, seeds=[0])
+    seen = runs.visits[0] > 500
+    width = np.ptp(runs.Q[0][seen])
+    visited = sr.fixed_point(mdp, SCHEME, 0.5, runs.visitation[0])
+    paper = sr.fixed_point(mdp, SCHEME, 0.5)
+    assert seen.sum() > 50
+    assert np.abs(runs.Q[0] - visited)[seen].max() < 0.02 * width
+    assert np.abs(runs.Q[0] - paper)[seen].max() > 0.2 * width
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_matched_mixing_ends_at_the_papers_limit(grid):
+    """Seed 0, 500,000 episodes at ε = 0.3: nearer to the paper's limit than a tenth of the way to the one with d."""
+    mdp = GRIDS[grid]()
+    learner = sr.ReplayQLearning(SCHEME, v=0.5, mixing="matched")
+    runs = sr.learn(mdp, learner, episodes=500_000, seeds=[0], exploration=sr.EpsilonGreedy(0.3))
+    seen = runs.visits[0] > 500
+    to_paper = np.abs(runs.Q[0] - sr.fixed_point(mdp, SCHEME, 0.5))[seen].max()
+    to_visited = np.abs(runs.Q[0] - sr.fixed_point(mdp, SCHEME, 0.5, runs.visitation[0]))[seen].max()
+    assert to_paper < 0.1 * to_visited
+
+
+def test_exact_of_q_learning_is_value_iteration():
+    for mdp in (sr.grids.volatile(), sr.grids.cliff(), random_model(3)):
+        np.testing.assert_allclose(sr.exact(mdp, sr.QLearning()), value_iteration(mdp, mdp.p), atol=1e-9)
+
+
+@pytest.mark.parametrize("kappa", [-0.7, 0.0, 0.3, 0.9])
+def test_exact_of_risk_sensitive_balances_its_td_errors(kappa):
+    """The fixed point's defining equation, pair by pair: E[(1 − κ·sign δ)·δ] = 0."""
+    for mdp in (sr.grids.cliff(), random_model(5)):
+        Q = sr.exact(mdp, sr.RiskSensitive(kappa))
+        delta = targets(mdp, Q.max(1)) - Q.ravel()[mdp.pair]
+        balance = mdp.expect((1.0 - kappa * np.sign(delta)) * delta)
+        np.testing.assert_allclose(balance, 0.0, atol=1e-8)
+
+
+def test_exact_of_the_pessimist_meets_its_equation():
+    mdp = sr.grids.cliff()
+    Q = sr.exact(mdp, sr.Pessimistic(0.3))
+    np.testing.assert_allclose(Q, mdp.expect(targets(mdp, 0.7 * Q.max(1) + 0.3 * Q.min(1))), atol=1e-8)
+
+
+def test_worst_cases_of_a_gamble_by_hand():
+    np.testing.assert_allclose(sr.exact(gamble(), sr.WorstCase())[0], [-1.0, 0.0])
+    np.testing.assert_allclose(sr.exact(gamble(), sr.WorstTransition())[0], [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "learner", [sr.RiskSensitive(0.5), sr.Pessimistic(0.3), sr.WorstCase(), sr.WorstTransition()], ids=str
+)
+def test_rivals_learn_their_exact_limits(learner):
+    """Seed 0, 1,000,000 episodes, ε = 0.5, α = n^−0.8: within 2 % of Q's range on pairs visited more than 2000 times."""
+    mdp = sr.grids.volatile()
+    runs = sr.learn(mdp, learner, 1_000_000, [0], sr.EpsilonGreedy(0.5), sr.PowerStep(0.8))
+    limit = sr.exact(mdp, learner)
+    seen = runs.visits[0] > 2000
+    assert seen.sum() == 76
+    assert np.abs(runs.Q[0] - limit)[seen].max() < 0.02 * np.ptp(limit)
+
+
+def test_the_band_of_kappa_that_is_safe_on_the_cliff():
+    mdp = sr.grids.cliff(gamma=0.95)
+    verdicts = {
+        k: sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(k)).argmax(1))
+        for k in (0.0, 0.41, 0.42, 0.6, 0.86, 0.87, 0.95)
+    }
+    assert verdicts == {
+        0.0: "risky",
+        0.41: "risky",
+        0.42: "safe",
+        0.6: "safe",
+        0.86: "safe",
+        0.87: "risky",
+        0.95: "jumps",
+    }
+
+
+def test_literal_mixing_has_no_limit_without_visitation():
+    with pytest.raises(BadInput, match="mixing must be 'matched', got 'literal'; the limit of literal mixing depends"):
+        sr.exact(sr.grids.cliff(), sr.ReplayQLearning(SCHEME, v=0.5))
+
+
+def test_bad_visitation_is_named():
+    mdp = sr.grids.cliff()
+    with pytest.raises(BadInput, match=r"visitation must have shape \(24, 4\), got \(3,\)"):
+        sr.fixed_point(mdp, SCHEME, 0.5, [1, 2, 3])
+    with pytest.raises(BadInput, match="visitation must have no negative entry, got -1"):
+        sr.fixed_point(mdp, SCHEME, 0.5, -np.ones((24, 4)))
+    with pytest.raises(BadInput, match=r"v must be in \[0, 1\), got 1"):
+        sr.fixed_point(mdp, SCHEME, 1.0)
+    with pytest.raises(BadInput, match="scheme must be a Scheme, got 'variance'"):
+        sr.fixed_point(mdp, "variance", 0.5)
