@@ -1,6 +1,6 @@
 """Algorithm 1 of Szlak & Shamir (2021) and its rivals as a plain Python loop: what one writes from the paper.
 
-It shares no code with the package: a second opinion on results, and the baseline for speed. Run it for updates per second.
+It shares no code with the package: a second opinion on results, and the baseline for speed. Run it for its speed.
 """
 
 import math
