@@ -3,7 +3,7 @@
 import sys
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 DELAY = 2.0  # seconds before a bar appears
 
@@ -28,21 +28,23 @@ class Bar:
         self._shown.update(self._task, completed=done, description=self._label)
 
     def _show(self) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-        columns = [
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        ]
-        self._shown = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._shown = progress.Progress(
+            progress.TextColumn("{task.description:<40}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
         self._task = self._shown.add_task(self._label, total=self._total)
         self._shown.start()
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ._progress import Bar
+
 if TYPE_CHECKING:
     from .learners import Learner
     from .runs import Runs
@@ -94,48 +96,19 @@ def reproduce(
     typer.echo(f"\n{out / 'report.html'}")
 
 
-class _Stages:
+class _Stages(Bar):
     """One bar over all stages on a terminal; elsewhere one line a stage."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        self._console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description:<40}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        self._progress = Progress(
-            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
-        )
-        self._task = self._progress.add_task("", total=1.0)
-        self._label = ""
+        super().__init__("", total=1.0)
+        self._last = ""
 
     def tell(self, label: str, done: float) -> None:
         """Hear of a stage."""
-        self._progress.update(self._task, description=label, completed=done)
-        if label != self._label and not self._console.is_terminal and label != "done":
-            self._console.print(f"{done:4.0%}  {label}", highlight=False)
-        self._label = label
-
-    def __enter__(self) -> _Stages:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self.update(done, label)
+        if label != self._last and done < 1.0 and not sys.stderr.isatty():
+            sys.stderr.write(f"{done:4.0%}  {label}\n")
+        self._last = label
 
 
 def _show_claims(verdicts: Any) -> None:
