@@ -38,7 +38,10 @@ def real(argument: str, value: object) -> float:
     """A finite real number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | np.floating | np.integer):
         fail(argument, "be a number", value)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     require(math.isfinite(number), argument, "be finite", value)
     return number
 
@@ -57,11 +60,12 @@ def between(argument: str, value: object, interval: str) -> float:
     return number
 
 
-def whole(argument: str, value: object, least: int) -> int:
-    """A whole number of at least ``least``."""
+def whole(argument: str, value: object, least: int, bits: int = 63) -> int:
+    """A whole number of at least ``least``, and below 2**bits."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral | np.integer):
         fail(argument, "be a whole number", value)
     require(int(value) >= least, argument, f"be at least {least}", value)
+    require(int(value) < 1 << bits, argument, f"be below 2**{bits}", value)
     return int(value)
 
 
@@ -99,7 +103,19 @@ def finite_array(argument: str, values: Any, shape: tuple[int, ...] | None = Non
 def distribution(argument: str, values: Any, size: int) -> Floats:
     """Probabilities of ``size`` things that sum to 1 (to 1e-9), scaled to sum to 1 exactly as floats can."""
     array = finite_array(argument, values, (size,))
-    require(bool((array >= 0).all()), argument, "have no negative entry", float(array.min()))
+    require(not (array < 0).any(), argument, "have no negative entry", float(array.min(initial=0.0)))
     total = float(array.sum())
     require(abs(total - 1.0) <= 1e-9, argument, "sum to 1", total)
-    return array / total
+    return rescaled(array, np.array(total))
+
+
+def rescaled(p: Floats, total: Floats) -> Floats:
+    """p / total where that is off by more than rounding: what was scaled once is left alone, to the last bit."""
+    return np.where(np.abs(total - 1.0) > 1e-12, p / total, p)
+
+
+def own_names(owner: str, dials: Iterable[str], offered: Iterable[str]) -> None:
+    """A dial must not have the name of something that the loop offers: it would never be read."""
+    taken = set(offered)
+    for name in dials:
+        require(name not in taken, f"name of {owner}'s dial", "differ from what the loop offers", name)

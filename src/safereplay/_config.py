@@ -4,10 +4,20 @@ A :class:`Config` knows its kind by its class name. ``to_dict`` gives plain JSON
 finds the class again by that name. A user's own subclass takes part as soon as it is defined.
 """
 
+import numbers
 from dataclasses import fields
 from typing import Any, ClassVar
 
 from . import _checks
+
+
+def _plain(value: Any) -> Any:
+    """A field as JSON has it: numpy's numbers and fractions become Python's."""
+    if isinstance(value, Config):
+        return value.to_dict()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 class Config:
@@ -24,7 +34,7 @@ class Config:
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {
             "kind": type(self).__name__,
-            **{k: v.to_dict() if isinstance(v, Config) else v for k, v in values.items()},
+            **{k: _plain(v) for k, v in values.items()},
         }
 
     @staticmethod

@@ -47,9 +47,10 @@ def write_atomic(path: str | Path, data: bytes | str) -> Path:
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     except OSError as error:
+        raise CannotWrite(f"{target} must be writable, got '{error.strerror}'") from None
+    finally:  # Ctrl-C as well: nothing half-written stays
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
-        raise CannotWrite(f"{target} must be writable, got '{error.strerror}'") from None
     return target
 
 

@@ -112,7 +112,7 @@ class AgentSettings(Config):
         _checks.require(isinstance(self.learner, Learner), "learner", "be a Learner", self.learner)
         _checks.require(isinstance(self.exploration, Exploration), "exploration", "be an Exploration", self.exploration)
         _checks.require(isinstance(self.step_size, StepSize), "step_size", "be a StepSize", self.step_size)
-        _checks.require(_checks.whole("seed", self.seed, 0) <= runs.MAX_SEED, "seed", "be below 2**64", self.seed)
+        _checks.whole("seed", self.seed, 0, 64)
         object.__setattr__(self, "seed", int(self.seed))  # numpy's numbers become Python's: compiled code expects those
         object.__setattr__(self, "gamma", _checks.between("gamma", self.gamma, "(0, 1)"))
         object.__setattr__(self, "max_outcomes", _checks.whole("max_outcomes", self.max_outcomes, 2))
@@ -172,6 +172,7 @@ class Agent:
             for done in range(0, steps, CHUNK):
                 bar.update(done)
                 self._walk(min(CHUNK, steps - done))
+                runs.check_weights(self.settings.learner, self._tables, self._pool.slots.memory)
         return self
 
     def _walk(self, steps: int) -> None:

@@ -168,9 +168,11 @@ class _World:
         self.slip = _checks.between("slip", slip, "[0, 1]")
         self.slip_to = _checks.choice("slip_to", slip_to, ("any", "others"))
         self.fall_ends, self.goal_slips = fall_ends, goal_slips
-        self.volatile = [
-            (_checks.between("p of volatile", p, "[0, 1]"), _checks.real("volatile", r)) for p, r in volatile
-        ]
+        try:
+            pairs = [(p, r) for p, r in volatile]
+        except (TypeError, ValueError):
+            _checks.fail("volatile", "list pairs (probability, reward)", volatile)
+        self.volatile = [(_checks.between("p of volatile", p, "[0, 1]"), _checks.real("volatile", r)) for p, r in pairs]
         _checks.distribution("p of volatile", [p for p, _ in self.volatile], len(self.volatile))
         self.goals = self._goal_rewards(goal)
         marked = self.where("S")
@@ -252,6 +254,7 @@ def _named_map(layout: str, known: dict[str, str]) -> str:
 
 
 def _lines(text: str) -> list[str]:
+    _checks.require(isinstance(text, str), "text", "be a map as text", text)
     lines = [line.strip() for line in text.strip().splitlines()]
     _checks.require(bool(lines) and bool(lines[0]), "text", "be a map of at least one cell", text)
     for i, line in enumerate(lines):
@@ -267,17 +270,20 @@ def _start_states(world: _World, start: Any) -> list[int]:
         cells = world.where("S") if kind == "S" else [c for s, c in enumerate(world.cells) if not world.ends(s)]
         _checks.require(bool(cells), "text", "have a cell to start from", "none")
     else:
-        cells = [tuple(cell) for cell in start]
+        try:
+            cells = [tuple(cell) for cell in start]
+        except TypeError:
+            _checks.fail("start", "be 'uniform', 'S' or a list of cells", start)
+        _checks.require(bool(cells), "start", "name at least one cell", cells)
         for cell in cells:
-            _checks.require(cell in world.state, "start", "name free cells", cell)
+            free = cell in world.state and not world.ends(world.state[cell])
+            _checks.require(free, "start", "name free cells", cell)
     return [world.state[cell] for cell in cells]
 
 
 def _check_reachable(world: _World, starts: list[int]) -> None:
     """Every goal can be reached from some start, and every start can reach some goal."""
-    onward: dict[int, set[int]] = {
-        s: set() if world.ends(s) else {world.neighbour(s, a) for a in range(4)} for s in range(len(world.cells))
-    }
+    onward = {s: {world.landing(s, a)[0][1] for a in range(4) if not world.ends(s)} for s in range(len(world.cells))}
     back: dict[int, set[int]] = {s: set() for s in onward}
     for s, ahead in onward.items():
         for t in ahead:

@@ -68,7 +68,8 @@ class Learner(Config):
     def __post_init__(self) -> None:
         _checks.real("c0", self.c0)
         _checks.whole("T0", self.T0, 1)
-        for name in parameters(self.update):
+        _checks.own_names(type(self).__name__, self.DIALS, step.UPDATE_OFFERS)
+        for name in parameters(type(self).update):
             offered = (*step.UPDATE_OFFERS, *self.DIALS)
             _checks.choice(f"argument of {type(self).__name__}.update", name, offered)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 
 FORMAT = 1
+A = TypeVar("A", bound=AnyArray)
 COLUMNS = ("s", "a", "p", "s_next", "r", "terminal", "unsafe")
 
 
@@ -105,6 +106,11 @@ class TabularMDP:
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy or an unpickled model is frozen as well."""
+        vars(self).update(state)
+        self.__post_init__()
+
     @classmethod
     def from_outcomes(
         cls,
@@ -174,12 +180,12 @@ class TabularMDP:
     @cached_property
     def pair(self) -> Ints:
         """The pair that each outcome belongs to, [K]."""
-        return np.repeat(np.arange(self.n_pairs), np.diff(self.row))
+        return _frozen(np.repeat(np.arange(self.n_pairs), np.diff(self.row)))
 
     @cached_property
     def is_terminal(self) -> Bools:
         """Which states have no outcomes, [S]."""
-        return np.asarray(np.diff(self.row).reshape(self.n_states, self.n_actions).sum(1) == 0)
+        return _frozen(np.diff(self.row).reshape(self.n_states, self.n_actions).sum(1) == 0)
 
     @cached_property
     def origin(self) -> int:
@@ -207,7 +213,7 @@ class TabularMDP:
         Ref: Szlak & Shamir (2021), Lemma 4.
         """
         mean = self.expect(self.r)
-        return self.expect((self.r - mean.ravel()[self.pair]) ** 2)
+        return _frozen(self.expect((self.r - mean.ravel()[self.pair]) ** 2))
 
     # -- variants -----------------------------------------------------------------------------------------------------
 
@@ -252,21 +258,14 @@ class TabularMDP:
         """Read a model that :meth:`save` wrote. What it says is checked again, as if it were new."""
         meta, arrays = _files.load_arrays(path, "TabularMDP", FORMAT)
         try:
-            layout = meta["layout"]
-            if layout is not None:
-                layout = Layout(layout["text"], tuple(tuple(c) for c in layout["cells"]), layout["origin"])
-            s, a = np.divmod(arrays["pair"], meta["n_actions"])
-            columns = [s, a, *(arrays[c] for c in COLUMNS[2:])]
-            return cls.from_outcomes(
-                meta["n_states"],
-                meta["n_actions"],
-                np.column_stack(columns),
-                meta["gamma"],
-                arrays["start"],
-                layout=layout,
-                name=meta["name"],
-            )
-        except (KeyError, TypeError):
+            layout = None if meta["layout"] is None else _layout(**meta["layout"], n_states=meta["n_states"])
+            s, a = np.divmod(arrays["pair"], _checks.whole("n_actions", meta["n_actions"], 1))
+            rows = np.column_stack([s, a, *(arrays[c] for c in COLUMNS[2:])])
+            rest = (meta["gamma"], arrays["start"])
+            return cls.from_outcomes(meta["n_states"], meta["n_actions"], rows, *rest, layout=layout, name=meta["name"])
+        except BadInput:
+            raise
+        except (KeyError, TypeError, ValueError):
             raise BadFile(f"{path} must be a saved TabularMDP, got one with parts missing") from None
 
     def __eq__(self, other: object) -> bool:
@@ -287,6 +286,20 @@ class TabularMDP:
         )
 
 
+def _layout(text: Any, cells: Any, origin: Any, n_states: Any) -> Layout:
+    """A layout from a file: one cell a state, and an origin among them."""
+    layout = Layout(text, tuple(tuple(cell) for cell in cells), origin)
+    _checks.require(isinstance(text, str), "text of the layout", "be text", text)
+    _checks.require(len(layout.cells) == n_states, "cells of the layout", f"number {n_states}", len(layout.cells))
+    _checks.require(origin in range(len(layout.cells)), "origin of the layout", "be a state", origin)
+    return layout
+
+
+def _frozen(array: A) -> A:
+    array.setflags(write=False)
+    return array
+
+
 def _compared(mdp: TabularMDP) -> list[Any]:
     columns = [mdp.row, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe, mdp.start]
     return [*columns, mdp.n_states, mdp.n_actions, mdp.gamma, mdp.layout]
@@ -295,7 +308,8 @@ def _compared(mdp: TabularMDP) -> list[Any]:
 def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
     """Columns of the outcomes, checked, merged and sorted by pair, reward, next state."""
     columns = _columns(rows)
-    s, a, s_next = (columns[c].astype(np.int64) for c in ("s", "a", "s_next"))
+    with np.errstate(invalid="ignore"):  # what is not a whole number is refused below
+        s, a, s_next = (columns[c].astype(np.int64) for c in ("s", "a", "s_next"))
     for name, index, size in (("s", s, S), ("a", a, A), ("s_next", s_next, S)):
         bad = (index < 0) | (index >= size) | (index != columns[name])
         if bad.any():
@@ -315,8 +329,8 @@ def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
     order = np.flatnonzero(keep)[np.lexsort((flags[keep], s_next[keep], r[keep], pair[keep]))]
     flags, s_next, r, pair, p = flags[order], s_next[order], r[order], pair[order], p[order]
     new = np.ones(p.size, bool)
-    new[1:] = (np.diff(pair) != 0) | (np.diff(r) != 0) | (np.diff(s_next) != 0) | (np.diff(flags) != 0)
-    merged = np.bincount(np.cumsum(new) - 1, weights=p)
+    new[1:] = np.any([c[1:] != c[:-1] for c in (pair, r, s_next, flags)], axis=0)
+    merged = np.bincount(np.cumsum(new) - 1, weights=p).astype(np.float64)
     return {
         "pair": pair[new],
         "p": merged,
@@ -327,11 +341,16 @@ def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
     }
 
 
+def _padded(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row with the flags it left out; anything shorter or longer is left as it is, to be refused."""
+    return (*row, False, False)[: len(COLUMNS)] if len(row) >= 5 and len(row) < len(COLUMNS) else row
+
+
 def _columns(rows: Any) -> dict[str, Floats]:
     """Rows as seven float columns; a row may leave out its flags."""
-    if not isinstance(rows, np.ndarray):
-        rows = [tuple(row) + (False,) * (len(COLUMNS) - len(row)) for row in rows]
     try:
+        if not isinstance(rows, np.ndarray):
+            rows = [_padded(tuple(row)) for row in rows]
         array = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
         raise BadInput("rows must be numbers (s, a, p, s_next, r, terminal, unsafe), got something else") from None
@@ -353,7 +372,7 @@ def _check_rows(table: dict[str, Any], row: Ints, S: int, A: int) -> None:
     if bad.any():
         i = int(np.argmax(bad))
         _checks.fail(f"outcomes of (s={i // A}, a={i % A})", "sum to 1", float(sums[i]))
-    table["p"] /= sums[table["pair"]]
+    table["p"] = _checks.rescaled(table["p"], sums[table["pair"]])
     lost = ~table["terminal"] & ~has_outcomes[table["s_next"]]
     if lost.any():
         k = int(np.argmax(lost))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ CHUNK = 1 << 20  # MDP iterations between two looks at the clock and at Ctrl-C
 MAX_SEED = (1 << 64) - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Snapshots:
     """What the runs knew along the way, at the same m numbers of episodes."""
 
@@ -57,7 +57,7 @@ class Snapshots:
         return [[verdict(mdp, policy) for policy in run] for run in self.policy]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Runs:
     """What a learner learned, one run a seed."""
 
@@ -193,16 +193,25 @@ def sampling_model(mdp: TabularMDP) -> loop.Model:
     start_state = np.flatnonzero(mdp.start > 0)
     start_cum = np.cumsum(mdp.start[start_state])
     start_cum[-1] = 1.0
-    return loop.Model(mdp.row, p_cum, mdp.s_next, mdp.r, mdp.terminal, start_state, start_cum)
+    return loop.Model(mdp.row, p_cum, mdp.s_next, mdp.r, mdp.terminal, slots_of(mdp), start_state, start_cum)
+
+
+def slots_of(mdp: TabularMDP) -> Ints:
+    """The first outcome that is alike in pair, reward, next state and end, [K]: what the memory counts."""
+    columns = (mdp.pair, mdp.r, mdp.s_next, mdp.terminal)
+    new = np.ones(mdp.r.size, bool)
+    new[1:] = np.any([c[1:] != c[:-1] for c in columns], axis=0)
+    return np.asarray(np.flatnonzero(new)[np.cumsum(new) - 1], np.int64)
 
 
 def _running_sums(p: Floats, row: Ints) -> Floats:
     """Running sums of p within each row; exactly 1 at its end."""
-    total = np.cumsum(p)
-    before = np.concatenate(([0.0], total))[row[:-1]]
-    sums = total - np.repeat(before, np.diff(row))
-    sums[row[1:][np.diff(row) > 0] - 1] = 1.0
-    return np.asarray(sums)
+    sums, size = np.array(p), np.diff(row)
+    for k in range(1, int(size.max())):  # row by row, so that what came before a row cannot round it
+        here = row[:-1][size > k] + k
+        sums[here] += sums[here - 1]
+    sums[row[1:][size > 0] - 1] = 1.0
+    return sums
 
 
 def model_memory(mdp: TabularMDP, remembers: bool = True) -> mem.Memory:
@@ -218,6 +227,15 @@ def weights_of(memory: mem.Memory) -> Floats:
     w = np.zeros(memory.r.size)
     mem.weights(memory, w)
     return w
+
+
+def check_weights(learner: Learner, tables: step.Tables, memory: mem.Memory) -> None:
+    """Refuse a scheme whose pair weight turned out negative or not finite; the loop only marks it."""
+    if tables.clock[step.WRONG] and learner.replay is not None:
+        i, scheme = int(tables.clock[step.WRONG]) - 1, learner.replay[0]
+        stats = mem.statistics(memory, i, int(tables.counts[i, step.VISITS]))
+        weight = scheme.bound("pair_weight").call((*stats, *scheme.params()))
+        _checks.fail(f"pair_weight of {type(scheme).__name__}", "be finite and at least 0", weight)
 
 
 class _Run:
@@ -240,6 +258,7 @@ class _Run:
                 before = int(self.tables.clock[step.EPISODE])
                 limits = (int(point), self.plan.max_steps, CHUNK)
                 self.plan.program.run(self.model, self.memory, self.tables, self.plan.program.dials, *limits)
+                check_weights(self.plan.learner, self.tables, self.memory)
                 report(int(self.tables.clock[step.EPISODE]) - before)
             if len(self.shots) < len(self.plan.points):
                 visits = self.tables.counts[:, step.VISITS].copy()
@@ -265,12 +284,14 @@ def _run_all(plan: Plan, seeds: list[int], workers: int, quiet: bool) -> tuple[l
     interrupted = False
     label = f"learning {plan.learner.describe()}"
     with Bar(label, plan.episodes * len(seeds), quiet) as bar, ThreadPoolExecutor(min(workers, len(seeds))) as pool:
-        futures = [pool.submit(one, seed) for seed in seeds]
+        futures: list[Future[Finished | None]] = []
         try:
+            futures += [pool.submit(one, seed) for seed in seeds]
             _watch(futures, lambda: bar.update(done_episodes[0]))
         except KeyboardInterrupt:
-            stop.set()
             interrupted = True
+        finally:
+            stop.set()  # whatever ended the wait: nobody runs on
             wait(futures)
     finished = [f.result() for f in futures]
     done = [f for f in finished if f is not None]
@@ -283,7 +304,7 @@ def _watch(futures: list[Future[Finished | None]], tick: Callable[[], None]) -> 
     """Wait for all, looking up a few times a second; the first error ends the wait."""
     left: set[Future[Finished | None]] = set(futures)
     while left:
-        ready, left = wait(left, timeout=0.2)
+        ready, left = wait(left, timeout=0.2, return_when=FIRST_EXCEPTION)
         for future in ready:
             future.result()
         tick()
@@ -327,11 +348,10 @@ def _seed_list(seeds: Iterable[int] | int) -> list[int]:
     if isinstance(seeds, int | np.integer) and not isinstance(seeds, bool):
         return list(range(_checks.whole("seeds", seeds, 1)))
     try:
-        listed = [_checks.whole("seed", seed, 0) for seed in seeds]  # type: ignore[union-attr]
+        listed = [_checks.whole("seed", seed, 0, 64) for seed in seeds]  # type: ignore[union-attr]
     except TypeError:
         _checks.fail("seeds", "be a number of seeds or a list of them", seeds)
     _checks.require(bool(listed), "seeds", "name at least one seed", listed)
-    _checks.require(max(listed) <= MAX_SEED, "seed", "be below 2**64", max(listed))
     return listed
 
 
@@ -340,7 +360,10 @@ def _snapshot_points(snapshots: int | Sequence[int], episodes: int) -> Ints:
         count = _checks.whole("snapshots", snapshots, 0)
         _checks.require(count <= episodes, "snapshots", f"be at most {episodes} (episodes)", count)
         return np.linspace(0, episodes, count + 1)[1:].astype(np.int64)
-    points = np.array([_checks.whole("snapshot", point, 0) for point in snapshots], dtype=np.int64)
+    try:
+        points = np.array([_checks.whole("snapshot", point, 0) for point in snapshots], dtype=np.int64)
+    except TypeError:
+        _checks.fail("snapshots", "be a number of snapshots or a list of episodes", snapshots)
     rising = bool((np.diff(points) > 0).all()) and (points.size == 0 or points[-1] <= episodes)
     _checks.require(rising, "snapshots", f"rise, and stay within {episodes} episodes", list(snapshots))
     return points

@@ -38,11 +38,14 @@ class Schedule(Config):
     FUNCTION: ClassVar[str]
 
     def __post_init__(self) -> None:
-        names = (*self.params_names(), "n")
+        kind, names = type(self), (*self.params_names(), "n")
+        own = getattr(kind, getattr(kind, "FUNCTION", ""), None)
+        _checks.require(own is not None, kind.__name__, "be subclassed with a function of its own", "none")
+        _checks.own_names(kind.__name__, self.params_names(), ("n",))
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
-        for name in parameters(getattr(self, self.FUNCTION)):
-            _checks.choice(f"argument of {type(self).__name__}.{self.FUNCTION}", name, names)
+        for name in parameters(getattr(kind, kind.FUNCTION)):
+            _checks.choice(f"argument of {kind.__name__}.{kind.FUNCTION}", name, names)
 
     @classmethod
     def params_names(cls) -> tuple[str, ...]:

@@ -79,7 +79,8 @@ class Scheme(Config):
             _checks.real(name, getattr(self, name))
         for factor in self.OFFERS:
             offered = self._offered(factor)
-            for name in parameters(getattr(self, factor)):
+            _checks.own_names(type(self).__name__, self.params_names(), self.OFFERS[factor])
+            for name in parameters(getattr(type(self), factor)):
                 _checks.choice(f"argument of {type(self).__name__}.{factor}", name, offered)
 
     @classmethod

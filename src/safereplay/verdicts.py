@@ -60,7 +60,9 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
     """
     actions = checked_policy(mdp, policy)
     drawing = _drawing(mdp)
-    s = mdp.origin if origin is None else origin
+    s = mdp.origin if origin is None else _checks.whole("origin", origin, 0)
+    _checks.require(s < mdp.n_states, "origin", f"be a state in 0..{mdp.n_states - 1}", origin)
+    _checks.require(not mdp.is_terminal[s], "origin", "be a state that is not terminal", s)
     states, exposed = [s], 0
     while True:
         i = s * mdp.n_actions + int(actions[s])

@@ -15,6 +15,7 @@ offer. So the names also say what a function depends on, and the loop computes o
 Ours is keyed by a digest of all kernel sources and of the bound functions: a stale hit cannot happen.
 """
 
+import builtins
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
@@ -98,12 +99,17 @@ def bind(function: Callable[..., float], offered: tuple[str, ...]) -> Bound:
 
     @jit
     def call(x: tuple[float, ...]) -> float:
-        return float(compiled(*pick(x)))
+        return 1.0 * compiled(*pick(x))  # a float, whatever it was: numba has no float(bool)
 
-    own = getattr(function, "__module__", "").partition(".")[0] == PACKAGE
-    made_from = (_code_digest(function.__code__), offered)
-    digest = hashlib.sha256(repr(made_from).encode()).hexdigest() if own else None
+    made_from = (_code_digest(function.__code__), names, offered)
+    digest = hashlib.sha256(repr(made_from).encode()).hexdigest() if _is_own(function) else None
     return Bound(call, frozenset(names), digest)
+
+
+def _is_own(function: Callable[..., Any]) -> bool:
+    """Whether a function is this package's, and its code says all about it: no closure, no globals but builtins."""
+    ours = getattr(function, "__module__", "").partition(".")[0] == PACKAGE
+    return ours and not function.__closure__ and all(hasattr(builtins, name) for name in function.__code__.co_names)
 
 
 def _code_digest(code: CodeType) -> str:

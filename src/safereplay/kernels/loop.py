@@ -20,6 +20,7 @@ class Model(NamedTuple):
     s_next: Array  #: [K]
     r: Array  #: [K]
     ends: Array  #: [K]
+    slot: Array  #: [K] where the memory keeps the outcome: the first that is alike in all but its unsafe flag
     start_state: Array  #: the states an episode can start in
     start_cum: Array  #: running sum of their probabilities
 
@@ -69,7 +70,7 @@ def make(recipe: step.Recipe) -> Callable[..., None]:
                 clock[step.STEP] = 0
             i = s * dials.n_actions + advance(tables, memory, s, dials)
             k = sample(model, i, generator)
-            observe(tables, memory, i, k, model.r[k], model.s_next[k], model.ends[k], dials)
+            observe(tables, memory, i, model.slot[k], model.r[k], model.s_next[k], model.ends[k], dials)
             clock[step.STEP] += 1
             budget -= 1
             if model.ends[k] or clock[step.STEP] >= max_steps:

@@ -73,6 +73,12 @@ def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
 
 
 @jit
+def total_share(memory: Memory, i: int) -> float:
+    """The end of pair i's running sum: 0 while nothing of it can be replayed."""
+    return float(memory.share[memory.first[i] + memory.used[i] - 1])
+
+
+@jit
 def draw(memory: Memory, i: int, u: float) -> int:
     """The slot of pair i at the uniform number u of its running sum: the first whose share exceeds u·total."""
     low = memory.first[i]
@@ -101,7 +107,7 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., None]:
         stats = statistics(memory, i, n)
         top = -inf
         for k in range(start, stop):
-            if memory.count[k] > 0.0:
+            if memory.count[k] > 0.0 and weight_of((memory.count[k], *params)) > 0.0:
                 top = max(top, tilt_of((memory.r[k], *stats, *params)))
         total = 0.0
         k = start

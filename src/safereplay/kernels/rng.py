@@ -22,7 +22,8 @@ TO_UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 def seeded(seed: int, stream: int = 0) -> Array:
     """The state of run ``stream`` of ``seed``: four words from numpy's SeedSequence, shape [4]."""
-    return np.random.SeedSequence([seed, stream]).generate_state(4, np.uint64)
+    words = [seed & 0xFFFFFFFF, seed >> 32, stream]  # split here, or a large seed would reach into the stream's word
+    return np.random.SeedSequence(words).generate_state(4, np.uint64)
 
 
 @jit

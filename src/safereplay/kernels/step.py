@@ -27,7 +27,7 @@ from .compile import Array, Bound, digest_of, jit, specialise
 UPDATE_OFFERS = ("q", "r", "best", "worst", "bleak", "alpha", "gamma")
 
 VISITS, REPLAYS = range(2)  # columns of Tables.counts
-ITERATION, STATE, EPISODE, STEP = range(4)  # entries of Tables.clock
+ITERATION, STATE, EPISODE, STEP, WRONG = range(5)  # entries of Tables.clock; WRONG: 1 + a pair of impossible weight
 NO_STATE = -1  # the clock's STATE between two episodes
 
 LITERAL, MATCHED = range(2)  # mixings
@@ -88,7 +88,7 @@ class Pieces(NamedTuple):
 def allocate(n_states: int, n_actions: int, c0: float, generator: Array) -> Tables:
     """The tables of a run before its first iteration."""
     n_pairs = n_states * n_actions
-    clock = np.zeros(4, np.int64)
+    clock = np.zeros(5, np.int64)
     clock[STATE] = NO_STATE
     return Tables(
         np.full(n_pairs, c0), np.zeros((n_pairs, 2), np.int64), np.zeros(n_states, np.int64), clock, generator
@@ -176,12 +176,17 @@ def make(recipe: Recipe) -> Pieces:
     needs_worst, needs_bleak = recipe.update.uses("worst"), recipe.update.uses("bleak")
     remembers = replays or needs_bleak
     tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS) or recipe.next_weight.uses("count")
-    weighs_td = recipe.pair_weight.uses("td")
+    weighs_td, tilts_td = recipe.pair_weight.uses("td"), recipe.log_tilt.uses("td")
+    follows_td = weighs_td or tilts_td
 
     @jit
     def reweigh(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
         stats = mem.statistics(memory, i, tables.counts[i, VISITS])
-        tree.put(memory.tree, i, pair_weight((*stats, *dials.scheme_params)))
+        weight = pair_weight((*stats, *dials.scheme_params))
+        if not 0.0 <= weight < inf:  # the caller reports it; meanwhile nothing is drawn from such a tree
+            tables.clock[WRONG] = i + 1
+            weight = 0.0
+        tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)
 
     @jit
     def backup(tables: Tables, memory: mem.Memory, i: int, r: float, s_next: int, ends: bool, dials: Dials) -> None:
@@ -202,7 +207,7 @@ def make(recipe: Recipe) -> Pieces:
             bleak = bleakest(memory, tables.Q, i, dials.gamma, dials.n_actions)
         q = tables.Q[i]
         tables.Q[i] = update((q, r, best, worst, bleak, alpha, dials.gamma, *dials.update_params))
-        if weighs_td:
+        if follows_td:
             memory.stats[i, mem.TD] = r + dials.gamma * best - q
 
     @jit
@@ -211,6 +216,8 @@ def make(recipe: Recipe) -> Pieces:
         slot = mem.draw(memory, i, rng.uniform(tables.generator))
         tables.counts[i, REPLAYS] += 1
         backup(tables, memory, i, memory.r[slot], memory.s_next[slot], memory.ends[slot], dials)
+        if tilts_td:
+            refresh(memory, i, tables.counts[i, VISITS], dials.scheme_params)
         if weighs_td:
             reweigh(tables, memory, i, dials)
 
@@ -277,7 +284,8 @@ def make_limit(recipe: Recipe) -> Callable[..., None]:
         for i in range(memory.first.size):
             if memory.used[i] > 0:
                 refresh(memory, i, n, params)
-                tree.put(memory.tree, i, pair_weight((*mem.statistics(memory, i, n), *params)))
+                weight = pair_weight((*mem.statistics(memory, i, n), *params))
+                tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)
 
     return specialise(fill, recipe.digest())
 

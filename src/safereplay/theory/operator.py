@@ -32,7 +32,7 @@ from ..kernels import memory as mem
 from ..kernels import step
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
-from ..runs import model_memory, weights_of
+from ..runs import model_memory, slots_of, weights_of
 from ..schedules import EpsilonGreedy, PowerStep
 from ..schemes import Scheme
 from .linear import solve
@@ -49,7 +49,7 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme) -> Floats:
     """
     _checks.require(scheme.has_limit, "scheme", "not depend on TD errors, to have a limit", scheme)
     memory = model_memory(mdp)
-    memory.count[:] = mdp.p * MANY
+    memory.count[:] = np.bincount(slots_of(mdp), weights=mdp.p, minlength=mdp.p.size) * MANY
     mean, variance = mdp.expect(mdp.r).ravel(), mdp.reward_variance.ravel()
     memory.stats[:, mem.MEAN], memory.stats[:, mem.M2] = mean, variance * MANY
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)

@@ -1,0 +1,37 @@
+"""What several test modules share: the reference implementations, and a way to run Python in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+HELPERS = Path(__file__).parent / "helpers"
+sys.path.insert(0, str(HELPERS))
+
+# Compiling happens inside the first example, so no deadline; the same examples every time, so no surprise on release day.
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def in_new_process():
+    """Run Python source (or a script's path) in a fresh interpreter; what it printed."""
+
+    def run(source, *arguments, timeout=300, **environment):
+        head = ["-c", source] if isinstance(source, str) else [str(source)]
+        paths = os.pathsep.join(x for x in (environment.pop("PYTHONPATH", ""), str(HELPERS)) if x)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *head, *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": paths, **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

@@ -1,0 +1,268 @@
+import errno
+import json
+import os
+import re
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import safereplay as sr
+from safereplay import _files
+from safereplay.errors import BadFile, BadInput, CannotWrite
+
+ARRAYS = {"x": np.arange(5), "y": np.array([[0.5, -np.inf], [np.nan, 1e-300]]), "flags": np.array([True, False])}
+NOT_OURS = "must be a saved thing, got a file that is truncated or not one of ours"
+
+
+def names(folder):
+    return sorted(p.name for p in Path(folder).iterdir())
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return _files.save_arrays(tmp_path / "a.npz", "thing", 3, {"gamma": 0.1, "name": "é"}, ARRAYS)
+
+
+def test_what_is_saved_is_loaded_to_the_last_bit(saved):
+    meta, arrays = _files.load_arrays(saved, "thing", 3)
+    assert meta == {"gamma": 0.1, "name": "é"}
+    assert set(arrays) == set(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        assert arrays[name].tobytes() == array.tobytes()
+
+
+def test_an_older_format_is_still_read(saved):
+    assert _files.load_arrays(saved, "thing", 4)[0]["gamma"] == 0.1
+
+
+def test_a_path_may_be_a_string_and_have_any_name(tmp_path):
+    target = _files.save_arrays(str(tmp_path / "no suffix"), "thing", 1, {}, {})
+    assert target == tmp_path / "no suffix"
+    assert names(tmp_path) == ["no suffix"]
+    assert _files.load_arrays(str(target), "thing", 1) == ({}, {})
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(BadFile, match=r"nowhere\.npz must be a saved thing, got no such file$"):
+        _files.load_arrays(tmp_path / "nowhere.npz", "thing", 3)
+    with pytest.raises(BadFile, match=r"must be a saved thing, got no such file$"):
+        _files.load_arrays(tmp_path, "thing", 3)
+
+
+def test_a_file_of_another_kind_is_named_as_what_it_is(saved):
+    with pytest.raises(BadFile, match=r"a\.npz must be a saved TabularMDP, got a saved thing$"):
+        _files.load_arrays(saved, "TabularMDP", 3)
+
+
+def test_a_file_from_a_newer_version_says_how_to_upgrade(saved):
+    message = (
+        "must be of format 2 or older, got format 3; it is from a newer safereplay: pip install --upgrade safereplay"
+    )
+    with pytest.raises(BadFile, match=re.escape(message)):
+        _files.load_arrays(saved, "thing", 2)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.99])
+def test_a_truncated_file_is_refused(saved, share):
+    data = saved.read_bytes()
+    saved.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(BadFile, match=NOT_OURS):
+        _files.load_arrays(saved, "thing", 3)
+
+
+def npz(**columns):
+    buffer = BytesIO()
+    np.savez(buffer, **columns)
+    return buffer.getvalue()
+
+
+def with_header(value):
+    return npz(header=np.frombuffer(json.dumps(value).encode(), np.uint8))
+
+
+def a_pickle():
+    buffer = BytesIO()
+    np.savez(buffer, header=np.array([object()], dtype=object))
+    return buffer.getvalue()
+
+
+def an_array():
+    buffer = BytesIO()
+    np.save(buffer, np.ones(3))
+    return buffer.getvalue()
+
+
+def a_zip_of_text():
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"hello",
+        b"\x80\x04K\x01.",
+        b"PK\x03\x04 and then nothing",
+        an_array(),
+        a_zip_of_text(),
+        npz(x=np.ones(3)),
+        npz(header=np.ones(3)),
+        a_pickle(),
+        with_header([1, 2]),
+        with_header({"kind": "thing"}),
+        with_header({"kind": "thing", "version": "new", "meta": {}}),
+        with_header({"kind": "thing", "version": None, "meta": {}}),
+    ],
+    ids=[
+        "empty",
+        "text",
+        "pickle",
+        "cut zip",
+        "npy",
+        "zip",
+        "no header",
+        "bad header",
+        "object",
+        "list",
+        "keys",
+        "text version",
+        "no version",
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused(tmp_path, data):
+    file = tmp_path / "other.npz"
+    file.write_bytes(data)
+    with pytest.raises(BadFile, match=NOT_OURS):
+        _files.load_arrays(file, "thing", 3)
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    return sr.grids.cliff().save(tmp_path_factory.mktemp("models") / "cliff.npz")
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_flipped_bits_give_the_same_model_or_bad_input_and_never_anything_else(model_file, data):
+    """A zip archive has bytes that nobody reads (time stamps, attributes); any other flip must be noticed."""
+    whole = model_file.read_bytes()
+    damaged = bytearray(whole)
+    for bit in data.draw(st.lists(st.integers(0, 8 * len(whole) - 1), min_size=1, max_size=3)):
+        damaged[bit // 8] ^= 1 << bit % 8
+    target = model_file.with_name("damaged.npz")
+    target.write_bytes(damaged)
+    try:
+        loaded = sr.TabularMDP.load(target)
+    except BadInput:
+        return
+    assert loaded == sr.grids.cliff()
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=300))
+def test_random_bytes_are_never_a_model(tmp_path_factory, data):
+    file = tmp_path_factory.getbasetemp() / "random.npz"
+    file.write_bytes(data)
+    with pytest.raises(BadFile, match="must be a saved TabularMDP"):
+        sr.TabularMDP.load(file)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_text_and_bytes_are_written_and_overwritten(tmp_path):
+    target = tmp_path / "report.md"
+    assert _files.write_atomic(target, "é\n") == target
+    assert target.read_bytes() == b"\xc3\xa9\n"
+    _files.write_atomic(str(target), b"\x00\xff")
+    assert target.read_bytes() == b"\x00\xff"
+    assert names(tmp_path) == ["report.md"]
+
+
+def test_a_new_file_has_the_permissions_that_the_umask_leaves(tmp_path):
+    before = os.umask(0o027)
+    try:
+        mode = _files.write_atomic(tmp_path / "x", "x").stat().st_mode & 0o777
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert mode == 0o640
+
+
+def test_a_place_that_does_not_exist_or_is_a_file_or_a_folder_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CannotWrite, match=r"nowhere/x must be writable, got 'No such file or directory'$"):
+        _files.write_atomic(tmp_path / "nowhere" / "x", "data")
+    with pytest.raises(CannotWrite, match=r"file/x must be writable, got 'Not a directory'$"):
+        _files.write_atomic(tmp_path / "file" / "x", "data")
+    with pytest.raises(CannotWrite, match=r"folder must be writable, got 'Is a directory'$"):
+        _files.write_atomic(tmp_path / "folder", "data")
+    with pytest.raises(CannotWrite, match="must be writable, got '"):
+        _files.write_atomic("/proc/nothing", "data")
+    assert names(tmp_path) == ["file", "folder"]
+    assert names(tmp_path / "folder") == []
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("broken", ["fdopen", "chmod", "replace"])
+def test_a_write_that_fails_half_way_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatch, broken):
+    target = tmp_path / "x"
+    target.write_text("before")
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(_files.os, broken, full)
+    with pytest.raises(CannotWrite, match=r"x must be writable, got 'No space left on device'$"):
+        _files.write_atomic(target, "after")
+    monkeypatch.undo()
+    assert target.read_text() == "before"
+    assert names(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_write_that_is_interrupted_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatch, error):
+    target = tmp_path / "x"
+    target.write_text("before")
+
+    def interrupted(*args):
+        raise error
+
+    monkeypatch.setattr(_files.os, "replace", interrupted)
+    with pytest.raises(error):
+        _files.write_atomic(target, "after")
+    monkeypatch.undo()
+    assert target.read_text() == "before"
+    assert names(tmp_path) == ["x"]
+
+
+def test_a_model_that_cannot_be_saved_leaves_nothing_behind(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(CannotWrite, match="must be writable"):
+        sr.grids.cliff().save(tmp_path / "file" / "m.npz")
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_folder_is_made_with_its_parents_and_left_empty(tmp_path):
+    made = _files.make_folder(tmp_path / "a" / "b")
+    assert made.is_dir()
+    assert names(made) == []
+    assert _files.make_folder(str(made)) == made
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nothing"])
+def test_a_folder_that_cannot_be_made_or_written_to_is_refused(tmp_path, place):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(CannotWrite, match=f"{place} must be a folder that can be written to, got '"):
+        _files.make_folder(tmp_path / place)
+    assert (tmp_path / "file").read_text() == "kept"
