@@ -62,9 +62,7 @@ class Schedule(Config):
 
     def table(self, size: int = step.TABLE_SIZE) -> Floats:
         """The values at n = 0, 1, 2, ..., where n = 0 stands for n = 1."""
-        table = np.empty(size)
-        _tabulate(self.bound())(table, self.params())
-        return table
+        return _table(self.bound(), self.params(), size)
 
     def values(self, count: int) -> Floats:
         """The values at n = 1, ..., count."""
@@ -74,6 +72,14 @@ class Schedule(Config):
 @lru_cache(maxsize=64)
 def _tabulate(bound: Bound) -> Callable[[Floats, Any], None]:
     return step.make_tabulate(bound)
+
+
+@lru_cache(maxsize=64)
+def _table(bound: Bound, params: tuple[float, ...], size: int) -> Floats:
+    table = np.empty(size)
+    _tabulate(bound)(table, params)
+    table.setflags(write=False)  # shared by everybody who asks for the same schedule
+    return table
 
 
 def one_over(n: float) -> float:

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
+import numpy as np
 from numba import njit
 from numba.core.caching import FunctionCache
 
@@ -54,6 +55,12 @@ def source_digest() -> str:
 def jit(function: F) -> F:
     """A piece of a kernel: compiled with, and inlined into, what calls it."""
     return cast(F, njit(forceinline=True, **OPTIONS)(function))
+
+
+@jit
+def at(i: int) -> Any:
+    """i as an index that is not negative: spares the compiled code Python's counting from the end."""
+    return np.uint64(i)
 
 
 def kernel(function: F) -> F:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import memory as mem
 from . import rng, step
-from .compile import Array, jit, specialise
+from .compile import Array, at, jit, specialise
 
 
 class Model(NamedTuple):
@@ -31,7 +31,7 @@ def pick(cumulative: Array, low: int, high: int, u: float) -> int:
     high -= 1
     while low < high:
         middle = (low + high) >> 1
-        if cumulative[middle] > u:
+        if cumulative[at(middle)] > u:
             high = middle
         else:
             low = middle + 1
@@ -41,8 +41,8 @@ def pick(cumulative: Array, low: int, high: int, u: float) -> int:
 @jit
 def sample(model: Model, i: int, generator: Array) -> int:
     """An outcome of pair i; a sure one costs no random number."""
-    low = model.row[i]
-    high = model.row[i + 1]
+    low = model.row[at(i)]
+    high = model.row[at(i + 1)]
     if high - low == 1:
         return int(low)
     return pick(model.p_cum, low, high, rng.uniform(generator))
@@ -70,14 +70,14 @@ def make(recipe: step.Recipe) -> Callable[..., None]:
                 clock[step.STEP] = 0
             i = s * dials.n_actions + advance(tables, memory, s, dials)
             k = sample(model, i, generator)
-            observe(tables, memory, i, model.slot[k], model.r[k], model.s_next[k], model.ends[k], dials)
+            observe(tables, memory, i, model.slot[at(k)], model.r[at(k)], model.s_next[at(k)], model.ends[at(k)], dials)
             clock[step.STEP] += 1
             budget -= 1
-            if model.ends[k] or clock[step.STEP] >= max_steps:
+            if model.ends[at(k)] or clock[step.STEP] >= max_steps:
                 clock[step.EPISODE] += 1
                 s = step.NO_STATE
             else:
-                s = model.s_next[k]
+                s = model.s_next[at(k)]
         clock[step.STATE] = s
 
     return specialise(run, recipe.digest())

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import tree
-from .compile import Array, Bound, jit, kernel
+from .compile import Array, Bound, at, jit, kernel
 
 #: What a scheme's functions may name: the statistics of a pair.
 STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td")
@@ -56,15 +56,15 @@ def allocate(first: Array, used: Array, r: Array, s_next: Array, ends: Array, n_
 @jit
 def statistics(memory: Memory, i: int, n: int) -> tuple[float, ...]:
     """The tuple of STATISTICS of pair i after n visits."""
-    row = memory.stats[i]
+    row = memory.stats[at(i)]
     return float(n), row[MEAN], row[M2] / max(n, 1), row[R_MIN], row[R_MAX], row[TD]
 
 
 @jit
 def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
     """Store visit number n of pair i: outcome ``slot`` with reward r (Welford's update of mean and variance)."""
-    memory.count[slot] += 1.0
-    row = memory.stats[i]
+    memory.count[at(slot)] += 1.0
+    row = memory.stats[at(i)]
     delta = r - row[MEAN]
     row[MEAN] += delta / n
     row[M2] += delta * (r - row[MEAN])
@@ -75,18 +75,18 @@ def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
 @jit
 def total_share(memory: Memory, i: int) -> float:
     """The end of pair i's running sum: 0 while nothing of it can be replayed."""
-    return float(memory.share[memory.first[i] + memory.used[i] - 1])
+    return float(memory.share[at(memory.first[at(i)] + memory.used[at(i)] - 1)])
 
 
 @jit
 def draw(memory: Memory, i: int, u: float) -> int:
     """The slot of pair i at the uniform number u of its running sum: the first whose share exceeds u·total."""
-    low = memory.first[i]
-    high = low + memory.used[i] - 1
-    x = u * memory.share[high]
+    low = memory.first[at(i)]
+    high = low + memory.used[at(i)] - 1
+    x = u * memory.share[at(high)]
     while low < high:
         middle = (low + high) >> 1
-        if memory.share[middle] > x:
+        if memory.share[at(middle)] > x:
             high = middle
         else:
             low = middle + 1

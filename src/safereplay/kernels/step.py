@@ -17,7 +17,7 @@ import numpy as np
 
 from . import memory as mem
 from . import rng, tree
-from .compile import Array, Bound, digest_of, jit, specialise
+from .compile import Array, Bound, at, digest_of, jit, specialise
 
 #: What a learner's update may name, besides its own fields: the new Q(s,a) from the old one and a transition.
 #:   q      Q(s,a) before                            r      reward
@@ -101,7 +101,7 @@ def greedy(Q: Array, s: int, n_actions: int) -> int:
     i = s * n_actions
     best = i
     for j in range(i + 1, i + n_actions):
-        if Q[j] > Q[best]:
+        if Q[at(j)] > Q[at(best)]:
             best = j
     return best - i
 
@@ -110,9 +110,9 @@ def greedy(Q: Array, s: int, n_actions: int) -> int:
 def highest(Q: Array, s: int, n_actions: int) -> float:
     """max_a Q(s,a)."""
     i = s * n_actions
-    value = Q[i]
+    value = Q[at(i)]
     for j in range(i + 1, i + n_actions):
-        value = max(value, Q[j])
+        value = max(value, Q[at(j)])
     return float(value)
 
 
@@ -120,27 +120,27 @@ def highest(Q: Array, s: int, n_actions: int) -> float:
 def lowest(Q: Array, s: int, n_actions: int) -> float:
     """min_a Q(s,a)."""
     i = s * n_actions
-    value = Q[i]
+    value = Q[at(i)]
     for j in range(i + 1, i + n_actions):
-        value = min(value, Q[j])
+        value = min(value, Q[at(j)])
     return float(value)
 
 
 @jit
 def bleakest(memory: mem.Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
     """min over next states seen from pair i of (mean reward seen on the way there) + γ·max_b Q(s',b)."""
-    start = memory.first[i]
-    stop = start + memory.used[i]
+    start = memory.first[at(i)]
+    stop = start + memory.used[at(i)]
     value = inf
     for k in range(start, stop):
-        if memory.count[k] > 0.0:
+        if memory.count[at(k)] > 0.0:
             total = 0.0
             n = 0.0
             for j in range(start, stop):
-                if memory.s_next[j] == memory.s_next[k] and memory.ends[j] == memory.ends[k]:
-                    total += memory.count[j] * memory.r[j]
-                    n += memory.count[j]
-            ahead = 0.0 if memory.ends[k] else gamma * highest(Q, memory.s_next[k], n_actions)
+                if memory.s_next[at(j)] == memory.s_next[at(k)] and memory.ends[at(j)] == memory.ends[at(k)]:
+                    total += memory.count[at(j)] * memory.r[at(j)]
+                    n += memory.count[at(j)]
+            ahead = 0.0 if memory.ends[at(k)] else gamma * highest(Q, memory.s_next[at(k)], n_actions)
             value = min(value, total / n + ahead)
     return value
 
@@ -152,10 +152,10 @@ def boltzmann(Q: Array, s: int, n_actions: int, temperature: float, generator: A
     top = highest(Q, s, n_actions)
     total = 0.0
     for j in range(i, i + n_actions):
-        total += exp((Q[j] - top) / temperature)
+        total += exp((Q[at(j)] - top) / temperature)
     x = rng.uniform(generator) * total
     for j in range(i, i + n_actions - 1):
-        x -= exp((Q[j] - top) / temperature)
+        x -= exp((Q[at(j)] - top) / temperature)
         if x < 0.0:
             return j - i
     return n_actions - 1
@@ -181,7 +181,7 @@ def make(recipe: Recipe) -> Pieces:
 
     @jit
     def reweigh(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
-        stats = mem.statistics(memory, i, tables.counts[i, VISITS])
+        stats = mem.statistics(memory, i, tables.counts[at(i), VISITS])
         weight = pair_weight((*stats, *dials.scheme_params))
         if not 0.0 <= weight < inf:  # the caller reports it; meanwhile nothing is drawn from such a tree
             tables.clock[WRONG] = i + 1
@@ -191,9 +191,9 @@ def make(recipe: Recipe) -> Pieces:
     @jit
     def backup(tables: Tables, memory: mem.Memory, i: int, r: float, s_next: int, ends: bool, dials: Dials) -> None:
         """Q_t(s,a) from Q_{t−1}(s,a) and one transition, fresh or replayed."""
-        n = tables.counts[i, VISITS] + tables.counts[i, REPLAYS]
+        n = tables.counts[at(i), VISITS] + tables.counts[at(i), REPLAYS]
         if n < dials.alphas.size:
-            alpha = dials.alphas[n]
+            alpha = dials.alphas[at(n)]
         else:
             alpha = alpha_of((float(n), *dials.step_params))
         best = 0.0
@@ -205,27 +205,27 @@ def make(recipe: Recipe) -> Pieces:
                 worst = lowest(tables.Q, s_next, dials.n_actions)
         if needs_bleak:
             bleak = bleakest(memory, tables.Q, i, dials.gamma, dials.n_actions)
-        q = tables.Q[i]
-        tables.Q[i] = update((q, r, best, worst, bleak, alpha, dials.gamma, *dials.update_params))
+        q = tables.Q[at(i)]
+        tables.Q[at(i)] = update((q, r, best, worst, bleak, alpha, dials.gamma, *dials.update_params))
         if follows_td:
-            memory.stats[i, mem.TD] = r + dials.gamma * best - q
+            memory.stats[at(i), mem.TD] = r + dials.gamma * best - q
 
     @jit
     def replay(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
         """A replay iteration at pair i: a remembered outcome of it, drawn from ŵ(·|s,a)."""
         slot = mem.draw(memory, i, rng.uniform(tables.generator))
-        tables.counts[i, REPLAYS] += 1
-        backup(tables, memory, i, memory.r[slot], memory.s_next[slot], memory.ends[slot], dials)
+        tables.counts[at(i), REPLAYS] += 1
+        backup(tables, memory, i, memory.r[at(slot)], memory.s_next[at(slot)], memory.ends[at(slot)], dials)
         if tilts_td:
-            refresh(memory, i, tables.counts[i, VISITS], dials.scheme_params)
+            refresh(memory, i, tables.counts[at(i), VISITS], dials.scheme_params)
         if weighs_td:
             reweigh(tables, memory, i, dials)
 
     @jit
     def choose(tables: Tables, s: int, dials: Dials) -> int:
-        n = tables.visited[s]
+        n = tables.visited[at(s)]
         if n < dials.rates.size:
-            rate = dials.rates[n]
+            rate = dials.rates[at(n)]
         else:
             rate = rate_of((float(n), *dials.rate_params))
         if tables.clock[ITERATION] <= dials.T0:
@@ -249,7 +249,7 @@ def make(recipe: Recipe) -> Pieces:
                 i = tree.find(memory.tree, rng.uniform(tables.generator) * total)
                 replay(tables, memory, i, dials)
                 clock[ITERATION] += 1
-        tables.visited[s] += 1
+        tables.visited[at(s)] += 1
         return choose(tables, s, dials)
 
     @jit
@@ -257,13 +257,13 @@ def make(recipe: Recipe) -> Pieces:
         tables: Tables, memory: mem.Memory, i: int, slot: int, r: float, s_next: int, ends: bool, dials: Dials
     ) -> None:
         """An iteration of the MDP took pair i to outcome ``slot``: learn from it."""
-        tables.counts[i, VISITS] += 1
-        n = tables.counts[i, VISITS]
+        tables.counts[at(i), VISITS] += 1
+        n = tables.counts[at(i), VISITS]
         if remembers:
             mem.record(memory, i, slot, r, n)
         backup(tables, memory, i, r, s_next, ends, dials)
         if replays:
-            if tilt_moves or memory.count[slot] == 1.0:
+            if tilt_moves or memory.count[at(slot)] == 1.0:
                 refresh(memory, i, n, dials.scheme_params)
             reweigh(tables, memory, i, dials)
         if matched and tables.clock[ITERATION] >= dials.T0 and memory.tree[1] > 0.0:
@@ -282,7 +282,7 @@ def make_limit(recipe: Recipe) -> Callable[..., None]:
 
     def fill(memory: mem.Memory, n: int, params: Any) -> None:
         for i in range(memory.first.size):
-            if memory.used[i] > 0:
+            if memory.used[at(i)] > 0:
                 refresh(memory, i, n, params)
                 weight = pair_weight((*mem.statistics(memory, i, n), *params))
                 tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)

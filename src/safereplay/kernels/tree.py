@@ -7,7 +7,7 @@ nothing drifts however long the run. The total is ``tree[1]``.
 
 import numpy as np
 
-from .compile import Array, jit
+from .compile import Array, at, jit
 
 
 def allocate(n: int) -> Array:
@@ -21,20 +21,20 @@ def allocate(n: int) -> Array:
 @jit
 def leaf(tree: Array, i: int) -> float:
     """The weight of thing i."""
-    return float(tree[(tree.size >> 1) + i])
+    return float(tree[at((tree.size >> 1) + i)])
 
 
 @jit
 def put(tree: Array, i: int, weight: float) -> None:
     """Set the weight of thing i."""
     j = (tree.size >> 1) + i
-    if tree[j] == weight:
+    if tree[at(j)] == weight:
         return
-    tree[j] = weight
-    j >>= 1
-    while j >= 1:
-        tree[j] = tree[2 * j] + tree[2 * j + 1]
+    tree[at(j)] = weight
+    while j > 1:
+        weight += tree[at(j ^ 1)]
         j >>= 1
+        tree[at(j)] = weight
 
 
 @jit
@@ -47,9 +47,9 @@ def find(tree: Array, x: float) -> int:
     n_leaves = tree.size >> 1
     j = 1
     while j < n_leaves:
-        left = tree[2 * j]
+        left = tree[at(2 * j)]
         j = 2 * j
-        if x >= left and tree[j + 1] > 0.0:
+        if x >= left and tree[at(j + 1)] > 0.0:
             x -= left
             j += 1
     return int(j - n_leaves)
