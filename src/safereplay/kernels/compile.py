@@ -102,12 +102,9 @@ def bind(function: Callable[..., float], offered: tuple[str, ...]) -> Bound:
     (-10.0, False)
     """
     names = parameters(function)
-    compiled, pick = jit(function), _picker(tuple(offered.index(name) for name in names))
-
-    @jit
-    def call(x: tuple[float, ...]) -> float:
-        return 1.0 * compiled(*pick(x))  # a float, whatever it was: numba has no float(bool)
-
+    if len(names) >= len(CALLS):
+        raise TypeError(f"a function can name at most {len(CALLS) - 1} quantities, got {len(names)}: {names}")
+    call = jit(CALLS[len(names)](jit(function), *(offered.index(name) for name in names)))
     made_from = (_code_digest(function.__code__), names, offered)
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest() if _is_own(function) else None
     return Bound(call, frozenset(names), digest)
@@ -124,15 +121,20 @@ def _code_digest(code: CodeType) -> str:
     return hashlib.sha256(repr((code.co_code, constants, code.co_names)).encode()).hexdigest()
 
 
-def _picker(indices: tuple[int, ...]) -> Callable[[tuple[float, ...]], tuple[float, ...]]:
-    """Compiled selection of some entries of a tuple, built up one entry at a time."""
-    if not indices:
-        return jit(lambda x: ())
-    last = indices[-1]
-    if len(indices) == 1:
-        return jit(lambda x: (x[last],))
-    head = _picker(indices[:-1])
-    return jit(lambda x: (*head(x), x[last]))
+#: For each number of names, f and their places to a function of one tuple. (1.0·f is a float, whatever f gave: numba has
+#: no float(bool).) Written out, since numba types one call at a time: building it up would compile a function a name.
+CALLS: tuple[Callable[..., Any], ...] = (
+    lambda f: lambda x: 1.0 * f(),
+    lambda f, a: lambda x: 1.0 * f(x[a]),
+    lambda f, a, b: lambda x: 1.0 * f(x[a], x[b]),
+    lambda f, a, b, c: lambda x: 1.0 * f(x[a], x[b], x[c]),
+    lambda f, a, b, c, d: lambda x: 1.0 * f(x[a], x[b], x[c], x[d]),
+    lambda f, a, b, c, d, e: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e]),
+    lambda f, a, b, c, d, e, g: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e], x[g]),
+    lambda f, a, b, c, d, e, g, h: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e], x[g], x[h]),
+    lambda f, a, b, c, d, e, g, h, i: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e], x[g], x[h], x[i]),
+    lambda f, a, b, c, d, e, g, h, i, j: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e], x[g], x[h], x[i], x[j]),
+)
 
 
 def digest_of(bounds: Sequence[Bound], *settings: Any) -> str | None:
