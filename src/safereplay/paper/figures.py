@@ -66,8 +66,10 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write a figure as ``name.svg`` and ``name.png``; the same figure gives the same bytes."""
     with rc_context(STYLE):
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # the layout is settled: once is enough for both formats
+        engine = figure.get_layout_engine()
+        if engine is not None:  # settle the layout once, not again for each format
+            engine.execute(figure)
+            figure.set_layout_engine(None)
         for kind, meta in (("svg", {"Date": None}), ("png", {"Software": None})):
             buffer = BytesIO()
             figure.savefig(buffer, format=kind, dpi=120, metadata=meta)
