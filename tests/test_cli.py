@@ -109,7 +109,9 @@ def test_an_error_of_ours_is_exit_code_1_without_a_traceback(monkeypatch, capsys
 
 
 def command(*arguments, **kwargs):
-    code = "from safereplay.cli import main; main()"
+    # A shell that starts us in the background may have switched SIGINT off for all its children.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from safereplay.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
     )

@@ -100,9 +100,13 @@ def test_learners_describe_themselves_in_one_short_line():
 
 
 def test_only_learners_that_need_a_memory_have_one():
-    assert [x.remembers for x in (sr.QLearning(), sr.RiskSensitive(), sr.Pessimistic(), sr.WorstCase())] == [False] * 4
-    assert sr.ReplayQLearning().remembers
-    assert sr.WorstTransition().remembers
+    def remembers(learner):
+        return learner.recipe(sr.EpsilonGreedy(), sr.PowerStep()).remembers
+
+    forgetful = (sr.QLearning(), sr.RiskSensitive(), sr.Pessimistic(), sr.WorstCase())
+    assert [remembers(learner) for learner in forgetful] == [False] * 4
+    assert remembers(sr.ReplayQLearning())
+    assert remembers(sr.WorstTransition())
     assert sr.QLearning().replay is None
     assert sr.ReplayQLearning(v=0.25).replay == (sr.VarianceReplay(5.0), 0.25, "literal")
 

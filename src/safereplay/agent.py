@@ -73,7 +73,7 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
     Both in one call: of the few microseconds that a call costs, nearly all go into handing over the arrays.
     """
     advance, observe = step.make(recipe)
-    remembers = recipe.replays or recipe.update.uses("bleak")
+    remembers = recipe.remembers
 
     def turn(
         tables: step.Tables, slots: Slots, dials: step.Dials, outcome: tuple[int, float, int, bool], s: int
@@ -157,10 +157,10 @@ class Agent:
         self.env = self._world.env
         n_states, n_actions = self._shape
         program = runs.make_program(learner, exploration, step_size, self.settings.gamma, n_actions)
-        self._turn, self._dials = compiled_turn(program.pieces), program.dials
+        self._turn, self._dials = compiled_turn(program.recipe), program.dials
         c0, generator = learner.initial_value(inf, gamma), rng.seeded(self.settings.seed)
         self._tables = step.allocate(n_states, n_actions, c0, generator)
-        self._pool = _Pool(n_states * n_actions if learner.remembers else 1, self.settings.max_outcomes)
+        self._pool = _Pool(n_states * n_actions if program.recipe.remembers else 1, self.settings.max_outcomes)
 
     def learn(self, steps: int = 10_000, *, quiet: bool = False) -> Agent:
         """Take so many steps in the environment, going on where the last call stopped; the agent itself.

@@ -103,11 +103,6 @@ class Learner(Config):
             mixing=MIXINGS[mixing],
         )
 
-    @property
-    def remembers(self) -> bool:
-        """Whether the learner needs a memory of outcomes."""
-        return self.replay is not None or "bleak" in parameters(self.update)
-
     def describe(self) -> str:
         """One short line for tables and legends."""
         own = [f"{f.name}={getattr(self, f.name):g}" for f in fields(self) if f.name in self.DIALS]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -136,7 +136,7 @@ class Program(NamedTuple):
     """A compiled loop and the numbers it runs with."""
 
     run: Callable[..., None]
-    pieces: Any  #: the recipe, for whoever builds its own loop
+    recipe: step.Recipe  #: what the loop was built from
     dials: step.Dials
 
 
@@ -246,7 +246,7 @@ class _Run:
         mdp, learner = plan.mdp, plan.learner
         c0 = learner.initial_value(float(mdp.r.max()), mdp.gamma)
         self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed))
-        self.memory = model_memory(mdp, learner.remembers)
+        self.memory = model_memory(mdp, plan.program.recipe.remembers)
         self.shots: list[tuple[Floats, Floats | None, Ints]] = []
 
     def finish(self, stop: threading.Event, report: Callable[[int], None]) -> Finished | None:

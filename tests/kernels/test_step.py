@@ -49,7 +49,7 @@ class Stepped:
         self.program = runs.make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions)
         c0 = learner.initial_value(float(mdp.r.max()), mdp.gamma)
         self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed))
-        self.memory, self.model = runs.model_memory(mdp, learner.remembers), runs.sampling_model(mdp)
+        self.memory, self.model = runs.model_memory(mdp), runs.sampling_model(mdp)
 
     def iterate(self):
         self.program.run(self.model, self.memory, self.tables, self.program.dials, 1 << 60, self.max_steps, 1)

@@ -1,4 +1,5 @@
 import json
+import time
 
 import pytest
 
@@ -97,3 +98,17 @@ def test_a_job_is_the_same_whatever_runs_beside_it():
     again = [experiments.run_cast(TINY, work) for _ in range(2)]
     for key, runs in again[0].runs.items():
         assert (runs.Q == again[1].runs[key].Q).all()
+
+
+def test_a_job_that_fails_stops_the_rest():
+    begun = []
+
+    def job(k):
+        begun.append(k)
+        time.sleep(0.001)
+        if k == 0:
+            raise ValueError("no luck")
+
+    with pytest.raises(ValueError, match="no luck"):
+        Work(lambda done: None).map(job, list(range(5_000)))
+    assert len(begun) < 5_000

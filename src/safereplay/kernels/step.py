@@ -72,6 +72,11 @@ class Recipe(NamedTuple):
     replays: bool
     mixing: int
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a run needs a memory of outcomes."""
+        return self.replays or self.update.uses("bleak")
+
     def digest(self) -> str | None:
         """What the compiled code is made from; None if it must not be kept on disk."""
         bounds = [x for x in self if isinstance(x, Bound)]
@@ -161,36 +166,36 @@ def boltzmann(Q: Array, s: int, n_actions: int, temperature: float, generator: A
     return n_actions - 1
 
 
-def make(recipe: Recipe) -> Pieces:
-    """The pieces of an iteration for a recipe."""
-    alpha_of, rate_of, update, pair_weight = (
-        recipe.alpha.call,
-        recipe.rate.call,
-        recipe.update.call,
-        recipe.pair_weight.call,
-    )
-    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
-    softmax, replays = recipe.softmax, recipe.replays
-    literal = replays and recipe.mixing == LITERAL
-    matched = replays and recipe.mixing == MATCHED
-    needs_worst, needs_bleak = recipe.update.uses("worst"), recipe.update.uses("bleak")
-    remembers = replays or needs_bleak
-    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS) or recipe.next_weight.uses("count")
-    weighs_td, tilts_td = recipe.pair_weight.uses("td"), recipe.log_tilt.uses("td")
-    follows_td = weighs_td or tilts_td
+def make_choose(recipe: Recipe) -> Callable[..., int]:
+    """The function that chooses the action of an MDP iteration."""
+    rate_of, softmax = recipe.rate.call, recipe.softmax
 
     @jit
-    def reweigh(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
-        stats = mem.statistics(memory, i, tables.counts[at(i), VISITS])
-        weight = pair_weight((*stats, *dials.scheme_params))
-        if not 0.0 <= weight < inf:  # the caller reports it; meanwhile nothing is drawn from such a tree
-            tables.clock[WRONG] = i + 1
-            weight = 0.0
-        tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)
+    def choose(tables: Tables, s: int, dials: Dials) -> int:
+        if tables.clock[ITERATION] <= dials.T0:
+            return rng.below(tables.generator, dials.n_actions)
+        n = tables.visited[at(s)]
+        if n < dials.rates.size:
+            rate = dials.rates[at(n)]
+        else:
+            rate = rate_of((float(n), *dials.rate_params))
+        if softmax:
+            return boltzmann(tables.Q, s, dials.n_actions, rate, tables.generator)
+        if rng.uniform(tables.generator) < rate:
+            return rng.below(tables.generator, dials.n_actions)
+        return greedy(tables.Q, s, dials.n_actions)
+
+    return choose
+
+
+def make_backup(recipe: Recipe) -> Callable[..., None]:
+    """The function that takes Q_{t−1}(s,a) and one transition, fresh or replayed, to Q_t(s,a)."""
+    alpha_of, update = recipe.alpha.call, recipe.update.call
+    needs_worst, needs_bleak = recipe.update.uses("worst"), recipe.update.uses("bleak")
+    follows_td = recipe.pair_weight.uses("td") or recipe.log_tilt.uses("td")
 
     @jit
     def backup(tables: Tables, memory: mem.Memory, i: int, r: float, s_next: int, ends: bool, dials: Dials) -> None:
-        """Q_t(s,a) from Q_{t−1}(s,a) and one transition, fresh or replayed."""
         n = tables.counts[at(i), VISITS] + tables.counts[at(i), REPLAYS]
         if n < dials.alphas.size:
             alpha = dials.alphas[at(n)]
@@ -210,6 +215,35 @@ def make(recipe: Recipe) -> Pieces:
         if follows_td:
             memory.stats[at(i), mem.TD] = r + dials.gamma * best - q
 
+    return backup
+
+
+def make_reweigh(recipe: Recipe) -> Callable[..., None]:
+    """The function that brings a pair's weight up to date."""
+    pair_weight = recipe.pair_weight.call
+
+    @jit
+    def reweigh(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
+        stats = mem.statistics(memory, i, tables.counts[at(i), VISITS])
+        weight = pair_weight((*stats, *dials.scheme_params))
+        if not 0.0 <= weight < inf:  # the caller reports it; meanwhile the pair is not drawn
+            tables.clock[WRONG] = i + 1
+            weight = 0.0
+        tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)
+
+    return reweigh
+
+
+def make(recipe: Recipe) -> Pieces:
+    """The pieces of an iteration for a recipe."""
+    choose, backup, reweigh = make_choose(recipe), make_backup(recipe), make_reweigh(recipe)
+    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
+    replays, remembers = recipe.replays, recipe.remembers
+    literal = replays and recipe.mixing == LITERAL
+    matched = replays and recipe.mixing == MATCHED
+    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS) or recipe.next_weight.uses("count")
+    weighs_td, tilts_td = recipe.pair_weight.uses("td"), recipe.log_tilt.uses("td")
+
     @jit
     def replay(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
         """A replay iteration at pair i: a remembered outcome of it, drawn from ŵ(·|s,a)."""
@@ -220,21 +254,6 @@ def make(recipe: Recipe) -> Pieces:
             refresh(memory, i, tables.counts[at(i), VISITS], dials.scheme_params)
         if weighs_td:
             reweigh(tables, memory, i, dials)
-
-    @jit
-    def choose(tables: Tables, s: int, dials: Dials) -> int:
-        n = tables.visited[at(s)]
-        if n < dials.rates.size:
-            rate = dials.rates[at(n)]
-        else:
-            rate = rate_of((float(n), *dials.rate_params))
-        if tables.clock[ITERATION] <= dials.T0:
-            return rng.below(tables.generator, dials.n_actions)
-        if softmax:
-            return boltzmann(tables.Q, s, dials.n_actions, rate, tables.generator)
-        if rng.uniform(tables.generator) < rate:
-            return rng.below(tables.generator, dials.n_actions)
-        return greedy(tables.Q, s, dials.n_actions)
 
     @jit
     def advance(tables: Tables, memory: mem.Memory, s: int, dials: Dials) -> int:

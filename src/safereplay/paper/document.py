@@ -59,7 +59,7 @@ figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; backgro
 figcaption { color: var(--soft); font-size: .9rem; max-width: 46rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .88rem; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .45rem .7rem; border-bottom: 1px solid var(--line); }
-td:last-child { min-width: 17rem; } th { color: var(--soft); font-weight: 600; } .badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem;
+td:nth-child(2) { min-width: 11rem; } td:last-child { min-width: 16rem; } th { color: var(--soft); font-weight: 600; } .badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem;
   font-weight: 600; white-space: nowrap; color: #fff; } .yes { background: #1c7c48; } .no { background: #b3261e; }
 """
 BADGES = {"yes": "✓ holds", "no": "✗ does not hold"}

@@ -88,11 +88,12 @@ class Work:
     def map(self, job: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """job of each item, in order."""
         with ThreadPoolExecutor(self.threads) as pool:
-            futures = {pool.submit(job, item): k for k, item in enumerate(items)}
+            futures = [pool.submit(job, item) for item in items]
             try:
-                for done, _ in enumerate(as_completed(futures), start=1):
+                for done, future in enumerate(as_completed(futures), start=1):
+                    future.result()
                     self._tick(done / len(items))
-            except KeyboardInterrupt:
+            except BaseException:  # Ctrl-C as well: what has not begun is not begun
                 pool.shutdown(cancel_futures=True)
                 raise
         return [future.result() for future in futures]
