@@ -16,6 +16,7 @@ help:
 	@echo "make docs       regenerate the generated pages and pictures of docs/"
 
 $(VENV)/core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "safereplay needs Python 3.11 or newer: make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing safereplay into $(VENV) (about a minute) ..."
 	@$(PIP) install -c constraints.txt -e .

@@ -236,6 +236,23 @@ def test_with_continuous_rewards_the_memory_is_bounded_and_w_that_of_the_binned_
         assert exact_mean < -1.5  # and not that of the rewards themselves, 0
 
 
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(0, 12), min_size=5, max_size=60), st.integers(2, 5))
+def test_the_running_sum_follows_every_merge(rewards: list[int], most: int) -> None:
+    """After each step the shares are those of the slots as they are: m·e^{−βr} each, whatever was merged into what."""
+    beta, coming = 0.5, iter(rewards)
+    env = Table(lambda rng, s, a: (float(next(coming)), 0), length=10**6)
+    agent = sr.Agent(env, sr.ReplayQLearning(sr.VarianceReplay(beta), v=0.0), seed=0, max_outcomes=most)
+    for _ in rewards:
+        agent.learn(1, quiet=True)
+        memory = agent._pool.slots.memory
+        for i in range(2):
+            row = slice(memory.first[i], memory.first[i] + memory.used[i])
+            if memory.used[i]:
+                tilt = memory.distinct[row] * np.exp(-beta * (memory.r[row] - memory.r[row].min()))
+                np.testing.assert_allclose(memory.share[row] / memory.share[row][-1], np.cumsum(tilt) / tilt.sum())
+
+
 def test_more_rewards_than_slots_still_replay_the_worst_ones() -> None:
     agent = sr.Agent(Table(gaussian, length=50), REPLAY, seed=0, max_outcomes=2).learn(3_000)
     exact = sr.Agent(Table(gaussian, length=50), REPLAY, seed=0, max_outcomes=4_000).learn(3_000)

@@ -56,6 +56,12 @@ def test_options_reach_the_model(capsys):
     assert json.loads(capsys.readouterr().out)["runs"][0]["risk"]["std"] == 0.0
 
 
+@pytest.mark.parametrize("word", ["False", "false"])
+def test_false_means_false(word, capsys):
+    assert run(["learn", "FrozenLake-v1", "-o", f"is_slippery={word}", "--json", *FEW]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["risk"]["std"] == 0.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -71,6 +77,11 @@ def test_options_reach_the_model(capsys):
         (["learn", "cliff", "--mixing", "litral"], "unknown mixing 'litral'; did you mean 'literal'?"),
         (["learn", "cliff", "-o", "slipp=0.1"], "unknown option 'slipp'; did you mean 'slip'?"),
         (["learn", "cliff", "-o", "slip"], "--option must be KEY=VALUE, got 'slip'"),
+        (["learn", "cliff", "-o", "fall_ends=no"], "fall_ends must be True or False, got 'no'"),
+        (["learn", "cliff", "-o", "layout=5"], "layout must be a name or a map, got 5"),
+        (["learn", "cliff", "-o", "hazard=-1e200"], "must lie within ±1e+100, got -1e+200"),
+        (["learn", "cliff", "--learner", "q", "--v", "3"], "v must be in [0, 1), got 3"),
+        (["learn", "cliff", "--seeds", "10000000000"], "seeds must be below 2**24, got 10000000000"),
         (["learn", "missing.txt"], "model must be an existing file, got 'missing.txt'"),
         (["learn", "cliff", "--episodes", "many"], "Invalid value for '--episodes': "),
         (["learn", "Pendulum-v1"], "observation_space of env must be Discrete"),

@@ -88,9 +88,14 @@ def test_flags_may_be_left_out_and_an_array_serves_as_well():
 
 
 def test_extreme_rewards_are_told_apart_without_a_warning():
-    """1.7e308 − (−1.7e308) is beyond a float; the smallest float is not zero."""
-    for rewards in ([-1.7e308, 1.7e308], [0.0, 5e-324]):
+    """The largest that are allowed, and the smallest float, which is not zero."""
+    for rewards in ([-1e100, 1e100], [0.0, 5e-324]):
         assert build(1, 1, [(0, 0, 0.5, 0, r, True) for r in rewards]).r.tolist() == rewards
+
+
+def test_rewards_whose_squares_are_no_numbers_are_refused():
+    with fails("r of (s=0, a=0) must lie within ±1e+100, got -1.7e+308; in row 1"):
+        build(1, 1, [(0, 0, 0.5, 0, r, True) for r in (1.0, -1.7e308)])
 
 
 def test_the_start_is_uniform_over_states_that_are_not_terminal():
@@ -188,9 +193,9 @@ def test_the_origin_is_the_layouts_or_the_likeliest_start():
 @pytest.mark.parametrize(
     ("s", "a", "message"),
     [
-        (2, 0, "s must be in 0..1, got 2"),
-        (-1, 0, "s must be in 0..1, got -1"),
-        (0, 1, "a must be in 0..0, got 1"),
+        (2, 0, "s must be below 2, got 2"),
+        (-1, 0, "s must be at least 0, got -1"),
+        (0, 1, "a must be below 1, got 1"),
         (0, -1, "a must be"),
     ],
 )

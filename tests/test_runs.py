@@ -105,7 +105,7 @@ def test_results_have_the_shapes_of_the_contract():
     assert np.array_equal(shots.Q[:, -1], learned.Q)
     assert np.array_equal(shots.w[:, -1], learned.w)
     assert np.array_equal(shots.visits[:, -1], learned.visits)
-    assert [x[-1] for x in shots.verdicts(mdp)] == learned.verdicts
+    assert [x[-1] for x in shots.verdicts] == learned.verdicts
     assert np.allclose(learned.visitation.sum((1, 2)), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Checks of arguments, and the only place that words messages.
+"""Checks of arguments, and the one place that words what is said of them.
 
 Every message reads '<argument> must <condition>, got <value>', then where it was or a hint. A check returns
 the value in the type that the caller wants, so a constructor reads as a list of its conditions.
@@ -69,6 +69,12 @@ def whole(argument: str, value: object, least: int, bits: int = 63) -> int:
     return int(value)
 
 
+def flag(argument: str, value: object) -> bool:
+    """True or False, and nothing that only looks like it."""
+    require(isinstance(value, bool | np.bool_), argument, "be True or False", value)
+    return bool(value)
+
+
 def choice(argument: str, value: object, options: Iterable[str]) -> str:
     """One of the named options; a near miss is answered with 'did you mean'."""
     names = sorted(options)
@@ -112,6 +118,13 @@ def distribution(argument: str, values: Any, size: int) -> Floats:
 def rescaled(p: Floats, total: Floats) -> Floats:
     """p / total where that is off by more than rounding: what was scaled once is left alone, to the last bit."""
     return np.where(np.abs(total - 1.0) > 1e-12, p / total, p)
+
+
+def arguments(where: str, names: Sequence[str], offered: Iterable[str], most: int) -> None:
+    """A user's function names only what is offered, and not too much of it."""
+    require(len(names) <= most, f"arguments of {where}", f"number at most {most}", len(names))
+    for name in names:
+        choice(f"argument of {where}", name, offered)
 
 
 def own_names(owner: str, dials: Iterable[str], offered: Iterable[str]) -> None:

@@ -81,17 +81,19 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
         memory, (i, r, s_next, ends) = slots.memory, outcome
         if i != NOTHING:
             slot = 0
+            moved = False
             if remembers:
                 slot = mem.locate(memory, i, r, s_next, ends)
                 if slot < 0 and memory.used[i] == slots.room[i]:
                     if slots.room[i] < slots.max_outcomes:
                         return NO_ROOM
                     mem.squeeze(memory, i)
+                    moved = True
                     slot = mem.locate(memory, i, r, s_next, ends)
                 if slot < 0:
                     slot = -1 - slot
                     mem.insert(memory, i, slot, r, s_next, ends)
-            observe(tables, memory, i, slot, r, s_next, ends, dials)
+            observe(tables, memory, i, slot, r, s_next, ends, moved, dials)
         return NOTHING if s == NOTHING else advance(tables, memory, s, dials)
 
     return specialise(turn, recipe.digest())

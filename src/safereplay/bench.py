@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float, str], None]  #: told the share that is done, and what is next
 
-GRIDS = ("volatile", "cliff")
+GRIDS = tuple(grids.NAMED)
 BETA = 5.0
 PAIRS = (100, 1_000, 10_000, 100_000, 1_000_000)
 ACTIONS = 4
-TIMED_STEPS = 200_000  # MDP iterations between two looks at the clock in a scaling measurement
+TIMED_STEPS = 400_000  # iterations between two looks at the clock in a scaling measurement
 FOREVER = 1 << 60  # episodes
 
 
@@ -183,7 +183,7 @@ def plain_model(mdp: TabularMDP) -> dict[str, Any]:
 
 def measure_speed(grid: str, contest: Contest, effort: Effort) -> Speed:
     """One learner on one grid: a run of plain.py, then some of ours, and again; the best of each."""
-    mdp: TabularMDP = getattr(grids, _checks.choice("grid", grid, GRIDS))()
+    mdp = grids.NAMED[_checks.choice("grid", grid, GRIDS)]()
     plain, model = load_plain(), plain_model(mdp)
     learner, episodes = contest.learner, effort.episodes
     learn(mdp, learner, episodes=1, seeds=1, threads=1, quiet=True)  # compiles
@@ -242,7 +242,7 @@ def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 7) -> Scaling:
         spent = time.process_time_ns() - began
         return spent / (int(tables.counts.sum()) - before)
 
-    nanoseconds(max(TIMED_STEPS, int(warm_up * n_pairs)))
+    nanoseconds(max(TIMED_STEPS, int(2 * warm_up * n_pairs)))
     best = min(nanoseconds(TIMED_STEPS) for _ in range(rounds))
     weights = memory.tree[memory.tree.size // 2 :][:n_pairs]
     visited = float((tables.counts[:, step.VISITS] > 0).mean())

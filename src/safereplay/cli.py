@@ -140,7 +140,9 @@ def learn(
     episodes: Annotated[int, typer.Option(help="Episodes a seed.")] = 50_000,
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 20,
     epsilon: Annotated[float, typer.Option(help="ε of ε-greedy.")] = 0.1,
-    epsilon_power: Annotated[float, typer.Option(help="ε falls as n(s)^−power; 0.5 is GLIE.")] = 0.0,
+    epsilon_power: Annotated[
+        float, typer.Option(help="ε, or the temperature, falls as n(s)^−power; 0.5 is GLIE.")
+    ] = 0.0,
     temperature: Annotated[float | None, typer.Option(help="Explore by softmax at this temperature instead.")] = None,
     step_power: Annotated[float, typer.Option(help="α = n(s,a)^−power.")] = 0.6,
     t0: Annotated[int, typer.Option("--T0", help="Iterations that only explore.")] = 1,
@@ -165,7 +167,7 @@ def learn(
         mdp,
         _learner(learner, v, beta, kappa, mixing, t0, c0),
         episodes,
-        _checks.whole("seeds", seeds, 1),
+        seeds,
         _exploration(epsilon, epsilon_power, temperature),
         PowerStep(step_power),
         max_steps=max_steps,
@@ -180,9 +182,12 @@ def learn(
 
 
 def _learner(name: str, v: float, beta: float | None, kappa: float, mixing: str, t0: int, c0: float | None) -> Learner:
-    from . import learners
+    from . import _checks, learners
     from .schemes import VarianceReplay
 
+    _checks.between("v", v, "[0, 1)")  # checked whether this learner uses them or not
+    _checks.between("kappa", kappa, "(-1, 1)")
+    _checks.choice("mixing", mixing, learners.MIXINGS)
     common: dict[str, Any] = {"T0": t0} | ({} if c0 is None else {"c0": c0})
     if name == "replay":
         return learners.ReplayQLearning(VarianceReplay(5.0 if beta is None else beta), v, mixing, **common)
@@ -209,7 +214,7 @@ def _options(pairs: list[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         _checks.require(bool(equals and key), "--option", "be KEY=VALUE", pair)
         try:
-            options[key] = json.loads(value)
+            options[key] = json.loads(value.lower() if value.lower() in ("true", "false") else value)
         except json.JSONDecodeError:
             options[key] = value
     return options

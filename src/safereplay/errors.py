@@ -1,7 +1,7 @@
 """What can go wrong, as one small tree of exceptions.
 
 Everything that safereplay raises on purpose is a :class:`SafeReplayError`, so a caller can catch the
-library's own errors and nothing else. Messages are worded in :mod:`safereplay._checks`, and nowhere else.
+library's own errors and nothing else. What is said of arguments is worded in :mod:`safereplay._checks`.
 """
 
 

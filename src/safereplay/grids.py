@@ -14,7 +14,7 @@ option here, with the reading that fits what the paper reports as the default.
 Ref: Szlak & Shamir (2021), Section 5, Figure 1, Figure 2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,10 +57,12 @@ def volatile(
     step: float = -1.0,
     rewards: Sequence[tuple[float, float]] = VOLATILE_REWARDS,
     slip: float = 0.0,
+    slip_to: str = "any",
 ) -> TabularMDP:
     """The paper's first grid, 4×5: the short way to the goal pays +100 or −100 a step.
 
-    ``layout`` is one of VOLATILE_LAYOUTS, or a map.
+    ``layout`` is one of VOLATILE_LAYOUTS, or a map. The paper's moves are certain; ``slip`` and ``slip_to`` are those of
+    :func:`cliff`.
 
     >>> import safereplay as sr
     >>> sr.grids.volatile()
@@ -70,7 +72,9 @@ def volatile(
     Ref: Szlak & Shamir (2021), Section 5, Figure 1.
     """
     text = _named_map(layout, VOLATILE_LAYOUTS)
-    return from_map(text, gamma=gamma, goal=goal, step=step, volatile=rewards, slip=slip, name="volatile")
+    return from_map(
+        text, gamma=gamma, goal=goal, step=step, volatile=rewards, slip=slip, slip_to=slip_to, name="volatile"
+    )
 
 
 def cliff(
@@ -146,6 +150,10 @@ def from_map(
     return TabularMDP.from_outcomes(len(world.cells), 4, rows, gamma, distribution, layout=layout, name=name)
 
 
+#: The grids that can be asked for by name.
+NAMED: dict[str, Callable[..., TabularMDP]] = {"volatile": volatile, "cliff": cliff}
+
+
 class _World:
     """A checked map and its dynamics; a state is a cell that is not a wall."""
 
@@ -167,7 +175,7 @@ class _World:
         self.step, self.hazard = _checks.real("step", step), _checks.real("hazard", hazard)
         self.slip = _checks.between("slip", slip, "[0, 1]")
         self.slip_to = _checks.choice("slip_to", slip_to, ("any", "others"))
-        self.fall_ends, self.goal_slips = fall_ends, goal_slips
+        self.fall_ends, self.goal_slips = _checks.flag("fall_ends", fall_ends), _checks.flag("goal_slips", goal_slips)
         try:
             pairs = [(p, r) for p, r in volatile]
         except (TypeError, ValueError):
@@ -248,6 +256,7 @@ class _World:
 
 
 def _named_map(layout: str, known: dict[str, str]) -> str:
+    _checks.require(isinstance(layout, str), "layout", "be a name or a map", layout)
     if layout not in known and set(layout) <= {*SYMBOLS, "\n"}:
         return layout
     return known[_checks.choice("layout", layout, known)]
@@ -271,8 +280,8 @@ def _start_states(world: _World, start: Any) -> list[int]:
         _checks.require(bool(cells), "text", "have a cell to start from", "none")
     else:
         try:
-            cells = [tuple(cell) for cell in start]
-        except TypeError:
+            cells = [(int(row), int(column)) for row, column in start]
+        except (TypeError, ValueError):
             _checks.fail("start", "be 'uniform', 'S' or a list of cells", start)
         _checks.require(bool(cells), "start", "name at least one cell", cells)
         for cell in cells:

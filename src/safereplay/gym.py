@@ -37,7 +37,6 @@ from .mdp import Layout, TabularMDP
 Unsafe: TypeAlias = Callable[[int, int, int, float, bool], bool]
 Image: TypeAlias = npt.NDArray[np.uint8]
 
-GRIDS: dict[str, Callable[..., TabularMDP]] = {"volatile": grids.volatile, "cliff": grids.cliff}
 HINT = "use sr.Agent to learn by stepping it"
 FLOAT32_SLACK = 1e-6
 DEAR = 5.0  #: how many usual costs make an outcome unsafe
@@ -295,7 +294,7 @@ def make_grid_env(grid: str, render_mode: str | None = None, **options: Any) -> 
     >>> gymnasium.make("safereplay/Cliff-v0", slip=0.2).observation_space
     Discrete(24)
     """
-    maker = GRIDS[_checks.choice("grid", grid, GRIDS)]
+    maker = grids.NAMED[_checks.choice("grid", grid, grids.NAMED)]
     for name in options:
         _checks.choice("option", name, inspect.signature(maker).parameters)
     return TabularEnv(maker(**options), render_mode)

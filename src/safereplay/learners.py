@@ -41,7 +41,7 @@ from typing import ClassVar
 from . import _checks
 from ._config import Config
 from .kernels import step
-from .kernels.compile import bind, parameters
+from .kernels.compile import MOST_NAMES, bind, parameters
 from .schedules import Exploration, StepSize
 from .schemes import NO_REPLAY, Scheme, VarianceReplay
 
@@ -57,7 +57,7 @@ def towards_target(q: float, r: float, best: float, alpha: float, gamma: float) 
 class Learner(Config):
     """What every learner has: the initial value c0 of Q, and T0 iterations that only explore."""
 
-    c0: float = 0.0
+    c0: float | None = 0.0
     T0: int = 1
 
     #: The learner's own dials that its update may name.
@@ -66,18 +66,17 @@ class Learner(Config):
     LABEL: ClassVar[str] = "learner"
 
     def __post_init__(self) -> None:
-        _checks.real("c0", self.c0)
+        _checks.real("c0", 0.0 if self.c0 is None else self.c0)
         _checks.whole("T0", self.T0, 1)
         _checks.own_names(type(self).__name__, self.DIALS, step.UPDATE_OFFERS)
-        for name in parameters(type(self).update):
-            offered = (*step.UPDATE_OFFERS, *self.DIALS)
-            _checks.choice(f"argument of {type(self).__name__}.update", name, offered)
+        offered = (*step.UPDATE_OFFERS, *self.DIALS)
+        _checks.arguments(f"{type(self).__name__}.update", parameters(type(self).update), offered, MOST_NAMES)
 
     update: ClassVar[Callable[..., float]] = staticmethod(towards_target)
 
     def initial_value(self, r_max: float, gamma: float) -> float:
         """What Q starts from, in a world whose rewards are at most r_max."""
-        return self.c0
+        return 0.0 if self.c0 is None else self.c0
 
     @property
     def replay(self) -> tuple[Scheme, float, str] | None:
@@ -232,11 +231,7 @@ class WorstCase(Learner):
     """
 
     LABEL: ClassVar[str] = "worst case"
-    c0: float | None = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        _checks.real("c0", 0.0 if self.c0 is None else self.c0)
-        _checks.whole("T0", self.T0, 1)
+    c0: float | None = None
 
     @staticmethod
     def update(q: float, r: float, best: float, gamma: float) -> float:

@@ -29,6 +29,7 @@ from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 
 FORMAT = 1
+MAX_REWARD = 1e100  # so that squares of returns are still numbers
 A = TypeVar("A", bound=AnyArray)
 COLUMNS = ("s", "a", "p", "s_next", "r", "terminal", "unsafe")
 
@@ -194,8 +195,8 @@ class TabularMDP:
 
     def outcomes(self, s: int, a: int) -> Outcomes:
         """The outcomes of (s,a)."""
-        _checks.require(0 <= s < self.n_states, "s", f"be in 0..{self.n_states - 1}", s)
-        _checks.require(0 <= a < self.n_actions, "a", f"be in 0..{self.n_actions - 1}", a)
+        _checks.require(_checks.whole("s", s, 0) < self.n_states, "s", f"be below {self.n_states}", s)
+        _checks.require(_checks.whole("a", a, 0) < self.n_actions, "a", f"be below {self.n_actions}", a)
         i = s * self.n_actions + a
         part = slice(self.row[i], self.row[i + 1])
         return Outcomes(self.p[part], self.s_next[part], self.r[part], self.terminal[part], self.unsafe[part])
@@ -212,8 +213,8 @@ class TabularMDP:
 
         Ref: Szlak & Shamir (2021), Lemma 4.
         """
-        mean = self.expect(self.r)
-        return _frozen(self.expect((self.r - mean.ravel()[self.pair]) ** 2))
+        r = self.r - self.r[self.row[:-1][self.pair]]  # from the pair's first reward: equal ones vary by exactly 0
+        return _frozen(self.expect((r - self.expect(r).ravel()[self.pair]) ** 2))
 
     # -- variants -----------------------------------------------------------------------------------------------------
 
@@ -227,7 +228,7 @@ class TabularMDP:
             free = ~self.is_terminal
             _checks.require(bool(free.any()), "rows", "leave a state that is not terminal", 0)
             probabilities = free / free.sum()
-        elif isinstance(start, int | np.integer):
+        elif isinstance(start, int | np.integer) and not isinstance(start, bool):
             _checks.require(0 <= int(start) < self.n_states, "start", f"be a state in 0..{self.n_states - 1}", start)
             probabilities = np.eye(1, self.n_states, int(start))[0]
         else:
@@ -321,6 +322,9 @@ def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
         if not np.isfinite(column).all():
             k = int(np.argmax(~np.isfinite(column)))
             _checks.fail(f"{name} of (s={s[k]}, a={a[k]})", "be finite", float(column[k]), f"in row {k}")
+    if (np.abs(r) > MAX_REWARD).any():
+        k = int(np.argmax(np.abs(r)))
+        _checks.fail(f"r of (s={s[k]}, a={a[k]})", f"lie within ±{MAX_REWARD:g}", float(r[k]), f"in row {k}")
     if (p < 0).any():
         k = int(np.argmax(p < 0))
         _checks.fail(f"p of (s={s[k]}, a={a[k]})", "be at least 0", float(p[k]), f"in row {k}")

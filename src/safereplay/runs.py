@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -32,29 +33,31 @@ from .kernels import memory as mem
 from .learners import Learner
 from .mdp import TabularMDP
 from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
+from .schemes import Scheme
 from .verdicts import verdict
 
-CHUNK = 1 << 20  # MDP iterations between two looks at the clock and at Ctrl-C
-MAX_SEED = (1 << 64) - 1
+CHUNK = 1 << 21  # iterations between two looks at the clock and at Ctrl-C
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshots:
     """What the runs knew along the way, at the same m numbers of episodes."""
 
+    mdp: TabularMDP = field(repr=False)
     episodes: Ints  #: [m]
-    Q: Floats  #: [n_seeds, m, S, A]
-    w: Floats | None  #: [n_seeds, m, K]: w_t of each outcome of the model; None where nothing is replayed
-    visits: Ints  #: [n_seeds, m, S, A]
+    Q: Floats = field(repr=False)  #: [n_seeds, m, S, A]
+    w: Floats | None = field(repr=False)  #: [n_seeds, m, K]: w_t of each outcome; None where nothing is replayed
+    visits: Ints = field(repr=False)  #: [n_seeds, m, S, A]
 
     @property
     def policy(self) -> Ints:
         """The greedy policies, [n_seeds, m, S]."""
         return np.asarray(self.Q.argmax(-1), np.int64)
 
-    def verdicts(self, mdp: TabularMDP) -> list[list[str]]:
+    @cached_property
+    def verdicts(self) -> list[list[str]]:
         """The verdict on each policy, by seed, then by time."""
-        return [[verdict(mdp, policy) for policy in run] for run in self.policy]
+        return [[verdict(self.mdp, policy) for policy in run] for run in self.policy]
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,12 +233,24 @@ def weights_of(memory: mem.Memory) -> Floats:
 
 
 def check_weights(learner: Learner, tables: step.Tables, memory: mem.Memory) -> None:
-    """Refuse a scheme whose pair weight turned out negative or not finite; the loop only marks it."""
+    """Refuse a scheme whose factors gave numbers that cannot be used; the loop only marks where."""
     if tables.clock[step.WRONG] and learner.replay is not None:
-        i, scheme = int(tables.clock[step.WRONG]) - 1, learner.replay[0]
-        stats = mem.statistics(memory, i, int(tables.counts[i, step.VISITS]))
-        weight = scheme.bound("pair_weight").call((*stats, *scheme.params()))
-        _checks.fail(f"pair_weight of {type(scheme).__name__}", "be finite and at least 0", weight)
+        i = int(tables.clock[step.WRONG]) - 1
+        refuse_scheme(learner.replay[0], memory, i, int(tables.counts[i, step.VISITS]))
+
+
+def refuse_scheme(scheme: Scheme, memory: mem.Memory, i: int, n: float) -> None:
+    """Say which factor of a scheme is wrong at pair i after n visits."""
+    stats, params, name = mem.statistics(memory, i, n), scheme.params(), type(scheme).__name__
+    weight = scheme.bound("pair_weight").call((*stats, *params))
+    _checks.require(0.0 <= weight < inf, f"pair_weight of {name}", "be finite and at least 0", weight)
+    for k in range(memory.first[i], memory.first[i] + memory.used[i]):
+        if memory.count[k] > 0:
+            weight = scheme.bound("next_weight").call((memory.count[k], *params))
+            _checks.require(0.0 <= weight < inf, f"next_weight of {name}", "be finite and at least 0", weight)
+            tilt = scheme.bound("log_tilt").call((memory.r[k], *stats, *params))
+            _checks.require(tilt < inf, f"log_tilt of {name} at r={memory.r[k]:g}", "be a number below infinity", tilt)
+    _checks.fail(f"factors of {name}", "give the same for the same", "something else each time")
 
 
 class _Run:
@@ -336,7 +351,7 @@ def _gather_snapshots(plan: Plan, done: list[Finished]) -> Snapshots | None:
     Q = np.stack([shot[0] for f in done for shot in f.shots]).reshape(shape)
     visits = np.stack([shot[2] for f in done for shot in f.shots]).reshape(shape)
     w = _stack([shot[1] for f in done for shot in f.shots])
-    return Snapshots(plan.points, Q, None if w is None else w.reshape(*shape[:2], -1), visits)
+    return Snapshots(plan.mdp, plan.points, Q, None if w is None else w.reshape(*shape[:2], -1), visits)
 
 
 def _stack(arrays: list[Floats | None]) -> Floats | None:
@@ -346,7 +361,7 @@ def _stack(arrays: list[Floats | None]) -> Floats | None:
 
 def _seed_list(seeds: Iterable[int] | int) -> list[int]:
     if isinstance(seeds, int | np.integer) and not isinstance(seeds, bool):
-        return list(range(_checks.whole("seeds", seeds, 1)))
+        return list(range(_checks.whole("seeds", seeds, 1, bits=24)))
     try:
         listed = [_checks.whole("seed", seed, 0, 64) for seed in seeds]  # type: ignore[union-attr]
     except TypeError:

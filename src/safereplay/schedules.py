@@ -28,7 +28,7 @@ from . import _checks
 from ._config import Config
 from ._types import Floats
 from .kernels import step
-from .kernels.compile import Bound, bind, parameters
+from .kernels.compile import MOST_NAMES, Bound, bind, parameters
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Schedule(Config):
         _checks.own_names(kind.__name__, self.params_names(), ("n",))
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
-        for name in parameters(getattr(kind, kind.FUNCTION)):
-            _checks.choice(f"argument of {kind.__name__}.{kind.FUNCTION}", name, names)
+        asked = parameters(getattr(kind, kind.FUNCTION))
+        _checks.arguments(f"{kind.__name__}.{kind.FUNCTION}", asked, names, MOST_NAMES)
 
     @classmethod
     def params_names(cls) -> tuple[str, ...]:

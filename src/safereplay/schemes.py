@@ -38,7 +38,7 @@ from typing import ClassVar
 
 from . import _checks
 from ._config import Config
-from .kernels.compile import Bound, bind, parameters
+from .kernels.compile import MOST_NAMES, Bound, bind, parameters
 from .kernels.memory import STATISTICS
 
 
@@ -80,8 +80,8 @@ class Scheme(Config):
         for factor in self.OFFERS:
             offered = self._offered(factor)
             _checks.own_names(type(self).__name__, self.params_names(), self.OFFERS[factor])
-            for name in parameters(getattr(type(self), factor)):
-                _checks.choice(f"argument of {type(self).__name__}.{factor}", name, offered)
+            names = parameters(getattr(type(self), factor))
+            _checks.arguments(f"{type(self).__name__}.{factor}", names, offered, MOST_NAMES)
 
     @classmethod
     def params_names(cls) -> tuple[str, ...]:
@@ -101,8 +101,12 @@ class Scheme(Config):
 
     @property
     def has_limit(self) -> bool:
-        """Whether w_t depends on the outcomes alone, so that it settles as their statistics do (w^∞ exists)."""
-        return not any(self.bound(factor).uses("td") for factor in self.OFFERS)
+        """Whether w_t depends on the outcomes alone, so that it settles as their statistics do (w^∞ exists).
+
+        TD errors depend on Q, and visits on what is explored; only whether a pair was seen at all does not matter.
+        """
+        own = [factor for factor in self.OFFERS if getattr(type(self), factor) is not if_seen]
+        return not any(self.bound(factor).uses("td", "n") for factor in own)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from . import _checks, grids
 from .errors import BadInput
 from .mdp import TabularMDP
 
-GRIDS: dict[str, Callable[..., TabularMDP]] = {"volatile": grids.volatile, "cliff": grids.cliff}
+RESERVED = ("env", "gamma", "unsafe")  # what from_gymnasium takes itself
 
 
 def model_from(source: str, gamma: float | None = None, options: dict[str, Any] | None = None) -> TabularMDP:
@@ -22,17 +22,22 @@ def model_from(source: str, gamma: float | None = None, options: dict[str, Any] 
     """
     extra: dict[str, Any] = {} if options is None else dict(options)
     chosen = {} if gamma is None else {"gamma": gamma}
-    if source in GRIDS:
-        return _called(GRIDS[source], extra | chosen)
+    if source in grids.NAMED:
+        return _called(grids.NAMED[source], extra | chosen)
     file = Path(source)
-    if file.is_file():
-        return _from_file(file, gamma, extra)
+    try:
+        if file.is_file():
+            return _from_file(file, gamma, extra)
+    except OSError as error:
+        raise BadInput(f"model must be a file that can be read, got '{error.strerror}'") from None
+    for name in extra:
+        _checks.require(name not in RESERVED, "option", "be one of the environment's own", name)
     if file.suffix in (".txt", ".map", ".npz"):
         raise BadInput(f"model must be an existing file, got '{source}'")
     try:
         return TabularMDP.from_gymnasium(source, **(extra | chosen))
     except BadInput as error:
-        near = _checks.suggestion(source, list(GRIDS))
+        near = _checks.suggestion(source, list(grids.NAMED))
         if near.startswith("did you mean"):
             raise BadInput(f"unknown model '{source}'; {near}") from None
         raise error from None

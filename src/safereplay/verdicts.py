@@ -8,7 +8,9 @@ likeliest outcome. A step is *exposed* when an unsafe outcome is possible there,
     jumps   it ends in an unsafe outcome on purpose,
     stuck   it never ends.
 
-On the cliff every path has one exposed step, the start's own; along the edge there are five.
+On the cliff every path has one exposed step, the start's own; along the edge there are five. Where several outcomes
+are equally likely, as on slippery FrozenLake, the first is followed and a drawn path means little: there, ask
+:func:`safereplay.evaluate`.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
     >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
     'unsafe'
     """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     actions = checked_policy(mdp, policy)
     drawing = _drawing(mdp)
     s = mdp.origin if origin is None else _checks.whole("origin", origin, 0)

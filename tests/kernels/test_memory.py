@@ -57,7 +57,7 @@ class Driver:
     def see(self, k):
         mdp = self.mdp
         i = int(mdp.pair[k])
-        self.observe(self.tables, self.memory, i, k, mdp.r[k], mdp.s_next[k], mdp.terminal[k], self.dials)
+        self.observe(self.tables, self.memory, i, k, mdp.r[k], mdp.s_next[k], mdp.terminal[k], False, self.dials)
         return i, float(mdp.r[k]), int(mdp.s_next[k]), bool(mdp.terminal[k])
 
     def w(self):

@@ -30,7 +30,7 @@ def peaks(places, wide=0.3, n=200_000):
     parts = [generator.normal(x, wide, n if k == 0 else n // 100) for k, x in enumerate(places)]
     delta = np.concatenate(parts)
     return TdErrors(
-        {"volatile": delta, "cliff": delta}, {"volatile": np.ones(delta.size), "cliff": np.ones(delta.size)}, 0.5
+        {"volatile": delta, "cliff": delta}, {"volatile": np.ones(delta.size), "cliff": np.ones(delta.size)}, 0.5, 5
     )
 
 

@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -192,3 +194,50 @@ def test_bad_visitation_is_named():
         sr.fixed_point(mdp, SCHEME, 1.0)
     with pytest.raises(BadInput, match="scheme must be a Scheme, got 'variance'"):
         sr.fixed_point(mdp, "variance", 0.5)
+
+
+def test_certain_rewards_have_exactly_no_weight():
+    mdp = sr.grids.cliff(slip=0.2)
+    certain = np.array([np.unique(mdp.r[a:b]).size < 2 for a, b in zip(mdp.row[:-1], mdp.row[1:], strict=True)])
+    assert certain.sum() > 20
+    assert (mdp.reward_variance.ravel()[certain] == 0.0).all()
+    assert (operator(mdp, SCHEME, 0.5).rho.ravel()[certain] == 0.0).all()
+
+
+@dataclass(frozen=True)
+class Frequent(sr.Scheme):
+    @staticmethod
+    def pair_weight(n, var):
+        return n * var
+
+
+@dataclass(frozen=True)
+class Broken(sr.Scheme):
+    where: float = 0.0
+
+    @staticmethod
+    def log_tilt(r, where):
+        return np.nan if where == 1.0 else 0.0
+
+    @staticmethod
+    def next_weight(where):
+        return -1.0 if where == 2.0 else 1.0
+
+
+def test_a_scheme_that_follows_visits_has_no_limit():
+    with pytest.raises(BadInput, match="scheme must depend neither on TD errors nor on visits, to have a limit"):
+        sr.fixed_point(sr.grids.cliff(), Frequent())
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (1.0, "log_tilt of Broken at r=.* must be a number below infinity, got nan"),
+        (2.0, "next_weight of Broken must be finite and at least 0, got -1"),
+    ],
+)
+def test_factors_that_give_no_usable_number_are_refused_by_name(where, said):
+    with pytest.raises(BadInput, match=said):
+        limit_weights(sr.grids.volatile(), Broken(where))
+    with pytest.raises(BadInput, match=said):
+        sr.learn(sr.grids.volatile(), sr.ReplayQLearning(Broken(where)), episodes=50, seeds=1)

@@ -118,3 +118,31 @@ def test_bad_arguments_are_named():
         sr.evaluate(coin(), [0, 0, 0])
     with pytest.raises(BadInput, match=r"policy must be actions in 0\.\.0, got \[0, 1\]"):
         sr.evaluate(coin(), [0, 1])
+
+
+def test_a_policy_that_never_ends_for_nothing_returns_what_it_had():
+    """Half of the episodes end with 1, half walk to and fro for 0 forever."""
+    rows = [(0, 0, 0.5, 1, 1.0, True, False), (0, 0, 0.5, 2, 0.0, False, False), (2, 0, 1.0, 2, 0.0, False, False)]
+    risk = sr.evaluate(sr.TabularMDP.from_outcomes(3, 1, rows), [0, 0, 0], start=0)
+    assert (risk.mean, risk.p_never, risk.length) == (0.5, 0.5, math.inf)
+    assert risk.std == pytest.approx(0.5)
+    assert risk.cvar(0.5) == 0.0
+    np.testing.assert_allclose(risk.distribution.returns, [0.0, 1.0])
+    np.testing.assert_allclose(risk.distribution.probabilities, [0.5, 0.5])
+
+
+def test_what_the_start_cannot_reach_does_not_count():
+    rows = [(0, 0, 1.0, 1, 1.0, True, False), (2, 0, 1.0, 2, -1.0, False, False)]
+    risk = sr.evaluate(sr.TabularMDP.from_outcomes(3, 1, rows), [0, 0, 0], start=0)
+    assert (risk.mean, risk.p_never, risk.length) == (1.0, 0.0, 1.0)
+
+
+def test_a_discounted_return_without_end_has_a_cvar():
+    mdp = sr.grids.volatile()
+    risk = sr.evaluate(mdp, [3] * 20, start=mdp.origin, discounted=True)
+    assert risk.cvar(0.1) == pytest.approx(risk.mean, abs=1e-6) == pytest.approx(-10.0)
+
+
+def test_only_a_model_can_be_evaluated():
+    with pytest.raises(BadInput, match="mdp must be a TabularMDP, got 5"):
+        sr.evaluate(5, [0])

@@ -19,6 +19,7 @@ import builtins
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType
@@ -72,7 +73,8 @@ def specialise(function: F, digest: str | None) -> F:
     """An entry point built as a closure over bound functions; kept on disk unless ``digest`` is None."""
     compiled = njit(**OPTIONS)(function)
     if digest is not None and hasattr(compiled, "py_func"):
-        compiled._cache = DigestCache(function, digest)
+        with suppress(RuntimeError):  # nowhere to keep it: compiled again in each process
+            compiled._cache = DigestCache(function, digest)
     return cast(F, compiled)
 
 
@@ -102,8 +104,6 @@ def bind(function: Callable[..., float], offered: tuple[str, ...]) -> Bound:
     (-10.0, False)
     """
     names = parameters(function)
-    if len(names) >= len(CALLS):
-        raise TypeError(f"a function can name at most {len(CALLS) - 1} quantities, got {len(names)}: {names}")
     call = jit(CALLS[len(names)](jit(function), *(offered.index(name) for name in names)))
     made_from = (_code_digest(function.__code__), names, offered)
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest() if _is_own(function) else None
@@ -135,6 +135,9 @@ CALLS: tuple[Callable[..., Any], ...] = (
     lambda f, a, b, c, d, e, g, h, i: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e], x[g], x[h], x[i]),
     lambda f, a, b, c, d, e, g, h, i, j: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e], x[g], x[h], x[i], x[j]),
 )
+
+
+MOST_NAMES = len(CALLS) - 1  #: that one function can ask for
 
 
 def digest_of(bounds: Sequence[Bound], *settings: Any) -> str | None:

@@ -1,6 +1,6 @@
 """The loop of a run over an outcome table: sample, learn, start again, until the episodes are done.
 
-The loop stops after a given number of MDP iterations as well and goes on from exactly there when called again, so a
+The loop stops after a given number of iterations as well and goes on from exactly there when called again, so a
 caller can show progress, take snapshots and be interrupted without changing a single bit of the result.
 """
 
@@ -63,21 +63,19 @@ def make(recipe: step.Recipe) -> Callable[..., None]:
     ) -> None:
         clock, generator = tables.clock, tables.generator
         s = clock[step.STATE]
-        while budget > 0 and clock[step.EPISODE] < episodes:
+        last = clock[step.ITERATION] + budget
+        while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
             if s == step.NO_STATE:
-                last = model.start_cum.size
-                s = model.start_state[pick(model.start_cum, 0, last, rng.uniform(generator))]
+                s = model.start_state[pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator))]
                 clock[step.STEP] = 0
             i = s * dials.n_actions + advance(tables, memory, s, dials)
             k = sample(model, i, generator)
-            observe(tables, memory, i, model.slot[at(k)], model.r[at(k)], model.s_next[at(k)], model.ends[at(k)], dials)
+            s, ends = model.s_next[at(k)], model.ends[at(k)]
+            observe(tables, memory, i, model.slot[at(k)], model.r[at(k)], s, ends, False, dials)
             clock[step.STEP] += 1
-            budget -= 1
-            if model.ends[at(k)] or clock[step.STEP] >= max_steps:
+            if ends or clock[step.STEP] >= max_steps:
                 clock[step.EPISODE] += 1
                 s = step.NO_STATE
-            else:
-                s = model.s_next[at(k)]
         clock[step.STATE] = s
 
     return specialise(run, recipe.digest())

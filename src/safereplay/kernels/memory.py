@@ -54,7 +54,7 @@ def allocate(first: Array, used: Array, r: Array, s_next: Array, ends: Array, n_
 
 
 @jit
-def statistics(memory: Memory, i: int, n: int) -> tuple[float, ...]:
+def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
     """The tuple of STATISTICS of pair i after n visits."""
     row = memory.stats[at(i)]
     return float(n), row[MEAN], row[M2] / max(n, 1), row[R_MIN], row[R_MAX], row[TD]
@@ -93,22 +93,31 @@ def draw(memory: Memory, i: int, u: float) -> int:
     return int(low)
 
 
-def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., None]:
-    """The function that rebuilds a pair's running sum for these two factors.
+def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
+    """The function that rebuilds a pair's running sum for these two factors, and says whether they gave numbers that
+    can be used: tilts below infinity, weights of at least 0. If not, nothing of the pair is replayed.
 
     ``log_tilt`` sees (r, *STATISTICS, *scheme's fields), ``next_weight`` sees (count, *scheme's fields).
     """
     tilt_of, weight_of = log_tilt.call, next_weight.call
 
     @jit
-    def refresh(memory: Memory, i: int, n: int, params: tuple[float, ...]) -> None:
+    def refresh(memory: Memory, i: int, n: int, params: tuple[float, ...]) -> bool:
         start = memory.first[i]
         stop = start + memory.used[i]
         stats = statistics(memory, i, n)
         top = -inf
+        usable = True
         for k in range(start, stop):
-            if memory.count[k] > 0.0 and weight_of((memory.count[k], *params)) > 0.0:
-                top = max(top, tilt_of((memory.r[k], *stats, *params)))
+            if memory.count[k] > 0.0:
+                weight = weight_of((memory.count[k], *params))
+                tilt = tilt_of((memory.r[k], *stats, *params))
+                usable = usable and tilt < inf and 0.0 <= weight < inf
+                if weight > 0.0:
+                    top = max(top, tilt)
+        if not usable or top == -inf:
+            memory.share[start:stop] = 0.0
+            return usable
         total = 0.0
         k = start
         while k < stop:
@@ -130,6 +139,7 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., None]:
                 for j in range(k, after):
                     memory.share[j] = total
             k = after
+        return True
 
     return refresh
 

@@ -27,7 +27,9 @@ from .compile import Array, Bound, at, digest_of, jit, specialise
 UPDATE_OFFERS = ("q", "r", "best", "worst", "bleak", "alpha", "gamma")
 
 VISITS, REPLAYS = range(2)  # columns of Tables.counts
-ITERATION, STATE, EPISODE, STEP, WRONG = range(5)  # entries of Tables.clock; WRONG: 1 + a pair of impossible weight
+ITERATION, STATE, EPISODE, STEP, WRONG = range(
+    5
+)  # entries of Tables.clock; WRONG: 1 + a pair whose factors gave no usable number
 NO_STATE = -1  # the clock's STATE between two episodes
 
 LITERAL, MATCHED = range(2)  # mixings
@@ -40,7 +42,7 @@ class Tables(NamedTuple):
     Q: Array  #: [P]
     counts: Array  #: [P, 2] MDP iterations and replays of each pair
     visited: Array  #: [S] MDP iterations in each state
-    clock: Array  #: [4] iteration, state, episode, step of the episode
+    clock: Array  #: [5] iteration, state, episode, step of the episode, and what went wrong
     generator: Array  #: [4] random words
 
 
@@ -250,9 +252,9 @@ def make(recipe: Recipe) -> Pieces:
         slot = mem.draw(memory, i, rng.uniform(tables.generator))
         tables.counts[at(i), REPLAYS] += 1
         backup(tables, memory, i, memory.r[at(slot)], memory.s_next[at(slot)], memory.ends[at(slot)], dials)
-        if tilts_td:
-            refresh(memory, i, tables.counts[at(i), VISITS], dials.scheme_params)
-        if weighs_td:
+        if tilts_td and not refresh(memory, i, tables.counts[at(i), VISITS], dials.scheme_params):
+            tables.clock[WRONG] = i + 1
+        if weighs_td or tilts_td:
             reweigh(tables, memory, i, dials)
 
     @jit
@@ -273,17 +275,26 @@ def make(recipe: Recipe) -> Pieces:
 
     @jit
     def observe(
-        tables: Tables, memory: mem.Memory, i: int, slot: int, r: float, s_next: int, ends: bool, dials: Dials
+        tables: Tables,
+        memory: mem.Memory,
+        i: int,
+        slot: int,
+        r: float,
+        s_next: int,
+        ends: bool,
+        moved: bool,
+        dials: Dials,
     ) -> None:
-        """An iteration of the MDP took pair i to outcome ``slot``: learn from it."""
+        """An iteration of the MDP took pair i to outcome ``slot``, after the pair's slots have ``moved`` or not: learn."""
         tables.counts[at(i), VISITS] += 1
         n = tables.counts[at(i), VISITS]
         if remembers:
             mem.record(memory, i, slot, r, n)
         backup(tables, memory, i, r, s_next, ends, dials)
         if replays:
-            if tilt_moves or memory.count[at(slot)] == 1.0:
-                refresh(memory, i, n, dials.scheme_params)
+            renew = tilt_moves or moved or memory.count[at(slot)] == 1.0
+            if renew and not refresh(memory, i, n, dials.scheme_params):
+                tables.clock[WRONG] = i + 1
             reweigh(tables, memory, i, dials)
         if matched and tables.clock[ITERATION] >= dials.T0 and memory.tree[1] > 0.0:
             share = tree.leaf(memory.tree, i) / memory.tree[1]
@@ -295,16 +306,22 @@ def make(recipe: Recipe) -> Pieces:
     return Pieces(advance, observe)
 
 
-def make_limit(recipe: Recipe) -> Callable[..., None]:
-    """Fill a memory whose counts and statistics are given: the scheme's w for them, as a run would have it."""
+def make_limit(recipe: Recipe) -> Callable[..., int]:
+    """Fill a memory whose counts and statistics are given with the scheme's w for them, as a run would have it.
+
+    Returns 0, or 1 + a pair whose factors gave no usable number.
+    """
     refresh, pair_weight = mem.make_refresh(recipe.log_tilt, recipe.next_weight), recipe.pair_weight.call
 
-    def fill(memory: mem.Memory, n: int, params: Any) -> None:
+    def fill(memory: mem.Memory, n: int, params: Any) -> int:
         for i in range(memory.first.size):
             if memory.used[at(i)] > 0:
-                refresh(memory, i, n, params)
+                usable = refresh(memory, i, n, params)
                 weight = pair_weight((*mem.statistics(memory, i, n), *params))
+                if not usable or not 0.0 <= weight < inf:
+                    return i + 1
                 tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)
+        return 0
 
     return specialise(fill, recipe.digest())
 

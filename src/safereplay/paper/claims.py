@@ -8,6 +8,7 @@ Ref: Szlak & Shamir (2021), Section 5.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -15,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
-from scipy.stats import binomtest
+from scipy.stats import binomtest, bootstrap
 
 from .._types import Floats
-from .experiments import CAST, BandRow, Cast, Curves, Dose, Map, Sweep, TdErrors
+from .experiments import CAST, BandRow, Cast, Curves, Dose, Map, Sweep, TdErrors, td_histogram
 
 ENOUGH = 0.95  # share of seeds
 
@@ -93,6 +94,14 @@ def interval(k: int, n: int) -> str:
     return f"{k} of {n} seeds (95 % interval {ends.low:.2f}–{ends.high:.2f})"
 
 
+def mean_interval(values: Floats) -> str:
+    """A mean with its 95 % bootstrap interval; a sample without spread has none."""
+    if np.ptp(values) == 0.0:
+        return f"{values[0]:.3f}"
+    ends = bootstrap((values,), np.mean, method="percentile", rng=np.random.default_rng(0)).confidence_interval
+    return f"{np.mean(values):.3f} ({ends.low:.3f}–{ends.high:.3f})"
+
+
 def takes(name: str, wanted: str) -> Callable[[Study, str], Finding]:
     """A judge: does this learner of the cast take this way?"""
 
@@ -137,7 +146,8 @@ def fails_for_every_kappa(study: Study, grid: str) -> Finding:
         f"{band_text(sweep, grid, 'jumps')}. Over seeds: {takes('Mihatsch–Neuneier', 'safe')(study, grid).evidence}. "
         f"A safe band exists in {len(with_band)} of {len(study.bands)} readings of the grid (layout × slip × γ)"
     )
-    return Finding("fails for every κ" if not safe else "a wide band of κ is safe", not safe, evidence)
+    observed = f"{len(safe)} of {len(sweep.values)} values of κ are safe"
+    return Finding(observed if safe else "fails for every κ", not safe, evidence)
 
 
 def stays_risky(study: Study, grid: str) -> Finding:
@@ -146,21 +156,26 @@ def stays_risky(study: Study, grid: str) -> Finding:
     risky = sum(v == "risky" for v in sweep.learned[grid])
     base = takes("Gaskett", "risky")(study, grid)
     share = f"risky at {risky} of {len(sweep.values)} values of β"
-    return Finding("risky", base.holds and risky >= ENOUGH * len(sweep.values), f"{base.evidence}. Learned: {share}")
+    observed = Counter(sweep.learned[grid]).most_common(1)[0][0]
+    return Finding(observed, base.holds and risky >= ENOUGH * len(sweep.values), f"{base.evidence}. Learned: {share}")
 
 
 def too_timid(study: Study, grid: str) -> Finding:
     """High κ: does the learner jump off at once?"""
     band = study.kappa.band(grid, "jumps", "exact")
-    return Finding("jumps" if band else "never jumps", band is not None, band_text(study.kappa, grid, "jumps"))
+    learned = study.kappa.band(grid, "jumps", "learned")
+    observed = "jumps" if learned else "jumps in the limit, not learned yet" if band else "never jumps"
+    return Finding(observed, band is not None, band_text(study.kappa, grid, "jumps"))
 
 
 def more_is_safer(study: Study, grid: str) -> Finding:
     """P(unsafe) along v: falls, and never rises by more than half a percentage point."""
     risk = np.median(study.amount.p_unsafe[grid], axis=1)
     holds = bool((np.diff(risk) < 0.005).all() and risk[-1] < risk[0])
-    pairs = ", ".join(f"v={v:g}: {p:.3f}" for v, p in zip(study.amount.values, risk, strict=True))
-    seeds = study.amount.p_unsafe[grid].shape[1]
+    counts, seeds = study.amount.verdicts[grid], study.amount.p_unsafe[grid].shape[1]
+    rows = zip(study.amount.values, risk, counts, strict=True)
+    pairs = ", ".join(f"v={v:g}: {p:.3f} (safe {c['safe']} of {seeds})" for v, p, c in rows)
+    pairs += f". At v=0.9: safe in {interval(counts[-1]['safe'], seeds)}"
     return Finding(
         f"P(unsafe) {risk[0]:.3f} → {risk[-1]:.3f}", holds, f"median exact P(unsafe) over {seeds} seeds: {pairs}"
     )
@@ -172,21 +187,24 @@ def sign_is_attitude(study: Study, grid: str) -> Finding:
     def risks(dose: Dose) -> Floats:
         return np.asarray(np.mean(dose.p_unsafe[grid], axis=1))
 
+    def spread(dose: Dose) -> str:
+        return " / ".join(mean_interval(x) for x in dose.p_unsafe[grid])
+
     literal, matched = risks(study.sign), risks(study.sign_matched)
     holds = bool(literal[0] < literal[1] - 0.005 and literal[1] < literal[2] - 0.005)
     ordered = bool(matched[0] < matched[1] < matched[2])
     shown = " / ".join(f"{x:.3f}" for x in literal)
     evidence = (
-        f"mean exact P(unsafe) at β = 5 / 0 / −5 over {study.sign.p_unsafe[grid].shape[1]} seeds: Algorithm 1 {shown}; "
-        f"matched mixing {' / '.join(f'{x:.3f}' for x in matched)} ({'ordered' if ordered else 'not ordered'})"
+        f"mean exact P(unsafe) at β = 5 / 0 / −5 over {study.sign.p_unsafe[grid].shape[1]} seeds: Algorithm 1 "
+        f"{spread(study.sign)}; matched mixing {spread(study.sign_matched)} ({'ordered' if ordered else 'not ordered'})"
     )
     return Finding(f"P(unsafe) {shown}", holds, evidence)
 
 
 def modes(td: TdErrors, grid: str) -> list[float]:
     """Where the histogram of TD errors peaks: at least three times as high as the dips beside it."""
-    shares, edges = np.histogram(td.delta[grid], bins=60, weights=td.weight[grid])
-    heights = gaussian_filter1d(np.log10(shares / shares.sum() + 1e-6), 1.0)
+    edges, shares = td_histogram(td, grid)
+    heights = gaussian_filter1d(np.log10(shares + 1e-6), 1.0)
     peaks, _ = find_peaks(np.concatenate(([-6.0], heights, [-6.0])), prominence=np.log10(3.0))
     middle = (edges[:-1] + edges[1:]) / 2
     return [float(middle[p - 1]) for p in peaks]
@@ -209,7 +227,7 @@ def _td_evidence(td: TdErrors, grid: str, found: list[float]) -> str:
     mean = np.average(td.delta[grid], weights=td.weight[grid])
     spread = float(np.sqrt(np.average((td.delta[grid] - mean) ** 2, weights=td.weight[grid])))
     places = ", ".join(f"{m:.0f}" for m in found)
-    return f"peaks at δ ≈ {places}; standard deviation {spread:.2g}, over 5 runs at κ = {td.kappa:g}"
+    return f"peaks at δ ≈ {places}; standard deviation {spread:.2g}, over {td.seeds} seeds at κ = {td.kappa:g}"
 
 
 def settles(study: Study, grid: str) -> Finding:
@@ -280,7 +298,13 @@ CLAIMS: list[Claim] = [
         takes("worst transition", "risky"),
     ),
     Claim("timid-cliff", "An overly pessimistic learner jumps off the cliff at once", "cliff", "jumps", too_timid),
-    Claim("td-volatile", "TD errors have distinct peaks at 0, −100 and 100", "volatile", "3 peaks", td_three_peaks),
+    Claim(
+        "td-volatile",
+        "TD errors have distinct peaks at 0, −100 and 100",
+        "volatile",
+        "3 peaks, within 50 of these",
+        td_three_peaks,
+    ),
     Claim("td-cliff", "TD errors have a single mode", "cliff", "1 peak", td_one_peak),
     Claim("amount-volatile", "More replay, more caution", "volatile", "P(unsafe) falls with v", more_is_safer),
     Claim("amount-cliff", "More replay, more caution", "cliff", "P(unsafe) falls with v", more_is_safer),

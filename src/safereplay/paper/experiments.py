@@ -31,7 +31,7 @@ from ..verdicts import VERDICTS, verdict
 T = TypeVar("T")
 R = TypeVar("R")
 
-GRIDS: dict[str, Callable[..., TabularMDP]] = {"volatile": grids.volatile, "cliff": grids.cliff}
+GRIDS = grids.NAMED
 REPLAY = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5)
 MAX_STEPS = 200  # of an episode; a policy that reaches the goal of these grids needs about ten
 MATCHED = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5, mixing="matched")
@@ -60,7 +60,7 @@ class Effort:
     map_seeds: int = 5
     map_episodes: int = 20_000
     map_points: int = 9  #: along each axis of a map
-    curve_seeds: int = 5
+    curve_seeds: int = 20  #: for learning curves and TD errors
     snapshots: int = 60
 
 
@@ -437,6 +437,7 @@ class TdErrors:
     delta: dict[str, Floats]
     weight: dict[str, Floats]
     kappa: float
+    seeds: int
 
 
 def run_td_errors(effort: Effort, work: Work) -> TdErrors:
@@ -446,7 +447,7 @@ def run_td_errors(effort: Effort, work: Work) -> TdErrors:
 
     def job(grid: str) -> tuple[Floats, Floats]:
         mdp = GRIDS[grid]()
-        shots = run(mdp, RiskSensitive(kappa), effort.episodes, 5, snapshots=points).snapshots
+        shots = run(mdp, RiskSensitive(kappa), effort.episodes, effort.curve_seeds, snapshots=points).snapshots
         if shots is None:
             raise AssertionError("a run with snapshots has them")
         deltas, weights = [], []
@@ -459,4 +460,10 @@ def run_td_errors(effort: Effort, work: Work) -> TdErrors:
         return np.concatenate(deltas), np.concatenate(weights)
 
     found = dict(zip(GRIDS, work.map(job, list(GRIDS)), strict=True))
-    return TdErrors({g: f[0] for g, f in found.items()}, {g: f[1] for g, f in found.items()}, kappa)
+    return TdErrors({g: f[0] for g, f in found.items()}, {g: f[1] for g, f in found.items()}, kappa, effort.curve_seeds)
+
+
+def td_histogram(td: TdErrors, grid: str, bins: int = 60) -> tuple[Floats, Floats]:
+    """(edges, share of the updates in each bin)."""
+    shares, edges = np.histogram(td.delta[grid], bins=bins, weights=td.weight[grid])
+    return np.asarray(edges, np.float64), np.asarray(shares / shares.sum(), np.float64)

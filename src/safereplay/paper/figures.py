@@ -30,7 +30,7 @@ from ..grids import ARROWS, MOVES
 from ..mdp import TabularMDP
 from ..theory.risk import Distribution
 from ..verdicts import VERDICTS, path
-from .experiments import BandRow, Cast, Curves, Dose, Map, Sweep, TdErrors
+from .experiments import BandRow, Cast, Curves, Dose, Map, Sweep, TdErrors, td_histogram, usual_policy
 
 P = ParamSpec("P")
 
@@ -170,7 +170,7 @@ def paper_figure(cast: Cast, grid: str, number: int) -> Figure:
     a.set_title(f"Figure {number}A. The {grid} grid")
     draw_grid(b, mdp)
     for name, colour, shift in (("Q-learning", ORANGE, -0.09), ("replay", BLUE, 0.09)):
-        draw_policy(b, mdp, _usual(cast, grid, name), colour, shift)
+        draw_policy(b, mdp, usual_policy(cast.runs[grid, name]), colour, shift)
     b.set_title(f"Figure {number}B. What is learned")
     marks = [
         Patch(color=RED, label="volatile move" if grid == "volatile" else "move off the cliff"),
@@ -180,12 +180,6 @@ def paper_figure(cast: Cast, grid: str, number: int) -> Figure:
     learners = [Patch(color=ORANGE, label="Q-learning"), Patch(color=BLUE, label="replay (v = 0.5, β = 5)")]
     b.legend(handles=learners, loc="upper center", bbox_to_anchor=(0.5, -0.01), ncols=2, frameon=False)
     return figure
-
-
-def _usual(cast: Cast, grid: str, name: str) -> Ints:
-    runs = cast.runs[grid, name]
-    usual = max(set(runs.verdicts), key=runs.verdicts.count)
-    return np.asarray(runs.policy[runs.verdicts.index(usual)])
 
 
 @styled
@@ -200,7 +194,7 @@ def cast_figure(cast: Cast, grid: str) -> Figure:
     for ax, name in zip(axes.ravel(), names, strict=False):
         draw_grid(ax, mdp)
         counts = cast.counts(grid, name).most_common(1)[0]
-        draw_policy(ax, mdp, _usual(cast, grid, name), COLOURS[counts[0]])
+        draw_policy(ax, mdp, usual_policy(cast.runs[grid, name]), COLOURS[counts[0]])
         ax.set_title(f"{name}\n{counts[0]} in {counts[1]} of {len(cast.runs[grid, name].seeds)}", fontsize=8.5)
     for ax in axes.ravel()[len(names) :]:
         ax.set_visible(False)
@@ -361,12 +355,6 @@ def td_figure(td: TdErrors) -> Figure:
     return figure
 
 
-def td_histogram(td: TdErrors, grid: str, bins: int = 60) -> tuple[Floats, Floats]:
-    """(edges, share of updates in each bin)."""
-    shares, edges = np.histogram(td.delta[grid], bins=bins, weights=td.weight[grid])
-    return np.asarray(edges, np.float64), np.asarray(shares / shares.sum(), np.float64)
-
-
 @styled
 def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]]) -> Figure:
     """The chance that the return stays at or below x, for plain and shaped learning on each grid."""
@@ -391,7 +379,7 @@ def hero_figure(cast: Cast) -> Figure:
     figure, axes = new_figure(8.4, 3.3, 1, 2)
     for ax, name, colour in zip(axes[0], ("Q-learning", "replay"), (ORANGE, BLUE), strict=True):
         draw_grid(ax, mdp)
-        draw_policy(ax, mdp, _usual(cast, "cliff", name), colour)
+        draw_policy(ax, mdp, usual_policy(cast.runs["cliff", name]), colour)
         risk = cast.risk["cliff", name]
         label = "Q-learning" if name == "Q-learning" else "Q-learning with shaped replay"
         ax.set_title(f"{label}\nfalls in {risk.p_unsafe:.1%} of episodes", color=colour, fontsize=12)

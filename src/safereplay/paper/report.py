@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from . import figures
-from .claims import Study, Verdict
+from .claims import Study, Verdict, band_text
 from .document import Block, Heading, Picture, Table, Text
 from .experiments import CAST, GRIDS, MAX_STEPS, Effort
 
@@ -46,7 +46,7 @@ def compose(study: Study, verdicts: Sequence[Verdict], effort: Effort, seconds: 
         *_figures(),
         *_claims(verdicts),
         *_limits(),
-        *_rivals(),
+        *_rivals(study),
         *_openness(),
         *_risk(study),
         *_method(effort, seconds),
@@ -105,7 +105,7 @@ def _limits() -> list[Block]:
             "sets Pr(s,a | MDP iteration) to 1. It is d(s,a), the share of such iterations that visit the pair. With it, the share of "
             "a pair's updates that are replays is ρ = v·W / ((1−v)·d + v·W). The learned Q ends at the fixed point with d, far "
             "from the paper's. Matched mixing (after each visit of a pair, replay that same pair v·W/(1−v) times on average) makes "
-            "algorithm and theory agree: its limit is the paper's mapping."
+            "algorithm and theory agree: its limit is the paper's mapping, which it approaches more slowly, since only visited pairs are replayed."
         ),
         Picture(
             "curves",
@@ -114,20 +114,18 @@ def _limits() -> list[Block]:
     ]
 
 
-def _rivals() -> list[Block]:
+def _rivals(study: Study) -> list[Block]:
     return [
         Heading("The rivals' dials"),
         Picture(
             "kappa",
-            "Mihatsch & Neuneier from κ = 0 to 1. The paper reports that no κ is safe on the cliff; here a wide band is, learned and exact. Above it the learner jumps off.",
+            f"Mihatsch & Neuneier from κ = 0 to {study.kappa.values[-1]:g} (κ = 1 is outside its range), one seed a value. The paper reports that no κ is safe on the cliff. Here: {band_text(study.kappa, 'cliff', 'safe')}.",
         ),
         Picture(
             "bands",
             "The exact band of κ that is safe on the cliff, for each reading of what the paper leaves open: layout, γ, and where a slip goes. Where the cliff is short, or the way around it long, there may be none.",
         ),
-        Picture(
-            "gaskett", "Gaskett's β from 0 to 1: never safe on the volatile grid, safe on the cliff while β is small."
-        ),
+        Picture("gaskett", f"Gaskett's β from 0 to 1. On the cliff: {band_text(study.gaskett, 'cliff', 'safe')}."),
         Picture(
             "td-errors",
             "TD errors over a run of Mihatsch & Neuneier's learner (log scale), which the paper suspects behind its failure.",
@@ -144,10 +142,11 @@ def _openness() -> list[Block]:
         ),
         Picture(
             "maps-volatile",
-            "The volatile grid. At γ near 1, walking to and fro over a volatile move beats the goal (it pays +20 on average), and Q-learning does so; replay is safe under every reading.",
+            "The volatile grid. At γ near 1, walking to and fro over a volatile move beats the goal (it pays +20 on average), and Q-learning does so.",
         ),
         Picture(
-            "maps-cliff", "The cliff. With low γ or little exploration, replay can become so timid that it never moves."
+            "maps-cliff",
+            "The cliff. Where cells are grey, replay is so timid that it never moves: low γ and little exploration do that.",
         ),
         Picture(
             "amount",

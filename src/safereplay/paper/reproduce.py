@@ -49,12 +49,12 @@ def reproduce(
     Ref: Szlak & Shamir (2021), Section 5.
     """
     folder = make_folder(out)
-    pictures = make_folder(folder / "figures")
     effort = ex.QUICK if quick else ex.FULL
     began = time.monotonic()
     study = run_study(effort, tell)
     tell("figures and report", 1.0 - DRAWING / (sum(s.share for s in STAGES) + DRAWING))
     verdicts = judge_all(study)
+    pictures = make_folder(folder / "figures")
     draw_all(study, pictures)
     blocks = compose(study, verdicts, effort, time.monotonic() - began)
     write_atomic(folder / "claims.json", json.dumps(as_json(verdicts), indent=2, ensure_ascii=False) + "\n")

@@ -32,7 +32,7 @@ from ..kernels import memory as mem
 from ..kernels import step
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
-from ..runs import model_memory, slots_of, weights_of
+from ..runs import model_memory, refuse_scheme, slots_of, weights_of
 from ..schedules import EpsilonGreedy, PowerStep
 from ..schemes import Scheme
 from .linear import solve
@@ -47,7 +47,7 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme) -> Floats:
 
     Ref: Szlak & Shamir (2021), Lemma 4.
     """
-    _checks.require(scheme.has_limit, "scheme", "not depend on TD errors, to have a limit", scheme)
+    _checks.require(scheme.has_limit, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
     memory = model_memory(mdp)
     memory.count[:] = np.bincount(slots_of(mdp), weights=mdp.p, minlength=mdp.p.size) * MANY
     mean, variance = mdp.expect(mdp.r).ravel(), mdp.reward_variance.ravel()
@@ -55,12 +55,14 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme) -> Floats:
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)
     np.maximum.at(memory.stats[:, mem.R_MAX], mdp.pair, mdp.r)
     recipe = ReplayQLearning(scheme).recipe(EpsilonGreedy(), PowerStep())
-    _filler(recipe)(memory, MANY, scheme.params())
+    wrong = _filler(recipe)(memory, MANY, scheme.params())
+    if wrong:
+        refuse_scheme(scheme, memory, wrong - 1, MANY)
     return weights_of(memory)
 
 
 @lru_cache(maxsize=64)
-def _filler(recipe: step.Recipe) -> Callable[..., None]:
+def _filler(recipe: step.Recipe) -> Callable[..., int]:
     return step.make_limit(recipe)
 
 
@@ -86,6 +88,7 @@ def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = 
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4.
     """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     v = _checks.between("v", v, "[0, 1)")
     shape = (mdp.n_states, mdp.n_actions)
     d = np.ones(shape) if visitation is None else _checks.finite_array("visitation", visitation, shape)
@@ -161,6 +164,7 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     >>> [sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)) for k in (0.0, 0.6, 0.95)]
     ['risky', 'safe', 'jumps']
     """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     return _exact(learner, mdp)
 
 

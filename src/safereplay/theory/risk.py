@@ -62,7 +62,7 @@ class RiskProfile:
     @cached_property
     def distribution(self) -> Distribution:
         """The distribution of the return."""
-        return _distribution(self.source, self.length)
+        return _distribution(self.source)
 
     def quantile(self, q: float) -> float:
         """The smallest return that at least a share q of episodes does not exceed."""
@@ -71,9 +71,9 @@ class RiskProfile:
         return float(self.distribution.returns[min(k, self.distribution.returns.size - 1)])
 
     def cvar(self, alpha: float = 0.1) -> float:
-        """The mean return of the worst share α of episodes; −inf where one may never end."""
+        """The mean return of the worst share α of episodes; −inf where the mean is not finite."""
         alpha = _checks.between("alpha", alpha, "(0, 1]")
-        if self.p_never > 0.0:
+        if not isfinite(self.mean):
             return -inf
         returns, probabilities, _ = self.distribution
         before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
@@ -85,7 +85,7 @@ class RiskProfile:
         numbers = {n: getattr(self, n) for n in ("mean", "std", "p_unsafe", "p_never", "length")}
         numbers["cvar10"] = self.cvar(0.1)
         plain = {name: x if isfinite(x) else None for name, x in numbers.items()}
-        return {**plain, "exact": self.p_never > 0.0 or self.distribution.exact}
+        return {**plain, "exact": not isfinite(self.mean) or self.distribution.exact}
 
 
 class Chain(NamedTuple):
@@ -106,6 +106,15 @@ class Chain(NamedTuple):
         b = np.asarray(np.bincount(self.s, weights=self.p * gain, minlength=self.n_states) * inside, np.float64)
         return solve(P, b)
 
+    def reached(self, start: Floats) -> Bools:
+        """States that the start can lead to."""
+        found = np.asarray(start > 0)
+        while True:
+            onward = np.bincount(self.s_next, weights=found[self.s] & ~self.terminal, minlength=self.n_states) > 0
+            if not (onward & ~found).any():
+                return found
+            found = found | onward
+
     def can_reach(self, goal: Bools) -> Bools:
         """States from which an outcome marked ``goal`` [K] can be met."""
         found = np.bincount(self.s, weights=goal, minlength=self.n_states) > 0
@@ -115,6 +124,11 @@ class Chain(NamedTuple):
             if not (onward & ~found).any():
                 return np.asarray(found)
             found = found | onward
+
+
+def _closed(chain: Chain, ends: Bools) -> Chain:
+    """The chain with an end wherever it would go on forever; for a return that is finite, nothing happens there."""
+    return chain._replace(terminal=chain.terminal | ~ends[chain.s] | ~ends[chain.s_next])
 
 
 class _Source(NamedTuple):
@@ -145,6 +159,7 @@ def evaluate(
     >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1))
     (210, 0.784, -78)
     """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     start_p = (mdp if start is None else mdp.with_start(start)).start
     chain = chain_of(mdp, policy)
     gamma = mdp.gamma if discounted else 1.0
@@ -154,7 +169,7 @@ def evaluate(
     p_unsafe = chain.solve(chain.unsafe.astype(np.float64), ~chain.terminal & ~chain.unsafe, exposed)
     p_never = _snap(1.0 - float(start_p @ p_end))
     mean, std, length = _moments(chain, start_p, gamma, ends, p_never)
-    source = _Source(chain, start_p, gamma, seed)
+    source = _Source(chain if gamma < 1.0 else _closed(chain, ends), start_p, gamma, seed)
     return RiskProfile(mean, std, _snap(float(start_p @ p_unsafe)), p_never, length, source)
 
 
@@ -165,10 +180,11 @@ def _snap(p: float) -> float:
 
 def _moments(chain: Chain, start: Floats, gamma: float, ends: Bools, p_never: float) -> tuple[float, float, float]:
     """Mean and standard deviation of the return, and the expected length."""
-    if p_never > 0.0 and gamma == 1.0:
-        forever = chain.r[~ends[chain.s]]
-        return -inf if forever.max() < 0 else inf if forever.min() > 0 else nan, nan, inf
-    # Undiscounted, states that never end would make the equations singular; the start cannot reach them here.
+    forever = chain.r[~ends[chain.s] & chain.reached(start)[chain.s]]
+    if gamma == 1.0 and forever.any():
+        return -inf if forever.max() <= 0 else inf if forever.min() >= 0 else nan, nan, inf
+    # Undiscounted, states that never end would make the equations singular; here the start does not reach them, or
+    # nothing is gained or lost there.
     inside = ends if gamma == 1.0 else np.ones_like(ends)
     onward = np.where(chain.terminal, 0.0, gamma)
     m = chain.solve(chain.r, onward, inside)
@@ -189,10 +205,14 @@ def _lattice(r: Floats) -> tuple[float, Ints] | None:
     return unit / denominator, steps
 
 
-def _distribution(source: _Source, length: float) -> Distribution:
+def _distribution(source: _Source) -> Distribution:
     """Exact where rewards lie on a lattice, the return is undiscounted and episodes are short enough; else sampled."""
-    lattice = _lattice(source.chain.r) if source.gamma == 1.0 else None
-    if lattice is not None and isfinite(length):
+    chain, length = source.chain, inf
+    lattice = _lattice(chain.r) if source.gamma == 1.0 else None
+    if source.gamma == 1.0:
+        steps_left = chain.solve(np.ones_like(chain.r), ~chain.terminal, chain.can_reach(chain.terminal))
+        length = float(source.start @ steps_left)
+    if lattice is not None:
         steps = -log(RESIDUE) * length
         span = int(np.ptp(np.append(lattice[1], 0)))
         if steps * steps * span * source.chain.s.size / 2 <= MAX_WORK:
