@@ -24,6 +24,8 @@ FLOORS = [
     ["theory.linear", "theory.operator", "theory.risk"],
     [
         "paper.experiments",
+        "paper.sensitivity",
+        "paper.learning",
         "paper.figures",
         "paper.claims",
         "paper.document",

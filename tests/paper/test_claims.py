@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from safereplay.paper import claims, experiments
-from safereplay.paper.experiments import Sweep, TdErrors
+from safereplay.paper.experiments import Sweep
+from safereplay.paper.learning import TdErrors
 
 
 def sweep(found):

@@ -19,7 +19,9 @@ from scipy.signal import find_peaks
 from scipy.stats import binomtest, bootstrap
 
 from .._types import Floats
-from .experiments import CAST, BandRow, Cast, Curves, Dose, Map, Sweep, TdErrors, td_histogram
+from .experiments import CAST, Cast, Dose, Sweep
+from .learning import Curves, TdErrors, td_histogram
+from .sensitivity import BandRow, Map
 
 ENOUGH = 0.95  # share of seeds
 

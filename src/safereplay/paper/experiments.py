@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from .._types import Floats, Ints
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
 from ..runs import Runs, learn
-from ..schedules import EpsilonGreedy, Exploration
+from ..schedules import Exploration
 from ..schemes import VarianceReplay
-from ..theory.operator import exact, fixed_point, limit_weights, targets
+from ..theory.operator import exact
 from ..theory.risk import RiskProfile, evaluate
-from ..verdicts import VERDICTS, verdict
+from ..verdicts import verdict
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -272,198 +272,3 @@ def run_sign(effort: Effort, work: Work, mixing: str = "literal") -> Dose:
     return run_dose(
         effort, work, "β", [5.0, 0.0, -5.0], lambda beta: ReplayQLearning(VarianceReplay(beta), 0.5, mixing)
     )
-
-
-# -- what the verdicts depend on ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Map:
-    """Shares of verdicts over two settings."""
-
-    title: str
-    x_name: str
-    y_name: str
-    x: list[Any]
-    y: list[Any]
-    shares: Floats  #: [y, x, 4] in the order of VERDICTS
-
-
-class Axis(NamedTuple):
-    """A setting and its values."""
-
-    name: str
-    values: list[Any]
-
-
-def run_maps(effort: Effort, work: Work) -> dict[str, list[Map]]:
-    """How verdicts move with γ, ε, layout, slip, v and β; by grid."""
-    n = effort.map_points
-    gammas = [round(float(g), 3) for g in np.linspace(0.8, 0.99, n)]
-    epsilons = [0.01, 0.05, 0.1, 0.2, 0.3, 0.5][:: 1 if n > 5 else 2]
-    vs = [round(float(v), 3) for v in np.linspace(0.1, 0.9, n)]
-    betas = [round(float(b), 3) for b in np.linspace(-5, 5, n)]
-    layouts = {"volatile": list(grids.VOLATILE_LAYOUTS), "cliff": list(grids.CLIFF_LAYOUTS)}
-    maps: dict[str, list[tuple[str, Axis, Axis, Callable[..., tuple[TabularMDP, Learner, float]]]]] = {}
-    for grid, make in GRIDS.items():
-        eps, gamma, layout = Axis("ε", epsilons), Axis("γ", gammas), Axis("layout", layouts[grid])
-        maps[grid] = [
-            ("Q-learning", gamma, eps, lambda g, e, make=make: (make(g), QLearning(), e)),
-            ("replay (v = 0.5, β = 5)", gamma, eps, lambda g, e, make=make: (make(g), REPLAY, e)),
-            ("replay", Axis("v", vs), Axis("β", betas), lambda v, b, make=make: (make(), _shaped(v, b), 0.1)),
-            ("Q-learning", gamma, layout, lambda g, text, make=make: (make(g, layout=text), QLearning(), 0.1)),
-            ("replay (v = 0.5, β = 5)", gamma, layout, lambda g, text, make=make: (make(g, layout=text), REPLAY, 0.1)),
-        ]
-    slips = Axis("slip", [f"{p:g} {to}" for to in ("any", "others") for p in (0.0, 0.05, 0.1, 0.2, 0.3)])
-    maps["cliff"] += [
-        (title, Axis("γ", gammas), slips, lambda g, slip, who=who: (_slippery(g, slip), who, 0.1))
-        for title, who in (("Q-learning", QLearning()), ("replay (v = 0.5, β = 5)", REPLAY))
-    ]
-    jobs = [
-        (grid, k, x, y) for grid in maps for k, m in enumerate(maps[grid]) for y in m[2].values for x in m[1].values
-    ]
-
-    def job(item: tuple[str, int, Any, Any]) -> Floats:
-        grid, k, x, y = item
-        mdp, learner, epsilon = maps[grid][k][3](x, y)
-        runs = run(mdp, learner, effort.map_episodes, effort.map_seeds, EpsilonGreedy(epsilon))
-        return np.array([runs.verdicts.count(v) / effort.map_seeds for v in VERDICTS])
-
-    shares = iter(work.map(job, jobs))
-    return {
-        grid: [
-            Map(
-                title,
-                x.name,
-                y.name,
-                x.values,
-                y.values,
-                np.array([[next(shares) for _ in x.values] for _ in y.values]),
-            )
-            for title, x, y, _ in maps[grid]
-        ]
-        for grid in maps
-    }
-
-
-def _shaped(v: float, beta: float) -> Learner:
-    return ReplayQLearning(VarianceReplay(beta), v)
-
-
-def _slippery(gamma: float, slip: str) -> TabularMDP:
-    p, to = slip.split()
-    return grids.cliff(gamma, slip=float(p), slip_to=to)
-
-
-class BandRow(NamedTuple):
-    """The exact κ band that is safe under one reading of the cliff."""
-
-    layout: str
-    slip_to: str
-    gamma: float
-    band: tuple[float, float] | None
-
-
-def run_bands(effort: Effort, work: Work) -> list[BandRow]:
-    """For each reading of the cliff, the κ whose exact limit is safe: 6 layouts × 2 slips × 4 γ."""
-    kappas = np.round(np.arange(0.0, 1.0, 2 * effort.sweep_step), 6)
-    readings = [(t, to, g) for t in grids.CLIFF_LAYOUTS for to in ("any", "others") for g in (0.8, 0.9, 0.95, 0.99)]
-
-    def job(reading: tuple[str, str, float]) -> BandRow:
-        mdp = grids.cliff(reading[2], layout=reading[0], slip_to=reading[1])
-        found = [verdict(mdp, exact(mdp, RiskSensitive(float(k))).argmax(1)) for k in kappas]
-        sweep = Sweep("κ", kappas, {}, {"cliff": found}, 0)
-        return BandRow(*reading, sweep.band("cliff", "safe"))
-
-    return work.map(job, readings)
-
-
-# -- learning, against the limits -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Long runs beside their limits, one row a seed. Errors are the largest |Q − limit| over the pairs that the run
-    visited more than MIN_VISITS times, as a share of the range of Q over them."""
-
-    grid: str
-    mixing: str
-    episodes: Ints  #: [m]
-    w_distance: Floats  #: [seeds, m] total variation between w_t and w^∞
-    error_paper: Floats  #: [seeds, m] against the paper's limit
-    error_visited: Floats  #: [seeds, m] against the limit with d(s,a)
-
-
-MIN_VISITS = 500
-
-
-def run_curves(effort: Effort, work: Work) -> list[Curves]:
-    """Both mixings on both grids: w_t against w^∞, and Q against the two limits."""
-    points = np.unique(np.geomspace(100, effort.long_episodes, effort.snapshots).astype(np.int64))
-    settings = [(grid, learner) for grid in GRIDS for learner in (REPLAY, MATCHED)]
-    jobs = [(grid, learner, seed) for grid, learner in settings for seed in range(effort.curve_seeds)]
-    done = work.map(lambda job: _curve(*job, effort.long_episodes, points), jobs)
-    curves = []
-    for k, (grid, learner) in enumerate(settings):
-        mine = np.stack(done[k * effort.curve_seeds : (k + 1) * effort.curve_seeds])
-        curves.append(Curves(grid, learner.mixing, points, mine[:, 0], mine[:, 1], mine[:, 2]))
-    return curves
-
-
-def _curve(grid: str, learner: ReplayQLearning, seed: int, episodes: int, points: Ints) -> Floats:
-    """[3, m]: the distance of w_t, and the errors against the paper's limit and the one with d(s,a)."""
-    mdp = GRIDS[grid]()
-    shots = run(mdp, learner, episodes, [seed], snapshots=points.tolist()).snapshots
-    if shots is None or shots.w is None:
-        raise AssertionError("a replaying run with snapshots has both")
-    distance = 0.5 * np.abs(shots.w[0] - limit_weights(mdp, learner.scheme)).sum(1)
-    paper = fixed_point(mdp, learner.scheme, learner.v)
-    visits = shots.visits[0, -1]
-    seen = visits > min(MIN_VISITS, int(visits.max()) // 10)  # a short run has no pair visited so often
-    errors = []
-    for Q, visits in zip(shots.Q[0], shots.visits[0], strict=True):
-        visited = fixed_point(mdp, learner.scheme, learner.v, visits / visits.sum())
-        errors.append([np.abs(Q - limit)[seen].max() for limit in (paper, visited)])
-    return np.vstack([distance, np.array(errors).T / np.ptp(shots.Q[0, -1][seen])])
-
-
-# -- TD errors ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TdErrors:
-    """The TD errors that a Mihatsch–Neuneier learner meets over its run, as a weighted sample."""
-
-    delta: dict[str, Floats]
-    weight: dict[str, Floats]
-    kappa: float
-    seeds: int
-
-
-def run_td_errors(effort: Effort, work: Work) -> TdErrors:
-    """δ = r + γ·max_b Q(s',b) − Q(s,a) at each snapshot, weighted by the visits since the last and by q(s',r|s,a)."""
-    kappa = 0.5
-    points = np.unique(np.geomspace(1, effort.episodes, 4 * effort.snapshots).astype(int)).tolist()
-
-    def job(grid: str) -> tuple[Floats, Floats]:
-        mdp = GRIDS[grid]()
-        shots = run(mdp, RiskSensitive(kappa), effort.episodes, effort.curve_seeds, snapshots=points).snapshots
-        if shots is None:
-            raise AssertionError("a run with snapshots has them")
-        deltas, weights = [], []
-        for Q_t, visits_t in zip(shots.Q, shots.visits, strict=True):
-            before = np.zeros_like(visits_t[0])
-            for Q, visits in zip(Q_t, visits_t, strict=True):
-                deltas.append(targets(mdp, Q.max(1)) - Q.ravel()[mdp.pair])
-                weights.append((visits - before).ravel()[mdp.pair] * mdp.p)
-                before = visits
-        return np.concatenate(deltas), np.concatenate(weights)
-
-    found = dict(zip(GRIDS, work.map(job, list(GRIDS)), strict=True))
-    return TdErrors({g: f[0] for g, f in found.items()}, {g: f[1] for g, f in found.items()}, kappa, effort.curve_seeds)
-
-
-def td_histogram(td: TdErrors, grid: str, bins: int = 60) -> tuple[Floats, Floats]:
-    """(edges, share of the updates in each bin)."""
-    shares, edges = np.histogram(td.delta[grid], bins=bins, weights=td.weight[grid])
-    return np.asarray(edges, np.float64), np.asarray(shares / shares.sum(), np.float64)

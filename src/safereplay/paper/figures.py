@@ -30,7 +30,9 @@ from ..grids import ARROWS, MOVES
 from ..mdp import TabularMDP
 from ..theory.risk import Distribution
 from ..verdicts import VERDICTS, path
-from .experiments import BandRow, Cast, Curves, Dose, Map, Sweep, TdErrors, td_histogram, usual_policy
+from .experiments import Cast, Dose, Sweep, usual_policy
+from .learning import Curves, TdErrors, td_histogram
+from .sensitivity import BandRow, Map
 
 P = ParamSpec("P")
 

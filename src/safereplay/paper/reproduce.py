@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from .._files import make_folder, write_atomic
 from . import experiments as ex
+from . import learning, sensitivity
 from .claims import Study, Verdict, as_json, judge_all
 from .document import to_html, to_markdown
 from .report import TITLE, compose, draw_all
@@ -31,10 +32,10 @@ STAGES = [
     Stage("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount),
     Stage("sign", "β = 5, 0, −5", 6, ex.run_sign),
     Stage("sign_matched", "β = 5, 0, −5, matched mixing", 4, lambda effort, work: ex.run_sign(effort, work, "matched")),
-    Stage("maps", "how verdicts move", 22, ex.run_maps),
-    Stage("bands", "exact bands of κ under every reading", 6, ex.run_bands),
-    Stage("curves", "learning against its limits", 8, ex.run_curves),
-    Stage("td", "TD errors", 1, ex.run_td_errors),
+    Stage("maps", "how verdicts move", 22, sensitivity.run_maps),
+    Stage("bands", "exact bands of κ under every reading", 6, sensitivity.run_bands),
+    Stage("curves", "learning against its limits", 8, learning.run_curves),
+    Stage("td", "TD errors", 1, learning.run_td_errors),
 ]
 DRAWING = 8.0  # the figures' share of the time
 
