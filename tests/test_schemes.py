@@ -167,3 +167,17 @@ def test_bold_and_cautious_tilts_favour_the_best_and_the_worst():
     for beta, low, high in [(1.0, 1.0, 0.0), (0.0, 0.5, 0.5), (-1.0, 0.0, 1.0)]:
         w = sr.learn(mdp, sr.ReplayQLearning(sr.VarianceReplay(beta), v=0.3), 3000, 1).w[0][right]
         assert w / w.sum() == pytest.approx([low, high], abs=1e-12)
+
+
+@dataclass(frozen=True)
+class Uncompiled(sr.Scheme):
+    @staticmethod
+    def pair_weight(var):
+        return nowhere(var)  # noqa: F821
+
+
+def test_a_factor_that_cannot_be_compiled_gets_one_line():
+    said = "pair_weight of Uncompiled must be code that numba can compile, got \"NameError: name 'nowhere' is not defined\""
+    with fails(said) as caught:
+        sr.learn(sr.grids.cliff(), sr.ReplayQLearning(Uncompiled()), 10, 1)
+    assert str(caught.value) == said

@@ -41,7 +41,7 @@ from typing import ClassVar
 from . import _checks
 from ._config import Config
 from .kernels import step
-from .kernels.compile import MOST_NAMES, bind, parameters
+from .kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
 from .schedules import Exploration, StepSize
 from .schemes import NO_REPLAY, Scheme, VarianceReplay
 
@@ -90,7 +90,7 @@ class Learner(Config):
     def recipe(self, exploration: Exploration, step_size: StepSize) -> step.Recipe:
         """What the compiled loop is built from."""
         scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
-        return step.Recipe(
+        recipe = step.Recipe(
             alpha=step_size.bound(),
             rate=exploration.bound(),
             update=bind(type(self).update, (*step.UPDATE_OFFERS, *self.DIALS)),
@@ -101,6 +101,12 @@ class Learner(Config):
             replays=self.replay is not None,
             mixing=MIXINGS[mixing],
         )
+        owners = {"alpha": step_size, "rate": exploration, "update": self}
+        for name, part in zip(recipe._fields, recipe, strict=True):
+            reason = trouble(part) if isinstance(part, Bound) else None
+            owner = type(owners.get(name, scheme)).__name__
+            _checks.require(reason is None, f"{name} of {owner}", "be code that numba can compile", reason)
+        return recipe
 
     def describe(self) -> str:
         """One short line for tables and legends."""

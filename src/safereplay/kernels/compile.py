@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 import numpy as np
 from numba import njit
 from numba.core.caching import FunctionCache
+from numba.core.errors import NumbaError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array: TypeAlias = Any  #: a numpy array; numba infers its type
@@ -84,6 +85,7 @@ class Bound(NamedTuple):
     call: Callable[[tuple[float, ...]], float]
     names: frozenset[str]
     digest: str | None  #: None when the function is not this package's own
+    size: int  #: of the tuple
 
     def uses(self, *names: str) -> bool:
         """Whether the function names any of these quantities."""
@@ -107,7 +109,20 @@ def bind(function: Callable[..., float], offered: tuple[str, ...]) -> Bound:
     call = jit(CALLS[len(names)](jit(function), *(offered.index(name) for name in names)))
     made_from = (_code_digest(function.__code__), names, offered)
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest() if _is_own(function) else None
-    return Bound(call, frozenset(names), digest)
+    return Bound(call, frozenset(names), digest, len(offered))
+
+
+@lru_cache(maxsize=512)
+def trouble(bound: Bound) -> str | None:
+    """Why a user's function cannot be compiled, in a line; None if it can."""
+    if bound.digest is not None:
+        return None
+    try:
+        bound.call((1.0,) * bound.size)
+    except NumbaError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return next((line for line in lines if not line.startswith("Failed in nopython")), "no reason given")
+    return None
 
 
 def _is_own(function: Callable[..., Any]) -> bool:
