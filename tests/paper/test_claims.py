@@ -65,3 +65,10 @@ def test_every_claim_has_its_own_id_and_a_grid_of_the_paper():
     ids = [claim.id for claim in claims.CLAIMS]
     assert len(set(ids)) == len(ids) == 20
     assert {claim.grid for claim in claims.CLAIMS} == set(experiments.GRIDS)
+
+
+def test_a_claim_about_peaks_needs_most_histograms():
+    clear = claims._td_finding(peaks([0.0, -100.0, 100.0], wide=12.0), "volatile", lambda m: len(m) == 3)
+    assert clear.holds
+    assert "of 16 histograms" in clear.evidence
+    assert not claims._td_finding(peaks([0.0], wide=5.0), "volatile", lambda m: len(m) == 3).holds

@@ -99,7 +99,10 @@ def test_h_is_a_contraction_with_factor_gamma(seed):
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_learning_ends_at_the_limit_with_visitation_and_not_at_the_papers(grid):
-    """Seed 0, 500,000 episodes, pairs visited more than 500 times: within 2 % of Q's range, the paper's above 20 %."""
+    """Seed 0, 500,000 episodes, pairs visited more than 500 times: within 2 % of Q's range, the paper's above 20 %.
+
+    One seed: on the cliff 2 of 20 seeds lie a little above 2 % (the worst at 2.14 %), which the report shows.
+    """
     mdp = GRIDS[grid]()
     runs = sr.learn(mdp, sr.ReplayQLearning(SCHEME, v=0.5), episodes=500_000, seeds=[0])
     seen = runs.visits[0] > 500

@@ -203,33 +203,42 @@ def sign_is_attitude(study: Study, grid: str) -> Finding:
     return Finding(f"P(unsafe) {shown}", holds, evidence)
 
 
-def modes(td: TdErrors, grid: str) -> list[float]:
-    """Where the histogram of TD errors peaks: at least three times as high as the dips beside it."""
-    edges, shares = td_histogram(td, grid)
+BINS = (30, 40, 60, 80)  # of a histogram of TD errors
+HEIGHTS = (2.0, 3.0, 5.0, 10.0)  # how many times higher than the dips beside it a peak must be
+
+
+def modes(td: TdErrors, grid: str, bins: int = 60, height: float = 3.0) -> list[float]:
+    """Where the histogram of TD errors peaks, on a log scale."""
+    edges, shares = td_histogram(td, grid, bins)
     heights = gaussian_filter1d(np.log10(shares + 1e-6), 1.0)
-    peaks, _ = find_peaks(np.concatenate(([-6.0], heights, [-6.0])), prominence=np.log10(3.0))
+    peaks, _ = find_peaks(np.concatenate(([-6.0], heights, [-6.0])), prominence=np.log10(height))
     middle = (edges[:-1] + edges[1:]) / 2
     return [float(middle[p - 1]) for p in peaks]
 
 
 def td_three_peaks(study: Study, grid: str) -> Finding:
     """Separate peaks near −100, 0 and 100?"""
-    found = modes(study.td, grid)
-    holds = all(any(abs(m - wanted) <= 50 for m in found) for wanted in (-100, 0, 100)) and len(found) >= 3
-    return Finding(f"{len(found)} peaks", holds, _td_evidence(study.td, grid, found))
+    return _td_finding(study.td, grid, lambda m: all(any(abs(x - w) <= 50 for x in m) for w in (-100, 0, 100)))
 
 
 def td_one_peak(study: Study, grid: str) -> Finding:
     """One mode?"""
-    found = modes(study.td, grid)
-    return Finding(f"{len(found)} peak{'s' * (len(found) != 1)}", len(found) == 1, _td_evidence(study.td, grid, found))
+    return _td_finding(study.td, grid, lambda m: len(m) == 1)
 
 
-def _td_evidence(td: TdErrors, grid: str, found: list[float]) -> str:
+def _td_finding(td: TdErrors, grid: str, agrees: Callable[[list[float]], bool]) -> Finding:
+    """What counts as a peak is a choice, so every choice is tried; the claim holds if most of them agree with it."""
+    settings = [(bins, height) for bins in BINS for height in HEIGHTS]
+    agreeing = sum(agrees(modes(td, grid, *setting)) for setting in settings)
     mean = np.average(td.delta[grid], weights=td.weight[grid])
     spread = float(np.sqrt(np.average((td.delta[grid] - mean) ** 2, weights=td.weight[grid])))
-    places = ", ".join(f"{m:.0f}" for m in found)
-    return f"peaks at δ ≈ {places}; standard deviation {spread:.2g}, over {td.seeds} seeds at κ = {td.kappa:g}"
+    places = ", ".join(f"{m:.0f}" for m in modes(td, grid))
+    evidence = (
+        f"as claimed in {agreeing} of {len(settings)} histograms ({BINS[0]} to {BINS[-1]} bins, a peak {HEIGHTS[0]:g} to "
+        f"{HEIGHTS[-1]:g} times its dips); with 60 bins and 3 times, peaks at δ ≈ {places}. "
+        f"Standard deviation {spread:.2g}, over {td.seeds} seeds at κ = {td.kappa:g}"
+    )
+    return Finding(f"{agreeing} of {len(settings)} histograms agree", agreeing > len(settings) / 2, evidence)
 
 
 def settles(study: Study, grid: str) -> Finding:
@@ -244,10 +253,11 @@ def limit_is_the_papers(study: Study, grid: str) -> Finding:
     """Does Algorithm 1 end at the fixed point of the paper's mapping?"""
     literal, matched = _curve(study, grid, "literal"), _curve(study, grid, "matched")
     paper, visited = (float(np.median(e[:, -1])) for e in (literal.error_paper, literal.error_visited))
+    worst = float(literal.error_visited[:, -1].max())
     evidence = (
         f"largest error of the learned Q over pairs visited more than 500 times, as a share of Q's range, after "
         f"{literal.episodes[-1]:,} episodes (median of {len(literal.error_paper)} seeds): {paper:.1%} against the paper's "
-        f"mapping, {visited:.2%} against the mapping with d(s,a). Matched mixing: "
+        f"mapping, {visited:.2%} against the mapping with d(s,a) (worst seed {worst:.2%}). Matched mixing: "
         f"{np.median(matched.error_paper[:, -1]):.2%} against the paper's mapping"
     )
     return Finding(f"off by {paper:.0%} of Q's range", paper < 0.02, evidence)
