@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from .schedules import StepSize as StepSize
     from .schemes import Scheme as Scheme
     from .schemes import VarianceReplay as VarianceReplay
-    from .theory.operator import exact as exact
-    from .theory.operator import fixed_point as fixed_point
+    from .theory.limits import exact as exact
+    from .theory.limits import fixed_point as fixed_point
     from .theory.risk import RiskProfile as RiskProfile
     from .theory.risk import evaluate as evaluate
     from .verdicts import path as path
@@ -79,8 +79,8 @@ _HOMES = {
     "StepSize": "schedules",
     "Scheme": "schemes",
     "VarianceReplay": "schemes",
-    "exact": "theory.operator",
-    "fixed_point": "theory.operator",
+    "exact": "theory.limits",
+    "fixed_point": "theory.limits",
     "RiskProfile": "theory.risk",
     "evaluate": "theory.risk",
     "path": "verdicts",

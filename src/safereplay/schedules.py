@@ -158,6 +158,11 @@ class Exploration(Schedule):
     FUNCTION: ClassVar[str] = "rate"
     SOFTMAX: ClassVar[bool]
 
+    @property
+    def limit_rate(self) -> float:
+        """The rate after endless visits; for a schedule of one's own, the last that is tabulated."""
+        return float(self.table()[-1])
+
 
 @dataclass(frozen=True)
 class EpsilonGreedy(Exploration):
@@ -180,6 +185,11 @@ class EpsilonGreedy(Exploration):
         _checks.between("epsilon", self.epsilon, "[0, 1]")
         _checks.between("power", self.power, "[0, 1]")
         super().__post_init__()
+
+    @property
+    def limit_rate(self) -> float:
+        """ε where it stays, 0 where it falls."""
+        return self.epsilon if self.power == 0.0 else 0.0
 
     @staticmethod
     def rate(n: float, epsilon: float, power: float) -> float:
@@ -204,6 +214,11 @@ class Softmax(Exploration):
         _checks.between("temperature", self.temperature, "(0, inf)")
         _checks.between("power", self.power, "[0, 1]")
         super().__post_init__()
+
+    @property
+    def limit_rate(self) -> float:
+        """The temperature where it stays, 0 where it falls."""
+        return self.temperature if self.power == 0.0 else 0.0
 
     @staticmethod
     def rate(n: float, temperature: float, power: float) -> float:

@@ -2,10 +2,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from random_models import random_model
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.theory.operator import limit_weights, operator, targets
+from safereplay.theory.operator import limit_weights, operator
+from safereplay.theory.solver import targets
 
 GRIDS = {"volatile": sr.grids.volatile, "cliff": sr.grids.cliff}
 SCHEME = sr.VarianceReplay(beta=5.0)
@@ -19,18 +21,6 @@ def gamble(beta_gap=1.0):
         (0, 1, 1.0, 1, 0.0, True, False),
     ]
     return sr.TabularMDP.from_outcomes(2, 2, rows, gamma=0.9)
-
-
-def random_model(seed, n_states=6, n_actions=3):
-    generator = np.random.default_rng(seed)
-    rows = []
-    for s in range(n_states - 1):
-        for a in range(n_actions):
-            p = generator.dirichlet(np.ones(4))
-            for k in range(4):
-                s_next = int(generator.integers(n_states))
-                rows.append((s, a, p[k], s_next, float(generator.integers(-9, 10)), s_next == n_states - 1, False))
-    return sr.TabularMDP.from_outcomes(n_states, n_actions, rows, gamma=float(generator.uniform(0.5, 0.97)))
 
 
 def value_iteration(mdp, p, sweeps=4000):

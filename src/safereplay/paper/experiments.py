@@ -24,7 +24,7 @@ from ..mdp import TabularMDP
 from ..runs import Runs, learn
 from ..schedules import Exploration
 from ..schemes import VarianceReplay
-from ..theory.operator import exact
+from ..theory.limits import exact
 from ..theory.risk import RiskProfile, evaluate
 from ..verdicts import verdict
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from .._types import Floats, Ints
 from ..learners import ReplayQLearning, RiskSensitive
-from ..theory.operator import fixed_point, limit_weights, targets
+from ..theory.limits import fixed_point
+from ..theory.operator import limit_weights
+from ..theory.solver import targets
 from .experiments import GRIDS, MATCHED, REPLAY, Effort, Work, run
 
 

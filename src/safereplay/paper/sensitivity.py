@@ -14,7 +14,7 @@ from ..learners import Learner, QLearning, ReplayQLearning, RiskSensitive
 from ..mdp import TabularMDP
 from ..schedules import EpsilonGreedy
 from ..schemes import VarianceReplay
-from ..theory.operator import exact
+from ..theory.limits import exact
 from ..verdicts import VERDICTS, verdict
 from .experiments import GRIDS, REPLAY, Effort, Sweep, Work, run
 

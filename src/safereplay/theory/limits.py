@@ -1,0 +1,128 @@
+"""What learners converge to: the fixed point of a shaped replay, and the exact limit of every rival."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from .. import _checks
+from .._types import Floats
+from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
+from ..mdp import TabularMDP
+from ..schemes import Scheme
+from .operator import operator
+from .solver import MAX_ROUNDS, iterate, optimal, targets
+
+
+def fixed_point(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = None) -> Floats:
+    """What a shaped replay converges to: the fixed point of H, [S, A].
+
+    ``visitation`` None is the paper's mapping, which matched mixing converges to; an array d(s,a) [S, A], as in
+    ``runs.visitation``, gives the limit of Algorithm 1 itself.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> Q = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5)
+    >>> sr.verdict(mdp, Q.argmax(1))
+    'safe'
+
+    Ref: Szlak & Shamir (2021), Theorem 1.
+    """
+    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    return operator(mdp, scheme, v, visitation).fixed_point()
+
+
+def exact(mdp: TabularMDP, learner: Learner) -> Floats:
+    """The exact limit of a learner, [S, A].
+
+    Literal replay has one only together with what it visits: see :func:`fixed_point` with ``visitation``.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> [sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)) for k in (0.0, 0.6, 0.95)]
+    ['risky', 'safe', 'jumps']
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    return _exact(learner, mdp)
+
+
+@singledispatch
+def _exact(learner: Learner, mdp: TabularMDP) -> Floats:
+    _checks.fail("learner", "have an exact limit", learner)
+
+
+@_exact.register
+def _(learner: QLearning, mdp: TabularMDP) -> Floats:
+    return optimal(mdp, mdp.p)
+
+
+@_exact.register
+def _(learner: ReplayQLearning, mdp: TabularMDP) -> Floats:
+    hint = "the limit of literal mixing depends on what is visited: use fixed_point(..., visitation=d)"
+    _checks.require(learner.mixing == "matched" or learner.v == 0.0, "mixing", "be 'matched'", learner.mixing, hint)
+    return fixed_point(mdp, learner.scheme, learner.v)
+
+
+@_exact.register
+def _(learner: RiskSensitive, mdp: TabularMDP) -> Floats:
+    """E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b): a mean under reweighted outcomes.
+
+    Solve for the best policy under fixed weights, reweigh, and repeat until the weights stay.
+    """
+    p = mdp.p
+    for _ in range(MAX_ROUNDS):
+        Q = optimal(mdp, p)
+        after = _expectile_weights(mdp, targets(mdp, Q.max(1)), learner.kappa)
+        if np.array_equal(after, p):
+            break
+        p = after
+    return Q
+
+
+def _expectile_weights(mdp: TabularMDP, y: Floats, kappa: float) -> Floats:
+    """The reweighted p under which the mean of y is its κ-expectile, pair by pair."""
+    p = mdp.p
+    for _ in range(MAX_ROUNDS):
+        above = y > mdp.expect(y, p).ravel()[mdp.pair]
+        weights = mdp.p * np.where(above, 1.0 - kappa, 1.0 + kappa)
+        after = weights / mdp.expect(weights, np.ones_like(p)).ravel()[mdp.pair]
+        if np.array_equal(after, p):
+            break
+        p = after
+    return p
+
+
+@_exact.register
+def _(learner: Pessimistic, mdp: TabularMDP) -> Floats:
+    def H(Q: Floats) -> Floats:  # noqa: N802
+        return mdp.expect(targets(mdp, (1.0 - learner.beta) * Q.max(1) + learner.beta * Q.min(1)))
+
+    return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)
+
+
+@_exact.register
+def _(learner: WorstCase, mdp: TabularMDP) -> Floats:
+    return _worst_of(mdp, mdp.pair, mdp.r, mdp.s_next, mdp.terminal)
+
+
+@_exact.register
+def _(learner: WorstTransition, mdp: TabularMDP) -> Floats:
+    keys = np.stack([mdp.pair, mdp.s_next, mdp.terminal])
+    groups, member = np.unique(keys, axis=1, return_inverse=True)
+    mass = np.bincount(member, weights=mdp.p)
+    mean = np.bincount(member, weights=mdp.p * mdp.r) / mass
+    return _worst_of(mdp, groups[0], mean, groups[1], groups[2].astype(bool))
+
+
+def _worst_of(mdp: TabularMDP, pair: Any, r: Floats, s_next: Any, terminal: Any) -> Floats:
+    """The fixed point of Q(s,a) = min over the entries of the pair of r + γ·max_b Q(s',b)."""
+
+    def H(Q: Floats) -> Floats:  # noqa: N802
+        y = r + mdp.gamma * np.where(terminal, 0.0, Q.max(1)[s_next])
+        worst = np.full(mdp.n_pairs, np.inf)
+        np.minimum.at(worst, pair, y)
+        return np.where(np.isfinite(worst), worst, 0.0).reshape(mdp.n_states, mdp.n_actions)
+
+    return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)
