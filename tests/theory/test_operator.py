@@ -77,14 +77,89 @@ def test_the_fixed_point_is_value_iteration_on_the_reshaped_model(seed):
     np.testing.assert_allclose(H.fixed_point(), value_iteration(mdp, H.p), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_h_is_a_contraction_with_factor_gamma(seed):
-    mdp = random_model(seed)
-    H = operator(mdp, sr.VarianceReplay(beta=-0.5), 0.8)
-    generator = np.random.default_rng(seed)
-    for _ in range(20):
-        P, Q = generator.normal(size=(2, mdp.n_states, mdp.n_actions)) * 100
-        assert np.abs(H(P) - H(Q)).max() <= mdp.gamma * np.abs(P - Q).max() * (1 + 1e-12)
+@dataclass(frozen=True)
+class GapReplay(sr.Scheme):
+    """Of our own making: pairs by how far their worst reward lies below the mean, next states by their count."""
+
+    slope: float = 0.4
+
+    @staticmethod
+    def pair_weight(mean, r_min):
+        return mean - r_min
+
+    @staticmethod
+    def log_tilt(r, mean, slope):
+        return -slope * (r - mean)
+
+    @staticmethod
+    def next_weight(count):
+        return count
+
+
+SCHEMES = [
+    sr.Scheme(),
+    sr.VarianceReplay(5.0),
+    sr.VarianceReplay(0.0),
+    sr.VarianceReplay(-0.5),
+    GapReplay(),
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+@pytest.mark.parametrize("visited", [False, True], ids=["d = 1", "d(s,a)"])
+def test_h_is_a_contraction_with_factor_gamma_to_machine_precision(scheme, visited):
+    """Lemma 2 on 8 models × 20 random pairs of Q, and on pairs that differ by a constant, which reach the factor."""
+    for seed in range(8):
+        mdp = random_model(seed)
+        generator = np.random.default_rng(seed)
+        d = generator.dirichlet(np.ones(mdp.n_pairs)).reshape(mdp.n_states, -1) if visited else None
+        H = operator(mdp, scheme, 0.8, d)
+        for _ in range(20):
+            P, Q = generator.normal(size=(2, mdp.n_states, mdp.n_actions)) * 100
+            assert np.abs(H(P) - H(Q)).max() <= mdp.gamma * np.abs(P - Q).max() * (1 + 4e-15)
+        going_on = mdp.expect((~mdp.terminal).astype(float), H.p).max()
+        shift = np.abs(H(Q + 7.0) - H(Q)).max()
+        assert shift == pytest.approx(mdp.gamma * 7.0 * going_on, rel=1e-13)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+@pytest.mark.parametrize("seed", range(3))
+def test_phi_p_and_r_are_equations_1_to_4_written_as_loops(scheme, seed):
+    """Σ over next states and rewards, dictionary by dictionary, with d(s,a) and with the paper's d = 1."""
+    mdp, v = random_model(seed), 0.35
+    w = limit_weights(mdp, scheme)
+    for d in (
+        np.ones((mdp.n_states, mdp.n_actions)),
+        np.random.default_rng(seed).random((mdp.n_states, mdp.n_actions)),
+    ):
+        H = operator(mdp, scheme, v, d)
+        p, pr = {}, {}
+        for i in range(mdp.n_pairs):
+            outcomes = range(mdp.row[i], mdp.row[i + 1])
+            total = sum((1 - v) * d.ravel()[i] * mdp.p[k] + v * w[k] for k in outcomes)
+            for k in outcomes:
+                phi1, phi2 = d.ravel()[i] * mdp.p[k] / total, w[k] / total
+                assert H.phi1[k] == pytest.approx(phi1, rel=1e-12)
+                assert H.phi2[k] == pytest.approx(phi2, rel=1e-12, abs=1e-300)
+                here = (i, mdp.s_next[k], mdp.terminal[k])
+                p[here] = p.get(here, 0.0) + (1 - v) * phi1 + v * phi2
+                pr[here] = pr.get(here, 0.0) + mdp.r[k] * ((1 - v) * phi1 + v * phi2)
+        by_place = H.transitions()
+        assert len(p) == by_place.p.size
+        for i, s_next, terminal, p_tilde, R_tilde in zip(*by_place, strict=True):
+            assert p_tilde == pytest.approx(p[i, s_next, terminal], rel=1e-12)
+            assert R_tilde == pytest.approx(pr[i, s_next, terminal] / p_tilde, rel=1e-9, abs=1e-12)
+        Q = np.random.default_rng(1).normal(size=(mdp.n_states, mdp.n_actions))
+        onward = np.where(by_place.terminal, 0.0, Q.max(1)[by_place.s_next])
+        HQ = np.bincount(by_place.pair, by_place.p * (by_place.R + mdp.gamma * onward), mdp.n_pairs)
+        np.testing.assert_allclose(H(Q).ravel(), HQ, atol=1e-12)
+
+
+def test_a_pair_neither_visited_nor_replayed_keeps_its_own_outcomes():
+    mdp = gamble()
+    H = operator(mdp, SCHEME, 0.5, np.zeros((2, 2)))
+    assert H.p[2] == mdp.p[2]
+    assert H.rho[0].tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("grid", GRIDS)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
-from .._types import Floats
+from .._types import Bools, Floats, Ints
 from ..kernels import memory as mem
 from ..kernels import step
 from ..learners import ReplayQLearning
@@ -63,13 +63,31 @@ def _filler(recipe: step.Recipe) -> Callable[..., int]:
     return step.make_limit(recipe)
 
 
+class Transitions(NamedTuple):
+    """p̃(s'|s,a) and R̃(s,a,s'): the outcomes of a pair that lead to the same place, taken together.
+
+    Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
+    """
+
+    pair: Ints  #: [J]
+    s_next: Ints  #: [J]
+    terminal: Bools  #: [J] whether the episode ends there
+    p: Floats  #: [J] p̃(s'|s,a)
+    R: Floats  #: [J] R̃(s,a,s'); 0 where p̃ is 0
+
+
 class Operator(NamedTuple):
-    """H for a scheme and a mixing on a model."""
+    """H for a scheme and a mixing on a model.
+
+    Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4, Lemma 2.
+    """
 
     mdp: TabularMDP
-    p: Floats  #: p̃ of every outcome, [K]
+    p: Floats  #: p̃ of every outcome, [K]: (1−v)·φ₁ + v·φ₂ = (1−ρ)·q + ρ·ŵ
     rho: Floats  #: ρ(s,a), [S, A]
     w: Floats  #: w^∞ of every outcome, [K]
+    phi1: Floats  #: φ₁ of every outcome, [K]: d·q / ((1−v)·d + v·W)
+    phi2: Floats  #: φ₂ of every outcome, [K]: w / ((1−v)·d + v·W)
 
     def __call__(self, Q: Floats) -> Floats:
         """HQ, [S, A]."""
@@ -79,9 +97,28 @@ class Operator(NamedTuple):
         """The Q with HQ = Q, [S, A]."""
         return optimal(self.mdp, self.p)
 
+    @property
+    def R(self) -> Floats:
+        """R̃(s,a) = Σ p̃·r, the reward that a pair seems to give, [S, A]."""
+        return self.mdp.expect(self.mdp.r, self.p)
+
+    def transitions(self) -> Transitions:
+        """p̃ and R̃ by next state, as the paper writes them."""
+        mdp = self.mdp
+        key = 2 * (mdp.pair * mdp.n_states + mdp.s_next) + mdp.terminal
+        groups, member = np.unique(key, return_inverse=True)
+        p = np.asarray(np.bincount(member, weights=self.p), np.float64)
+        gained = np.bincount(member, weights=self.p * mdp.r)
+        R = np.divide(gained, p, out=np.zeros_like(p), where=p > 0)
+        place, terminal = np.divmod(groups, 2)
+        pair, s_next = np.divmod(place, mdp.n_states)
+        return Transitions(pair, s_next, terminal.astype(bool), p, R)
+
 
 def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = None) -> Operator:
     """H; ``visitation`` is d(s,a) [S, A], or None for the paper's d ≡ 1.
+
+    A pair that is neither visited nor replayed keeps its own outcomes: p̃ = q.
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4.
     """
@@ -92,8 +129,8 @@ def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = 
     _checks.require(bool((d >= 0).all()), "visitation", "have no negative entry", float(d.min()))
     w = limit_weights(mdp, scheme)
     W = np.bincount(mdp.pair, weights=w, minlength=mdp.n_pairs).reshape(shape)
-    replayed, fresh = v * W, (1.0 - v) * d
-    rho = np.divide(replayed, replayed + fresh, out=np.zeros(shape), where=replayed > 0)
-    share = rho.ravel()[mdp.pair]
-    replays = np.divide(w, W.ravel()[mdp.pair], out=np.zeros_like(w), where=w > 0)
-    return Operator(mdp, (1.0 - share) * mdp.p + share * replays, rho, w)
+    d = np.where((d == 0) & (v * W == 0), 1.0, d)
+    updates = (1.0 - v) * d + v * W
+    phi1 = (d / updates).ravel()[mdp.pair] * mdp.p
+    phi2 = w / updates.ravel()[mdp.pair]
+    return Operator(mdp, (1.0 - v) * phi1 + v * phi2, v * W / updates, w, phi1, phi2)
