@@ -84,9 +84,10 @@ def cli_reference() -> str:
 def pictures() -> None:
     """docs/img: the pictures of the README."""
     from safereplay.paper import experiments, figures
+    from safereplay.views.drawing import save
 
     cast = experiments.run_cast(experiments.QUICK, experiments.Work(lambda done: None))
-    figures.save(figures.hero_figure(cast), DOCS / "img", "hero")
+    save(figures.hero_figure(cast), DOCS / "img", "hero")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 from html.parser import HTMLParser
 
-from safereplay.paper.document import Heading, Picture, Table, Text, to_html, to_markdown
+from safereplay.views.document import Heading, Picture, Table, Text, to_html, to_markdown
 
 BLOCKS = [
     Heading("Two & more"),

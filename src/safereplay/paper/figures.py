@@ -1,163 +1,38 @@
-"""Pictures: grids and policies as the paper draws them, verdicts along a dial and over two, curves, distributions.
-
-Every function draws data that somebody else computed and returns a matplotlib Figure that belongs to nobody: no global
-state, no window. Verdicts have one colour each, everywhere, and a letter or a hatch beside it, so that no picture
-depends on colour alone.
+"""The paper's pictures: its two figures, verdicts along a dial and over two, curves, distributions.
 
 Ref: Szlak & Shamir (2021), Figure 1, Figure 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from io import BytesIO
-from pathlib import Path
-from typing import Any, ParamSpec
+from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrow, Patch, Rectangle
+from matplotlib.patches import Patch
 
-from .._files import write_atomic
-from .._types import Floats, Ints
-from ..grids import ARROWS, MOVES
-from ..mdp import TabularMDP
-from ..theory.risk import Distribution
-from ..verdicts import VERDICTS, path
+from .._types import Floats
+from ..verdicts import VERDICTS
+from ..views.drawing import (
+    BLUE,
+    COLOURS,
+    GREEN,
+    GREY,
+    LETTERS,
+    ORANGE,
+    RED,
+    draw_grid,
+    draw_marked_moves,
+    draw_policy,
+    new_figure,
+    styled,
+)
 from .experiments import Cast, Dose, Sweep, usual_policy
 from .learning import Curves, TdErrors, td_histogram
 from .sensitivity import BandRow, Map
-
-P = ParamSpec("P")
-
-ORANGE, BLUE = "#e07b00", "#1f6fb4"  # the paper's: Q-learning, replay
-GREEN, RED, GREY = "#2a9d5c", "#c8323c", "#8a8f98"
-COLOURS = {"safe": "#3b8fc4", "risky": "#f0a23b", "jumps": "#b3384b", "stuck": "#b9bec7"}
-LETTERS = {"safe": "S", "risky": "R", "jumps": "J", "stuck": "–"}
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "svg.hashsalt": "safereplay",
-    "svg.fonttype": "path",
-    "figure.dpi": 110,
-}
-
-
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw in our style, whatever the user's own settings."""
-
-    @wraps(draw)
-    def in_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return in_style
-
-
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a figure as ``name.svg`` and ``name.png``; the same figure gives the same bytes."""
-    with rc_context(STYLE):
-        engine = figure.get_layout_engine()
-        if engine is not None:  # settle the layout once, not again for each format
-            engine.execute(figure)
-            figure.set_layout_engine(None)
-        for kind, meta in (("svg", {"Date": None}), ("png", {"Software": None})):
-            buffer = BytesIO()
-            figure.savefig(buffer, format=kind, dpi=120, metadata=meta)
-            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
-
-
-def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
-    """A figure, and its axes [rows, columns]."""
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
-    return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-# -- grids ------------------------------------------------------------------------------------------------------------
-
-
-def draw_grid(ax: Axes, mdp: TabularMDP) -> None:
-    """The cells of a grid: walls dark, hazards red and crossed, goals green with a G, the origin ringed."""
-    layout = mdp.layout
-    if layout is None:
-        raise TypeError("only a grid can be drawn")
-    fill = {"#": "#3d4450", "X": "#f3c6c9", "G": "#cdead8"}
-    for i, line in enumerate(layout.rows):
-        for j, symbol in enumerate(line):
-            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill.get(symbol, "white"), edgecolor="#c9ced6", lw=0.8))
-            if symbol == "X":
-                ax.plot([j + 0.25, j + 0.75], [i + 0.25, i + 0.75], color=RED, lw=1.2, alpha=0.7)
-                ax.plot([j + 0.25, j + 0.75], [i + 0.75, i + 0.25], color=RED, lw=1.2, alpha=0.7)
-            elif symbol == "G":
-                ax.text(j + 0.5, i + 0.5, "G", ha="center", va="center", color=GREEN, weight="bold", fontsize=12)
-    i, j = layout.cells[layout.origin]
-    ax.plot(j + 0.5, i + 0.5, "o", ms=7, mfc="none", mec="#3d4450", mew=1.2)
-    ax.set(xlim=(0, layout.shape[1]), ylim=(layout.shape[0], 0), xticks=[], yticks=[], aspect="equal")
-    for spine in ax.spines.values():
-        spine.set_visible(False)
-
-
-def draw_marked_moves(ax: Axes, mdp: TabularMDP) -> None:
-    """Panel A: volatile moves red, moves into the goal green, moves that fall red as well."""
-    layout = mdp.layout
-    if layout is None:
-        return
-    for s, cell in enumerate(layout.cells):
-        for a in range(4):
-            outcome = mdp.outcomes(s, a)
-            if not outcome.p.size:
-                continue
-            k = int(outcome.p.argmax())
-            symbol = layout.rows[cell[0]][cell[1]]
-            if outcome.terminal[k]:
-                _arrow(ax, cell, a, RED if outcome.unsafe[k] else GREEN)
-            elif symbol in ARROWS and ARROWS.index(symbol) == a:
-                _arrow(ax, cell, a, RED)
-
-
-def draw_policy(ax: Axes, mdp: TabularMDP, policy: Ints, colour: str, shift: float = 0.0) -> None:
-    """A policy as one arrow a cell, and the path from the origin as a line under the arrows."""
-    layout = mdp.layout
-    if layout is None:
-        return
-    drawn = [layout.cells[s] for s in path(mdp, policy).states]
-    xs, ys = [c[1] + 0.5 + shift for c in drawn], [c[0] + 0.5 + shift for c in drawn]
-    ax.plot(xs, ys, color=colour, lw=6, alpha=0.25, solid_capstyle="round", solid_joinstyle="round")
-    for s, cell in enumerate(layout.cells):
-        if not mdp.is_terminal[s]:
-            _arrow(ax, cell, int(policy[s]), colour, shift=shift, length=0.34)
-
-
-def _arrow(ax: Axes, cell: tuple[int, int], a: int, colour: str, shift: float = 0.0, length: float = 0.42) -> None:
-    dy, dx = (length * step for step in MOVES[a])
-    y, x = cell[0] + 0.5 + shift, cell[1] + 0.5 + shift
-    offset = 0.25 if length > 0.4 else -0.5  # a marked move crosses the cell's border, a policy's stays inside
-    start = (x + dx * offset, y + dy * offset)
-    ax.add_patch(
-        FancyArrow(
-            *start,
-            dx,
-            dy,
-            width=0.05,
-            head_width=0.19,
-            head_length=0.14,
-            color=colour,
-            length_includes_head=True,
-            lw=0,
-            zorder=3,
-        )
-    )
 
 
 @styled
@@ -354,23 +229,6 @@ def td_figure(td: TdErrors) -> Figure:
         ax.set_yscale("log")
         ax.set(xlabel="TD error δ", ylabel="share of updates")
         ax.set_title(f"TD errors, {grid} grid, κ = {td.kappa:g}")
-    return figure
-
-
-@styled
-def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]]) -> Figure:
-    """The chance that the return stays at or below x, for plain and shaped learning on each grid."""
-    figure, axes = new_figure(8.2, 2.6, 1, len(distributions))
-    for ax, (grid, by_learner) in zip(axes[0], distributions.items(), strict=True):
-        for name, found in by_learner.items():
-            colour = ORANGE if name == "Q-learning" else BLUE
-            x = np.concatenate(([found.returns[0]], found.returns))
-            ax.step(x, np.concatenate(([0.0], np.cumsum(found.probabilities))), where="post", color=colour, label=name)
-        if len(ax.lines[0].get_xdata()) > 10:
-            ax.set_xlim(left=max(ax.get_xlim()[0], -45))
-        ax.set(xlabel="return x", ylabel="P(return ≤ x)", ylim=(0, 1.03))
-        ax.set_title(f"Returns, {grid} grid")
-        ax.legend(frameon=False, fontsize=8)
     return figure
 
 

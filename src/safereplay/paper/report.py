@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..views.document import Block, Heading, Picture, Table, Text
+from ..views.drawing import BLUE, ORANGE, save
+from ..views.figures import returns_figure
 from . import figures
 from .claims import Study, Verdict, band_text
-from .document import Block, Heading, Picture, Table, Text
 from .experiments import CAST, GRIDS, MAX_STEPS, Effort
 
 TITLE = "Replay For Safety, reproduced"
@@ -29,14 +31,15 @@ def draw_all(study: Study, folder: Path) -> None:
         "amount": figures.dose_figure(study.amount),
         "curves": figures.curves_figure(study.curves),
         "td-errors": figures.td_figure(study.td),
-        "returns": figures.returns_figure(
-            {g: {n: study.cast.risk[g, n].distribution for n in ("Q-learning", "replay")} for g in GRIDS}
+        "returns": returns_figure(
+            {f"{g} grid": {n: study.cast.risk[g, n].distribution for n in ("Q-learning", "replay")} for g in GRIDS},
+            {"Q-learning": ORANGE, "replay": BLUE},
         ),
         **{f"cast-{g}": figures.cast_figure(study.cast, g) for g in GRIDS},
         **{f"maps-{g}": figures.maps_figure(maps, g) for g, maps in study.maps.items()},
     }
     for name, figure in made.items():
-        figures.save(figure, folder, name)
+        save(figure, folder, name)
 
 
 def compose(study: Study, verdicts: Sequence[Verdict], effort: Effort, seconds: float) -> list[Block]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._files import make_folder, write_atomic
+from ..views.document import to_html, to_markdown
 from . import experiments as ex
 from . import learning, sensitivity
 from .claims import Study, Verdict, as_json, judge_all
-from .document import to_html, to_markdown
 from .report import TITLE, compose, draw_all
 
 
