@@ -1,6 +1,7 @@
 """The agent: Algorithm 1 in environments that are stepped for real."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,11 +174,36 @@ def test_learning_in_parts_is_learning_at_once(tmp_path: Path) -> None:
 def test_the_compiled_turn_does_what_its_source_says(in_new_process: Callable[..., str]) -> None:
     script = "import numpy as np; np.seterr(over='ignore')\n"  # the generator's words wrap around
     script += "import safereplay as sr; a = sr.Agent('Blackjack-v1', sr.ReplayQLearning(), seed=3, max_outcomes=2)"
-    script += ".learn(400); print([x.hex() for x in a.Q.ravel().tolist()], a.replays.ravel().tolist())"
+    script += ".learn(400); print([x.hex() for x in a.Q.ravel().tolist()], a.replays.ravel().tolist()"
+    script += ", *(x.tolist() for x in a.remembered))"
     assert in_new_process(script, NUMBA_DISABLE_JIT="1") == in_new_process(script)
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_remembered_is_what_happened() -> None:
+    env = Table(few, length=7, ends=False)
+    agent = sr.Agent(env, REPLAY, seed=1).learn(2_000)
+    found = agent.remembered
+    keys = zip(found.s.tolist(), found.a.tolist(), found.r.tolist(), found.s_next.tolist(), strict=True)
+    assert dict(zip(keys, found.seen.tolist(), strict=True)) == Counter(env.seen)
+    assert not found.terminal.any()
+    replays = np.zeros((4, 2), int)
+    np.add.at(replays, (found.s, found.a), found.replayed)
+    assert (replays == agent.replays).all()
+    assert replays.sum() > 1_500
+    assert found.w.sum() == pytest.approx(1.0)
+    assert sr.Agent(Table(few), sr.QLearning()).learn(50).remembered.s.size == 0
+
+
+def test_replays_of_merged_rewards_are_added_up() -> None:
+    agent = sr.Agent(Table(gaussian, length=50), REPLAY, seed=0, max_outcomes=5).learn(3_000)  # one place only
+    found = agent.remembered
+    assert found.s.size == 10
+    for a in range(2):
+        assert found.replayed[found.a == a].sum() == agent.replays[0, a] > 1_000
+        assert found.seen[found.a == a].sum() == agent.visits[0, a]
 
 
 def lemma_4(env: Table, beta: float) -> dict[tuple[int, int, float, int], float]:
@@ -364,6 +390,19 @@ def test_it_is_saved_in_the_first_episode_in_the_midst_of_a_later_one_and_betwee
     assert where == {(True, False), (False, False), (False, True)}
 
 
+def test_a_file_from_before_replays_were_told_apart_goes_on_and_counts_from_there(tmp_path: Path) -> None:
+    agent = sr.Agent("Blackjack-v1", REPLAY, seed=7).learn(1_000)
+    before = agent.remembered.replayed.sum()
+    assert before == agent.replays.sum() > 500
+    meta, arrays = parts(agent, tmp_path)
+    del arrays["replayed"]
+    _files.save_arrays(tmp_path / "old", "Agent", 1, meta, arrays)
+    loaded = sr.Agent.load(tmp_path / "old").learn(1_000)
+    agent.learn(1_000)
+    assert (loaded.Q == agent.Q).all()
+    assert loaded.replays.sum() == agent.replays.sum() == loaded.remembered.replayed.sum() + before
+
+
 def test_it_can_be_saved_before_its_first_step(tmp_path: Path) -> None:
     sr.Agent("FrozenLake-v1", REPLAY, seed=9).save(tmp_path / "agent")
     assert_same(
@@ -475,6 +514,8 @@ def test_other_files_are_told_apart(saved: Path, tmp_path: Path) -> None:
         ("r", lambda x: x[None]),
         ("s_next", lambda x: x + 16),
         ("share", lambda x: x[:-1]),
+        ("replayed", lambda x: x - 10**6),
+        ("replayed", lambda x: x.astype(np.float64)),
         ("first", lambda x: x + 10**6),
         ("first", lambda x: x - 10**6),
         ("used", lambda x: x - 10**6),

@@ -25,7 +25,8 @@ LEARNERS = [sr.QLearning(), REPLAY, MATCHED, sr.WorstTransition()]
 
 def bits(learned):
     """Everything a run gives, as bytes, by seed."""
-    arrays = [learned.Q, learned.visits, learned.replays, *([learned.w] if learned.w is not None else [])]
+    arrays = [learned.Q, learned.visits, learned.replays, learned.w, learned.seen, learned.replayed]
+    arrays = [x for x in arrays if x is not None]
     return {seed: b"".join(x[k].tobytes() for x in arrays) for k, seed in enumerate(learned.seeds)}
 
 
@@ -93,7 +94,8 @@ def test_results_have_the_shapes_of_the_contract():
     learned = sr.learn(mdp, REPLAY, episodes=100, seeds=range(3), snapshots=4)
     assert learned.Q.shape == learned.visits.shape == learned.replays.shape == (3, 20, 4)
     assert learned.policy.shape == (3, 20)
-    assert learned.w.shape == (3, mdp.r.size)
+    assert learned.w.shape == learned.seen.shape == learned.replayed.shape == (3, mdp.r.size)
+    assert learned.seen.dtype == learned.replayed.dtype == np.int64
     assert learned.seeds == (0, 1, 2)
     assert learned.episodes == 100
     assert not learned.interrupted
@@ -112,9 +114,34 @@ def test_results_have_the_shapes_of_the_contract():
 def test_a_learner_that_does_not_replay_has_no_w_and_no_replays():
     learned = sr.learn(sr.grids.cliff(), sr.WorstTransition(), 50, 2, snapshots=2)
     assert learned.w is None
+    assert learned.replayed is None
+    assert learned.seen.sum() == learned.visits.sum()  # it remembers, though
     assert learned.snapshots.w is None
     assert not learned.replays.any()
-    assert sr.learn(sr.grids.cliff(), sr.QLearning(), 50, 1).snapshots is None
+    plain = sr.learn(sr.grids.cliff(), sr.QLearning(), 50, 1)
+    assert plain.snapshots is plain.w is plain.seen is plain.replayed is None
+
+
+@pytest.mark.parametrize("learner", [REPLAY, MATCHED], ids=["literal", "matched"])
+def test_what_happened_and_what_was_replayed_add_up_pair_by_pair(learner):
+    for mdp in (sr.grids.volatile(), sr.grids.cliff()):
+        learned = sr.learn(mdp, replace(learner, v=0.8), 300, 3)
+        for k in range(3):
+            for counts, total in ((learned.seen, learned.visits), (learned.replayed, learned.replays)):
+                of_pairs = np.bincount(mdp.pair, weights=counts[k], minlength=mdp.n_pairs)
+                assert of_pairs.tolist() == total[k].ravel().tolist()
+        assert not learned.replayed[learned.seen == 0].any()
+        assert learned.replayed.sum() > 20
+
+
+def test_outcomes_alike_in_all_but_their_unsafe_flag_are_counted_at_the_first():
+    rows = [(0, 0, 0.25, 0, -1.0, True, False), (0, 0, 0.25, 0, -1.0, True, True), (0, 0, 0.5, 0, 5.0, True, False)]
+    learned = sr.learn(sr.TabularMDP.from_outcomes(1, 1, rows), REPLAY, 1000, 2)
+    assert (learned.seen[:, 1] == 0).all()
+    assert (learned.seen[:, 0] + learned.seen[:, 2]).tolist() == [1000, 1000]
+    assert learned.seen[:, 0] == pytest.approx([500, 500], abs=80)  # seeds 0 and 1: five standard deviations
+    assert (learned.replayed[:, 0] > 100).all()
+    assert not learned.replayed[:, 1].any()
 
 
 def test_a_snapshot_is_the_run_stopped_there():
@@ -183,6 +210,7 @@ def test_matched_mixing_replays_a_pair_v_w_over_one_minus_v_times_a_visit(v):
 def test_v_of_zero_never_replays(mixing):
     learned = sr.learn(sr.grids.cliff(), replace(REPLAY, v=0.0, mixing=mixing), 500, 2)
     assert not learned.replays.any()
+    assert not learned.replayed.any()
     assert learned.w.sum() > 0
 
 

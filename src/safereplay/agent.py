@@ -40,7 +40,7 @@ import numpy as np
 from . import _checks, _files, runs
 from ._config import Config
 from ._progress import Bar
-from ._types import AnyArray, Floats, Ints
+from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 from .kernels import memory as mem
 from .kernels import rng, step
@@ -56,6 +56,19 @@ FIRST_POOL = 1 << 10  # slots of all pairs at the start
 
 NOTHING = -1  # a turn without an outcome to learn from, or without an action to choose
 NO_ROOM = -2  # what a turn returns when the pair's row must grow first; it has done nothing then
+
+
+class Remembered(NamedTuple):
+    """What an agent remembers: one entry a distinct outcome, pair by pair."""
+
+    s: Ints
+    a: Ints
+    r: Floats
+    s_next: Ints
+    terminal: Bools
+    seen: Ints  #: times it happened
+    replayed: Ints  #: times it was replayed
+    w: Floats  #: w_t, the chance that a literal replay would take it now
 
 
 class Slots(NamedTuple):
@@ -226,6 +239,24 @@ class Agent:
         """The undiscounted return of each finished episode, [episodes]."""
         return np.array(self._world.returns)
 
+    @property
+    def remembered(self) -> Remembered:
+        """The outcomes in the agent's memory; none where its learner needs no memory.
+
+        Where rewards were merged, their counts were added up; what was forgotten is counted no more.
+
+        >>> import safereplay as sr
+        >>> agent = sr.Agent("Blackjack-v1", sr.ReplayQLearning(), seed=1).learn(steps=2_000)
+        >>> int(agent.remembered.seen.sum()), int(agent.remembered.replayed.sum()) == int(agent.replays.sum()) > 1_000
+        (2000, True)
+        """
+        memory = self._pool.slots.memory
+        pair = np.repeat(np.arange(memory.used.size), memory.used)
+        k = (memory.first - np.cumsum(memory.used) + memory.used)[pair] + np.arange(pair.size)
+        outcome = memory.r[k], memory.s_next[k], memory.ends[k]
+        counts = memory.count[k].astype(np.int64), memory.replayed[k]
+        return Remembered(*np.divmod(pair, self._shape[1]), *outcome, *counts, runs.weights_of(memory)[k])
+
     def state_of(self, observation: Any) -> int:
         """The number of an observation: its row of Q.
 
@@ -302,7 +333,7 @@ class Agent:
 class _Pool:
     """A memory of outcomes that nobody knows beforehand: each pair's row of slots grows by moving to the pool's end."""
 
-    COLUMNS = ("r", "s_next", "ends", "count", "distinct", "share")
+    COLUMNS = ("r", "s_next", "ends", "count", "replayed", "distinct", "share")
 
     def __init__(self, n_pairs: int, max_outcomes: int) -> None:
         r, s_next, ends = np.zeros(FIRST_POOL), np.zeros(FIRST_POOL, np.int64), np.zeros(FIRST_POOL, bool)
@@ -352,7 +383,8 @@ class _Pool:
         self.top = file.array("r", None, np.float64).size
         self._reserve(self.top)
         memory, room, max_outcomes = self.slots
-        lowest = {"s_next": 0, "first": 0, "used": 0, "room": 0, "weight": 0}
+        file.arrays.setdefault("replayed", np.zeros(self.top, np.int64))  # files from before replays were told apart
+        lowest = {"s_next": 0, "replayed": 0, "first": 0, "used": 0, "room": 0, "weight": 0}
         highest = {"s_next": n_states, "first": self.top + 1, "room": max_outcomes + 1}
         for name, mine in self.arrays().items():
             mine[...] = file.array(name, mine.shape, mine.dtype, lowest.get(name), highest.get(name, inf))

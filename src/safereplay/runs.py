@@ -62,7 +62,11 @@ class Snapshots:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """What a learner learned, one run a seed."""
+    """What a learner learned, one run a seed.
+
+    ``w``, ``seen`` and ``replayed`` follow the model's outcomes. Those alike in all but their unsafe flag are one to the
+    learner: what belongs to all of them stands at the first (see :func:`slots_of`).
+    """
 
     mdp: TabularMDP = field(repr=False)
     learner: Learner
@@ -74,6 +78,8 @@ class Runs:
     visits: Ints = field(repr=False)  #: [n_seeds, S, A] MDP iterations of each pair
     replays: Ints = field(repr=False)  #: [n_seeds, S, A] replays of each pair
     w: Floats | None = field(repr=False)  #: [n_seeds, K] final w_t of each outcome; None where nothing is replayed
+    seen: Ints | None = field(repr=False)  #: [n_seeds, K] times each outcome happened; None where none is remembered
+    replayed: Ints | None = field(repr=False)  #: [n_seeds, K] times each was replayed; None where nothing is replayed
     snapshots: Snapshots | None = field(repr=False, default=None)
     interrupted: bool = False  #: stopped by Ctrl-C: only the seeds that had finished are here
 
@@ -187,6 +193,8 @@ class Finished(NamedTuple):
     seed: int
     tables: step.Tables
     w: Floats | None
+    seen: Ints | None
+    replayed: Ints | None
     shots: list[tuple[Floats, Floats | None, Ints]]
 
 
@@ -278,7 +286,9 @@ class _Run:
             if len(self.shots) < len(self.plan.points):
                 visits = self.tables.counts[:, step.VISITS].copy()
                 self.shots.append((self.tables.Q.copy(), self._w(), visits))
-        return Finished(self.seed, self.tables, self._w(), self.shots)
+        seen = np.asarray(self.memory.count, np.int64) if self.plan.program.recipe.remembers else None
+        replayed = None if self.plan.learner.replay is None else self.memory.replayed
+        return Finished(self.seed, self.tables, self._w(), seen, replayed, self.shots)
 
     def _w(self) -> Floats | None:
         return None if self.plan.learner.replay is None else weights_of(self.memory)
@@ -339,6 +349,8 @@ def _gather(plan: Plan, done: list[Finished], exploration: Exploration, step_siz
         counts[:, :, step.VISITS].reshape(shape),
         counts[:, :, step.REPLAYS].reshape(shape),
         _stack([f.w for f in done]),
+        _stack([f.seen for f in done]),
+        _stack([f.replayed for f in done]),
         _gather_snapshots(plan, done),
         interrupted,
     )
@@ -354,8 +366,8 @@ def _gather_snapshots(plan: Plan, done: list[Finished]) -> Snapshots | None:
     return Snapshots(plan.mdp, plan.points, Q, None if w is None else w.reshape(*shape[:2], -1), visits)
 
 
-def _stack(arrays: list[Floats | None]) -> Floats | None:
-    present: list[AnyArray] = [a for a in arrays if a is not None]
+def _stack(arrays: Sequence[AnyArray | None]) -> AnyArray | None:
+    present = [a for a in arrays if a is not None]
     return np.stack(present) if present else None
 
 

@@ -45,7 +45,10 @@ def run_all(only=""):
         learned = sr.learn(grid, learner, EPISODES, SEEDS, exploration, max_steps=MAX_STEPS, snapshots=4, threads=1)
         found |= {f"{name}/{what}": getattr(learned, what) for what in ("Q", "visits", "replays")}
         found |= {f"{name}/snapshots/{what}": getattr(learned.snapshots, what) for what in ("Q", "visits")}
+        if learned.seen is not None:
+            found |= {f"{name}/seen": learned.seen}
         if learned.w is not None:
+            found |= {f"{name}/replayed": learned.replayed}
             found |= {f"{name}/w": learned.w, f"{name}/snapshots/w": learned.snapshots.w}
     return found
 

@@ -224,7 +224,7 @@ def empty(capacity, n_pairs=1):
 
 def listed(memory, i=0):
     part = slice(memory.first[i], memory.first[i] + memory.used[i])
-    columns = memory.r, memory.s_next, memory.ends, memory.count, memory.distinct
+    columns = memory.r, memory.s_next, memory.ends, memory.count, memory.distinct, memory.replayed
     return list(zip(*(column[part].tolist() for column in columns), strict=True))
 
 
@@ -238,6 +238,7 @@ def store(memory, i, r, s_next, ends, capacity):
             slot = -1 - slot
             mem.insert(memory, i, slot, r, s_next, ends)
     memory.count[slot] += 1
+    return slot
 
 
 OUTCOMES = st.tuples(st.sampled_from(REWARDS), st.integers(0, 2), st.booleans())
@@ -260,9 +261,10 @@ def test_outcomes_are_kept_sorted_by_reward_then_place_and_counted(seen):
 @example([(-1.0, 0, False), (0.0, 1, True), (0.25, 0, False), (10.0, 0, False), (-12.0, 2, True)] * 3, 7)
 def test_a_squeezed_memory_stays_sorted_and_keeps_counts_sums_and_places(seen, capacity):
     """There are six places, so seven slots always hold two of one place: nothing is ever forgotten, only merged."""
-    memory = empty(capacity)
-    for r, s_next, ends in seen:
-        store(memory, 0, r, s_next, ends, capacity)
+    memory, replays = empty(capacity), Counter()
+    for times, (r, s_next, ends) in enumerate(seen):
+        memory.replayed[store(memory, 0, r, s_next, ends, capacity)] += times
+        replays[s_next, ends] += times
     kept = listed(memory)
     assert len(kept) <= capacity
     assert [x[:3] for x in kept] == sorted(x[:3] for x in kept)
@@ -270,6 +272,7 @@ def test_a_squeezed_memory_stays_sorted_and_keeps_counts_sums_and_places(seen, c
         rewards = [x[0] for x in seen if x[1:] == place]
         mine = [x for x in kept if x[1:3] == place]
         assert sum(x[3] for x in mine) == len(rewards)
+        assert sum(x[5] for x in mine) == replays[place]
         assert math.fsum(x[0] * x[3] for x in mine) == pytest.approx(math.fsum(rewards), rel=1e-9, abs=1e-9)
         assert min(rewards) <= min(x[0] for x in mine)
         assert max(x[0] for x in mine) <= max(rewards)
@@ -280,10 +283,18 @@ def test_squeezing_merges_the_two_nearest_rewards_of_one_place_at_their_mean():
     for r, s_next, times in [(0.0, 0, 1), (1.0, 1, 3), (3.0, 0, 2), (3.5, 1, 1)]:
         for _ in range(times):
             store(memory, 0, r, s_next, False, 4)
+    memory.replayed[:4] = [7, 20, 300, 4000]
     mem.squeeze(memory, 0)  # place 1: 1 and 3.5 are 2.5 apart; place 0: 0 and 3 are 3 apart
-    assert listed(memory) == [(0.0, 0, False, 1.0, 1.0), (1.625, 1, False, 4.0, 2.0), (3.0, 0, False, 2.0, 1.0)]
+    first, merged, last = (
+        (0.0, 0, False, 1.0, 1.0, 7),
+        (1.625, 1, False, 4.0, 2.0, 4020),
+        (3.0, 0, False, 2.0, 1.0, 300),
+    )
+    assert listed(memory) == [first, merged, last]
     mem.squeeze(memory, 0)  # 0 and 3 become (0 + 2·3)/3 = 2, which lies above 1.625
-    assert listed(memory) == [(1.625, 1, False, 4.0, 2.0), (2.0, 0, False, 3.0, 2.0)]
+    assert listed(memory) == [merged, (2.0, 0, False, 3.0, 2.0, 307)]
+    mem.insert(memory, 0, 1, 1.75, 2, True)  # in the room of one that was replayed before
+    assert listed(memory) == [merged, (1.75, 2, True, 0.0, 1.0, 0), (2.0, 0, False, 3.0, 2.0, 307)]
 
 
 @pytest.mark.parametrize(("tilts", "forgotten"), [((0.7, 0.2, 0.1), 9.0), ((0.1, 0.1, 0.8), 1.0)])

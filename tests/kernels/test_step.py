@@ -1,6 +1,7 @@
 """Algorithm 1 and its rivals against the plain transcription in helpers/reference.py, random number by random number."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,6 +42,18 @@ def as_lists(mdp):
     return table, [(p, s) for s, p in enumerate(mdp.start.tolist()) if p > 0]
 
 
+class Counting(Algorithm1):
+    """The transcription, with each update it makes written down."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.learned_from = Counter()
+
+    def learn_from(self, s, a, r, s_next, ends):
+        self.learned_from[s * self.n_actions + a, r, s_next, ends] += 1
+        super().learn_from(s, a, r, s_next, ends)
+
+
 class Stepped:
     """The compiled loop, one iteration of the MDP at a time."""
 
@@ -53,6 +66,12 @@ class Stepped:
 
     def iterate(self):
         self.program.run(self.model, self.memory, self.tables, self.program.dials, 1 << 60, self.max_steps, 1)
+
+    def counted(self, counts):
+        """{(pair, r, s', ends): count} of the outcomes with a count."""
+        mdp = self.mdp
+        keys = zip(mdp.pair.tolist(), mdp.r.tolist(), mdp.s_next.tolist(), mdp.terminal.tolist(), strict=True)
+        return {key: n for key, n in zip(keys, counts.tolist(), strict=True) if n > 0}
 
     def w(self):
         w, mdp = runs.weights_of(self.memory), self.mdp
@@ -72,7 +91,7 @@ def compare(mdp, learner, n, seed=0, exploration="constant", max_steps=30, alpha
     explorer, rule = EXPLORATIONS[exploration]
     fast = Stepped(mdp, learner, explorer, sr.PowerStep(alpha), seed, max_steps)
     c0 = learner.initial_value(float(mdp.r.max()), mdp.gamma)
-    slow = Algorithm1(
+    slow = Counting(
         *as_lists(mdp),
         mdp.gamma,
         rng.seeded(seed),
@@ -96,6 +115,9 @@ def compare(mdp, learner, n, seed=0, exploration="constant", max_steps=30, alpha
         assert fast.tables.clock[step.EPISODE] == slow.episode
     for column, counts in ((step.VISITS, slow.visits), (step.REPLAYS, slow.replays)):
         assert fast.tables.counts[:, column].tolist() == [counts[i] for i in range(mdp.n_pairs)]
+    fresh = Counter(slow.history)
+    assert fast.counted(fast.memory.replayed) == slow.learned_from - fresh
+    assert not fast.program.recipe.remembers or fast.counted(fast.memory.count) == fresh
     assert fast.tables.generator.tolist() == slow.random.s
     return fast, slow
 

@@ -38,6 +38,7 @@ class Memory(NamedTuple):
     s_next: Array  #: [K] next state
     ends: Array  #: [K] whether the episode ends there
     count: Array  #: [K] times seen
+    replayed: Array  #: [K] times replayed
     distinct: Array  #: [K] distinct rewards that the slot stands for: 1, more where near rewards were merged
     share: Array  #: [K] running sum of tilt × next state over the pair's slots
     stats: Array  #: [P, N_STATS] running statistics of the pair's reward
@@ -49,7 +50,17 @@ def allocate(first: Array, used: Array, r: Array, s_next: Array, ends: Array, n_
     stats = np.zeros((n_pairs, N_STATS))
     stats[:, R_MIN], stats[:, R_MAX] = inf, -inf
     return Memory(
-        first, used, r, s_next, ends, np.zeros(r.size), np.ones(r.size), np.zeros(r.size), stats, tree.allocate(n_pairs)
+        first,
+        used,
+        r,
+        s_next,
+        ends,
+        np.zeros(r.size),
+        np.zeros(r.size, np.int64),
+        np.ones(r.size),
+        np.zeros(r.size),
+        stats,
+        tree.allocate(n_pairs),
     )
 
 
@@ -196,6 +207,7 @@ def insert(memory: Memory, i: int, slot: int, r: float, s_next: int, ends: bool)
     memory.s_next[slot] = s_next
     memory.ends[slot] = ends
     memory.count[slot] = 0.0
+    memory.replayed[slot] = 0
     memory.distinct[slot] = 1.0
     memory.used[i] += 1
 
@@ -207,6 +219,7 @@ def move(memory: Memory, source: int, target: int) -> None:
     memory.s_next[target] = memory.s_next[source]
     memory.ends[target] = memory.ends[source]
     memory.count[target] = memory.count[source]
+    memory.replayed[target] = memory.replayed[source]
     memory.distinct[target] = memory.distinct[source]
 
 
@@ -214,9 +227,9 @@ def move(memory: Memory, source: int, target: int) -> None:
 def squeeze(memory: Memory, i: int) -> None:
     """Free one slot of a full pair: merge the two nearest rewards that lead to the same place.
 
-    They become one slot at their mean by counts, which stands for both distinct rewards. Where no two slots lead to
-    the same place, the outcome replayed least is forgotten (of equals, the one seen least): a cautious scheme must
-    not lose a catastrophe for being rare.
+    They become one slot at their mean by counts, which stands for both distinct rewards; their replays are added up.
+    Where no two slots lead to the same place, the outcome replayed least is forgotten (of equals, the one seen least): a
+    cautious scheme must not lose a catastrophe for being rare.
     """
     start = memory.first[i]
     stop = start + memory.used[i]
@@ -239,6 +252,7 @@ def squeeze(memory: Memory, i: int) -> None:
         both = memory.count[keep] + memory.count[drop]
         merged = memory.r[keep] + (memory.r[drop] - memory.r[keep]) * (memory.count[drop] / both)
         memory.count[keep] = both
+        memory.replayed[keep] += memory.replayed[drop]
         memory.distinct[keep] += memory.distinct[drop]
         settle(memory, keep, drop, merged)
     for k in range(drop, stop - 1):
@@ -249,7 +263,8 @@ def squeeze(memory: Memory, i: int) -> None:
 @jit
 def settle(memory: Memory, keep: int, drop: int, merged: float) -> None:
     """Give slot ``keep`` its merged reward, and carry it up so that slots below ``drop`` stay sorted."""
-    s_next, ends, count, distinct = memory.s_next[keep], memory.ends[keep], memory.count[keep], memory.distinct[keep]
+    s_next, ends = memory.s_next[keep], memory.ends[keep]
+    count, replayed, distinct = memory.count[keep], memory.replayed[keep], memory.distinct[keep]
     k = keep
     while k + 1 < drop and precedes(memory, k + 1, merged, s_next, ends):
         move(memory, k + 1, k)
@@ -258,4 +273,5 @@ def settle(memory: Memory, keep: int, drop: int, merged: float) -> None:
     memory.s_next[k] = s_next
     memory.ends[k] = ends
     memory.count[k] = count
+    memory.replayed[k] = replayed
     memory.distinct[k] = distinct

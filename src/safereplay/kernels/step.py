@@ -251,6 +251,7 @@ def make(recipe: Recipe) -> Pieces:
         """A replay iteration at pair i: a remembered outcome of it, drawn from ŵ(·|s,a)."""
         slot = mem.draw(memory, i, rng.uniform(tables.generator))
         tables.counts[at(i), REPLAYS] += 1
+        memory.replayed[at(slot)] += 1
         backup(tables, memory, i, memory.r[at(slot)], memory.s_next[at(slot)], memory.ends[at(slot)], dials)
         if tilts_td and not refresh(memory, i, tables.counts[at(i), VISITS], dials.scheme_params):
             tables.clock[WRONG] = i + 1

@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from .. import grids
-from .._types import Floats, Ints
+from .._types import AnyArray, Floats, Ints
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
 from ..runs import Runs, learn
@@ -160,14 +160,15 @@ def run_cast(effort: Effort, work: Work) -> Cast:
 
 def joined(parts: Sequence[Runs]) -> Runs:
     """Runs of one learner on one model that were done apart, as one."""
-    w = None if parts[0].w is None else np.concatenate([p.w for p in parts if p.w is not None])
+
+    def whole(name: str) -> AnyArray | None:
+        found = [getattr(p, name) for p in parts]
+        return None if found[0] is None else np.concatenate(found)
+
     return replace(
         parts[0],
         seeds=tuple(seed for p in parts for seed in p.seeds),
-        Q=np.concatenate([p.Q for p in parts]),
-        visits=np.concatenate([p.visits for p in parts]),
-        replays=np.concatenate([p.replays for p in parts]),
-        w=w,
+        **{name: whole(name) for name in ("Q", "visits", "replays", "w", "seen", "replayed")},
     )
 
 

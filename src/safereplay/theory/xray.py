@@ -1,0 +1,459 @@
+"""The X-ray of a run: what was replayed, and what the updates made of the world.
+
+A learner that replays does not learn from the world, but from its updates. At a pair (s,a) their outcomes are
+
+    p̃(s',r|s,a)   =  ( seen(s,a,s',r) + replayed(s,a,s',r) ) / ( visits(s,a) + replays(s,a) )
+    R̃(s,a)        =  Σ p̃(s',r|s,a)·r
+    P̃(s'|s,a)     =  Σ_r p̃(s',r|s,a),       R̃(s,a,s')  =  Σ_r r·p̃(s',r|s,a) / P̃(s'|s,a)
+
+counted, not predicted. Beside them stand the true q(s',r|s,a), and the p̃ that the theory predicts for the run's own
+visitation (:mod:`safereplay.theory.operator`). What became of a pair is one number,
+
+    shift(s,a)    =  ½·Σ |p̃ − q|  ≤  (1−ρ)·luck(s,a)  +  ρ·½·Σ |ŵ − q|,       luck(s,a)  =  ½·Σ |seen/visits − q|,
+
+of which only the second part is the replays' doing: a pair visited a few times seems to lead elsewhere by chance alone.
+
+All updates count alike here. A step size that falls more slowly than 1/n weighs late ones more, so a Q that is still
+moving may be closer to the p̃ of its last updates.
+
+Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import exp, isfinite, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _checks
+from .._types import AnyArray, Bools, Floats, Ints
+from ..agent import Agent
+from ..grids import ACTIONS
+from ..learners import Learner
+from ..mdp import Layout, TabularMDP
+from ..runs import Runs, slots_of
+from .operator import operator
+
+
+class Shares(NamedTuple):
+    """The same share, among replays and among what happened."""
+
+    replayed: float
+    fresh: float
+
+
+class Replayed(NamedTuple):
+    """An outcome, and how often it was replayed."""
+
+    s: int
+    a: int
+    r: float
+    s_next: int
+    terminal: bool
+    unsafe: bool | None  #: None where nobody said what is unsafe
+    replayed: float
+    share: float  #: of all replays
+    p: float
+    p_tilde: float
+    p_predicted: float | None
+
+
+class Shifted(NamedTuple):
+    """A pair, and how far its updates are from its outcomes."""
+
+    s: int
+    a: int
+    visits: int
+    replays: int
+    rho: float
+    W: float
+    shift: float
+    luck: float
+    R: float
+    R_tilde: float
+    R_shift: float
+
+
+class Transitions(NamedTuple):
+    """The model as steps to a next state, true and as the updates had it; one entry each (s, a, s', terminal).
+
+    Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
+    """
+
+    s: Ints
+    a: Ints
+    s_next: Ints
+    terminal: Bools
+    P: Floats  #: P(s'|s,a)
+    P_tilde: Floats
+    R: Floats  #: R(s,a,s')
+    R_tilde: Floats
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Xray:
+    """What was replayed, and the effective p̃ and R̃ beside the true ones; see :func:`xray`.
+
+    Arrays of outcomes [K] are in the order of the model (of the memory, for an agent), arrays of pairs are [S, A]. What
+    has no value, such as p̃ of a pair never visited, is nan.
+    """
+
+    title: str
+    learner: Learner
+    layout: Layout | None
+    pair: Ints  #: [K] s·|A| + a
+    r: Floats
+    s_next: Ints
+    terminal: Bools
+    unsafe: Bools | None  #: None for an agent
+    p: Floats  #: [K] q(s',r|s,a); for an agent, the shares among what it remembers to have happened
+    seen: Floats  #: [K] times each outcome happened
+    replayed: Floats  #: [K] times each was replayed
+    w: Floats  #: [K] w_t at the end; the mean over seeds
+    visits: Ints  #: [S, A] MDP iterations of each pair
+    replays: Ints  #: [S, A] replays of each pair
+    p_predicted: Floats | None  #: [K] p̃ by theory.operator; None for an agent, and for a scheme without a limit
+    rho_predicted: Floats | None  #: [S, A] ρ likewise
+    empirical: bool = field(default=False)  #: whether p is only what happened
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def p_tilde(self) -> Floats:
+        """p̃(s',r|s,a): the shares of the outcomes in the updates of their pair, [K].
+
+        Ref: Szlak & Shamir (2021), Eq. 1.
+        """
+        return self._shares(self.seen + self.replayed)
+
+    @property
+    def transitions(self) -> Transitions:
+        """P(s'|s,a) and R(s,a,s') beside P̃(s'|s,a) and R̃(s,a,s').
+
+        Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
+        """
+        keys, group = np.unique(np.stack([self.pair, self.s_next, self.terminal]), axis=1, return_inverse=True)
+        P, P_tilde, gain, gain_tilde = (
+            np.bincount(group.ravel(), weights=x).astype(np.float64)
+            for x in (self.p, self.p_tilde, self.p * self.r, self.p_tilde * self.r)
+        )
+        s, a = np.divmod(keys[0], self._n_actions)
+        return Transitions(
+            s, a, keys[1], keys[2].astype(bool), P, P_tilde, _ratio(gain, P), _ratio(gain_tilde, P_tilde)
+        )
+
+    # -- pairs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def rho(self) -> Floats:
+        """ρ(s,a): the share of a pair's updates that were replays, [S, A]."""
+        return _ratio(self.replays, self.visits + self.replays)
+
+    @property
+    def W(self) -> Floats:  # noqa: N802
+        """W(s,a) = Σ w at the end of the run, [S, A]."""
+        return self._sum(self.w)
+
+    @property
+    def R(self) -> Floats:  # noqa: N802
+        """R(s,a): the mean reward, [S, A]."""
+        return self._mean(self.p)
+
+    @property
+    def R_tilde(self) -> Floats:  # noqa: N802
+        """R̃(s,a): the mean reward of the updates, [S, A]."""
+        return self._mean(self.p_tilde)
+
+    @property
+    def R_shift(self) -> Floats:  # noqa: N802
+        """R̃ − R, [S, A]."""
+        return self.R_tilde - self.R
+
+    @cached_property
+    def shift(self) -> Floats:
+        """½·Σ |p̃ − p|: the total variation between a pair's updates and its outcomes, [S, A]."""
+        return self._distance(self.p_tilde, self.p)
+
+    @cached_property
+    def luck(self) -> Floats:
+        """½·Σ |seen/visits − p|: the same without the replays, which is chance alone; 0 for an agent, [S, A]."""
+        return self._distance(self._shares(self.seen), self.p)
+
+    @property
+    def gap(self) -> Floats | None:
+        """½·Σ |p̃ − predicted p̃|, [S, A]: how far the run is from its own limit; None where none is predicted."""
+        return None if self.p_predicted is None else self._distance(self.p_tilde, self.p_predicted)
+
+    # -- the whole ----------------------------------------------------------------------------------------------------
+
+    @property
+    def unsafe_share(self) -> Shares | None:
+        """The share of unsafe outcomes among replays and among what happened; None where nobody said what is unsafe."""
+        if self.unsafe is None:
+            return None
+        replayed, fresh = (float(_ratio(x[self.unsafe].sum(), x.sum())) for x in (self.replayed, self.seen))
+        return Shares(replayed, fresh)
+
+    @property
+    def entropy(self) -> float:
+        """−Σ f·ln f of the shares f of the outcomes among all replays; nan without replays."""
+        f = self.replayed[self.replayed > 0] / max(self.replayed.sum(), 1.0)
+        return float(-(f * np.log(f)).sum()) + 0.0 if f.size else nan
+
+    @property
+    def effective_outcomes(self) -> float:
+        """e^entropy: as many outcomes, replayed equally often, would be as diverse; 0 without replays."""
+        return exp(self.entropy) if self.replayed.any() else 0.0
+
+    @property
+    def unaccounted(self) -> int:
+        """Updates from outcomes that are no longer told apart: those that a bounded memory forgot. 0 for runs."""
+        return int(self.visits.sum() + self.replays.sum()) - round(float(self.seen.sum() + self.replayed.sum()))
+
+    def most_replayed(self, n: int = 10) -> list[Replayed]:
+        """The n outcomes replayed most, the first of equals first; fewer if fewer were replayed."""
+        order = np.argsort(-self.replayed, kind="stable")[: _checks.whole("n", n, 1)]
+        share = _ratio(self.replayed, np.full(self.r.size, self.replayed.sum()))
+        outcome = *np.divmod(self.pair, self._n_actions), self.r, self.s_next, self.terminal, self.unsafe
+        columns = *outcome, self.replayed, share, self.p, self.p_tilde, self.p_predicted
+        return [Replayed(*_row(columns, int(k))) for k in order if self.replayed[k] > 0]
+
+    def most_shifted(self, n: int = 10) -> list[Shifted]:
+        """The n pairs whose updates are furthest from their outcomes, of those that were replayed."""
+        shift = np.where(self.replays > 0, self.shift, nan).ravel()
+        order = np.argsort(-shift, kind="stable")[: _checks.whole("n", n, 1)]  # nan comes last
+        pair = np.divmod(np.arange(shift.size), self._n_actions)
+        tables = self.visits, self.replays, self.rho, self.W, self.shift, self.luck, self.R, self.R_tilde, self.R_shift
+        columns = *pair, *(x.ravel() for x in tables)
+        return [Shifted(*_row(columns, int(i))) for i in order if isfinite(shift[i])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types: totals, columns of outcomes [K], tables of pairs [S][A]; None for nan."""
+        columns = ("r", "s_next", "terminal", "unsafe", "p", "p_tilde", "p_predicted", "seen", "replayed", "w")
+        tables = ("visits", "replays", "rho", "rho_predicted", "W", "R", "R_tilde", "shift", "luck", "gap")
+        numbers = ("entropy", "effective_outcomes", "unaccounted", "empirical")
+        s, a = np.divmod(self.pair, self._n_actions)
+        outcomes = {"s": s, "a": a, **{name: getattr(self, name) for name in columns}}
+        shares = self.unsafe_share
+        whole: dict[str, Any] = {
+            "title": self.title,
+            "learner": self.learner.to_dict(),
+            **{name: getattr(self, name) for name in numbers},
+            "unsafe_share": None if shares is None else shares._asdict(),
+            "outcomes": outcomes,
+            "pairs": {name: getattr(self, name) for name in tables},
+        }
+        plain: dict[str, Any] = _plain(whole)
+        return plain
+
+    def __repr__(self) -> str:
+        replays, outcomes = int(self.replays.sum()), int((self.replayed > 0).sum())
+        return f"Xray({self.title}: {replays:,} replays of {outcomes} outcomes)"
+
+    def __str__(self) -> str:
+        return "\n".join([*self._headlines(), "", *self._replayed_table(), *self._shifted_table()])
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _n_actions(self) -> int:
+        return int(self.visits.shape[1])
+
+    def _sum(self, x: Floats) -> Floats:
+        """Σ over the outcomes of each pair: [K] → [S, A]."""
+        sums = np.bincount(self.pair, weights=x, minlength=self.visits.size)
+        return sums.astype(np.float64).reshape(self.visits.shape)
+
+    def _shares(self, counts: Floats) -> Floats:
+        """Counts of outcomes as shares of their pair's, [K]."""
+        return _ratio(counts, self._sum(counts).ravel()[self.pair])
+
+    def _mean(self, p: Floats) -> Floats:
+        return np.where(self._sum(p) > 0, self._sum(p * self.r), nan)
+
+    def _distance(self, p: Floats, q: Floats) -> Floats:
+        return np.where(self._sum(np.ones(p.size)) > 0, self._sum(np.abs(p - q)) / 2.0, nan)
+
+    # -- text ---------------------------------------------------------------------------------------------------------
+
+    def place(self, s: int) -> str:
+        """A state as a reader knows it: its cell on a grid."""
+        return str(s) if self.layout is None else "({}, {})".format(*self.layout.cells[s])
+
+    def action(self, a: int) -> str:
+        """An action as a reader knows it: its direction on a grid."""
+        return str(a) if self.layout is None else ACTIONS[a]
+
+    def _headlines(self) -> list[str]:
+        visits, replays = int(self.visits.sum()), int(self.replays.sum())
+        lines = [f"X-ray of {self.title}"]
+        lines += [
+            f"{visits + replays:,} updates, {replays:,} of them replays ({replays / max(visits + replays, 1):.1%})"
+        ]
+        if replays and self.unsafe_share is not None:
+            lines += ["unsafe: {:.2%} of the replays, {:.2%} of what happened".format(*self.unsafe_share)]
+        if replays:
+            distinct, happened = int((self.replayed > 0).sum()), int((self.seen > 0).sum())
+            lines += [
+                f"{distinct} of the {happened} outcomes that happened were replayed, as diverse as "
+                f"{self.effective_outcomes:.1f} replayed alike (entropy {self.entropy:.2f})"
+            ]
+        if self.unaccounted:
+            lines += [f"{self.unaccounted:,} updates are from outcomes that the memory no longer tells apart"]
+        return lines
+
+    def _replayed_table(self) -> list[str]:
+        head = "state\taction\tleads to\treward\t\treplayed\tshare\tp\tp̃"
+        rows = [head if self.p_predicted is None else f"{head}\tpredicted"]
+        for x in self.most_replayed():
+            what = f"{self.place(x.s)}\t{self.action(x.a)}\t{self.place(x.s_next)}\t{x.r:g}"
+            marks = ", ".join(["unsafe"] * bool(x.unsafe) + ["ends"] * x.terminal)
+            predicted = "" if x.p_predicted is None else f"\t{x.p_predicted:.4f}"
+            rows += [f"{what}\t{marks}\t{x.replayed:,.0f}\t{x.share:.1%}\t{x.p:.4f}\t{x.p_tilde:.4f}{predicted}"]
+        return ["replayed most", *_aligned(rows)] if len(rows) > 1 else ["nothing was replayed"]
+
+    def _shifted_table(self) -> list[str]:
+        by_luck = "" if self.empirical else "\tby luck"
+        rows = [f"state\taction\tvisits\treplays\tρ\tshift{by_luck}\tR\tR̃\tR̃ − R"]
+        for x in self.most_shifted():
+            what = f"{self.place(x.s)}\t{self.action(x.a)}\t{x.visits:,}\t{x.replays:,}\t{x.rho:.3f}"
+            shift = f"{x.shift:.4f}" if self.empirical else f"{x.shift:.4f}\t{x.luck:.4f}"
+            rows += [f"{what}\t{shift}\t{x.R:.3f}\t{x.R_tilde:.3f}\t{x.R_shift:.3f}"]
+        what = "what happened" if self.empirical else "the model"
+        return ["", f"furthest from {what}", *_aligned(rows)] if len(rows) > 1 else []
+
+
+def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
+    """What a learner replayed most, what its updates made of the world, and where that is furthest from the truth.
+
+    ``source`` is what :func:`safereplay.learn` gave, for a learner that replays: of one ``seed``, or with all seeds added
+    up. An :class:`safereplay.Agent` serves as well; nobody knows the truth about its environment, so its p is what
+    happened, and nothing is predicted. An agent whose memory has merged rewards counts their replays at the merged one.
+
+    Outcomes alike in all but their unsafe flag are one to the learner; here they share their counts in proportion to p.
+
+    >>> import safereplay as sr
+    >>> runs = sr.learn(sr.grids.volatile(), sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5), 2_000, seeds=5)
+    >>> picture = sr.xray(runs)
+    >>> top = picture.most_replayed(1)[0]
+    >>> (top.s, top.a, top.r), round(top.p, 2), top.p_tilde > 0.9
+    ((6, 1, -100.0), 0.4, True)
+    >>> picture.unsafe_share.replayed
+    1.0
+
+    Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
+    """
+    if isinstance(source, Agent):
+        _checks.require(seed is None, "seed", "be left out for an agent, which has one", seed)
+        return _of_agent(source)
+    _checks.require(isinstance(source, Runs), "source", "be Runs or an Agent", source)
+    return _of_runs(source, seed)
+
+
+def _of_runs(runs: Runs, seed: int | None) -> Xray:
+    mdp = runs.mdp
+    if runs.learner.replay is None or runs.seen is None or runs.replayed is None or runs.w is None:
+        _checks.fail("learner", "replay, to be X-rayed", runs.learner)
+    chosen = np.arange(len(runs.seeds)) if seed is None else _place_of(seed, runs.seeds)
+    visits = runs.visits[chosen].sum(0)
+    seeds = f"{chosen.size} seeds" if chosen.size > 1 else f"seed {runs.seeds[chosen[0]]}"
+    return Xray(
+        f"{runs.learner.describe()} on {mdp.name}, {runs.episodes:,} episodes, {seeds}",
+        runs.learner,
+        mdp.layout,
+        mdp.pair,
+        mdp.r,
+        mdp.s_next,
+        mdp.terminal,
+        mdp.unsafe,
+        mdp.p,
+        _spread(mdp, runs.seen[chosen].sum(0)),
+        _spread(mdp, runs.replayed[chosen].sum(0)),
+        _spread(mdp, runs.w[chosen].mean(0)),
+        visits,
+        runs.replays[chosen].sum(0),
+        *_predicted(mdp, runs.learner, visits),
+    )
+
+
+def _of_agent(agent: Agent) -> Xray:
+    learner, known = agent.settings.learner, agent.remembered
+    _checks.require(learner.replay is not None, "learner", "replay, to be X-rayed", learner)
+    pair, seen = known.s * agent.Q.shape[1] + known.a, known.seen.astype(np.float64)
+    return Xray(
+        repr(agent),
+        learner,
+        None,
+        pair,
+        known.r,
+        known.s_next,
+        known.terminal,
+        None,
+        _ratio(seen, np.bincount(pair, weights=seen)[pair]),
+        seen,
+        known.replayed.astype(np.float64),
+        known.w,
+        agent.visits,
+        agent.replays,
+        None,
+        None,
+        empirical=True,
+    )
+
+
+def _place_of(seed: int, seeds: Sequence[int]) -> Ints:
+    _checks.require(_checks.whole("seed", seed, 0, 64) in seeds, "seed", "be one that was run", seed)
+    return np.array([seeds.index(seed)])
+
+
+def _spread(mdp: TabularMDP, counts: AnyArray) -> Floats:
+    """What stands at the first of the outcomes alike in all but their unsafe flag, shared out in proportion to p."""
+    slot = slots_of(mdp)
+    return np.asarray(counts[slot] * (mdp.p / np.bincount(slot, weights=mdp.p)[slot]), np.float64)
+
+
+def _predicted(mdp: TabularMDP, learner: Learner, visits: Ints) -> tuple[Floats | None, Floats | None]:
+    """p̃ and ρ of the limit for these visits: with d(s,a) for literal mixing, with d ≡ 1 for matched."""
+    scheme, v, mixing = learner.replay or (None, 0.0, "")
+    if scheme is None or not scheme.has_limit:
+        return None, None
+    limit = operator(mdp, scheme, v, visits / visits.sum() if mixing == "literal" else None)
+    slot = slots_of(mdp)
+    return _spread(mdp, np.bincount(slot, weights=limit.p, minlength=slot.size)), limit.rho
+
+
+def _ratio(x: Any, total: Any) -> Floats:
+    """x / total; nan where the total is 0."""
+    out = np.full(np.shape(total), nan)
+    np.divide(x, total, out=out, where=np.asarray(total) > 0)
+    return out
+
+
+def _row(columns: Sequence[AnyArray | None], k: int) -> list[Any]:
+    """Entry k of each column, as Python's own numbers; None of a column that there is not."""
+    return [None if x is None else x[k].item() for x in columns]
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists, and None for what is not finite."""
+    if isinstance(value, dict):
+        return {key: _plain(x) for key, x in value.items()}
+    if isinstance(value, np.ndarray | list):
+        return [_plain(x) for x in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _aligned(lines: list[str]) -> list[str]:
+    """Lines of columns with a tab in between, aligned to the right; an accent takes no room of its own."""
+
+    def width(text: str) -> int:
+        return sum(not unicodedata.combining(c) for c in text)
+
+    table = [line.split("\t") for line in lines]
+    widths = [max(map(width, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(" " * (w - width(x)) + x for x, w in zip(row, widths, strict=True)).rstrip() for row in table]
