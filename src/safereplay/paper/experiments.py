@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import grids
-from .._types import AnyArray, Floats, Ints
+from .._types import Floats, Ints
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
 from ..runs import Runs, learn
@@ -161,7 +161,7 @@ def run_cast(effort: Effort, work: Work) -> Cast:
 def joined(parts: Sequence[Runs]) -> Runs:
     """Runs of one learner on one model that were done apart, as one."""
 
-    def whole(name: str) -> AnyArray | None:
+    def whole(name: str) -> Any:
         found = [getattr(p, name) for p in parts]
         return None if found[0] is None else np.concatenate(found)
 
