@@ -17,7 +17,15 @@ SRC = ROOT / "src" / "safereplay"
 #: A module may import from its own floor's earlier rooms and from any lower floor.
 FLOORS = [
     ["errors", "_types", "_checks", "_files", "_config", "_progress", "_plugin"],
-    ["kernels.compile", "kernels.rng", "kernels.tree", "kernels.memory", "kernels.step", "kernels.loop"],
+    [
+        "kernels.compile",
+        "kernels.rng",
+        "kernels.tree",
+        "kernels.memory",
+        "kernels.step",
+        "kernels.loop",
+        "kernels.episodes",
+    ],
     ["mdp", "grids", "gym", "spaces", "sources", "verdicts"],
     ["schemes", "schedules"],
     ["learners", "runs", "agent"],
@@ -35,18 +43,21 @@ FLOORS = [
         "theory.tuning",
         "theory.xray",
     ],
+    ["views.drawing", "views.document", "views.figures", "views.pages"],
     [
         "paper.experiments",
         "paper.sensitivity",
         "paper.learning",
+        "paper.certificates",
+        "paper.theory_study",
         "paper.figures",
         "paper.claims",
-        "paper.document",
         "paper.report",
+        "paper.theory_report",
         "paper.reproduce",
         "bench",
     ],
-    ["cli"],
+    ["cli.common", "cli.learning", "cli.exact", "cli.project"],
 ]
 RANK = {name: (floor, room) for floor, rooms in enumerate(FLOORS) for room, name in enumerate(rooms)}
 

@@ -1,5 +1,6 @@
 import re
 from dataclasses import dataclass
+from math import log, sin
 
 import numpy as np
 import pytest
@@ -139,3 +140,114 @@ def test_a_step_size_outside_zero_to_one_is_refused_before_anything_is_learned(f
 def test_a_bare_exploration_says_that_it_must_be_subclassed():
     with pytest.raises(sr.BadInput, match="Exploration"):
         sr.Exploration()
+
+
+# -- what convergence asks of a schedule ------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 1), st.floats(0.001, 1))
+def test_the_sums_of_a_power_step_follow_from_its_power(power, scale):
+    sums = sr.PowerStep(power, scale).sums()
+    assert sums.decay == (power, 0.0, True)
+    assert sums.diverges is True  # powers go up to 1
+    assert sums.squares_converge is (power > 0.5)
+
+
+def test_partial_sums_are_sums_of_the_values():
+    values = np.arange(1, 65536) ** -0.7
+    assert sr.PowerStep(0.7).sums().partial == pytest.approx((values.sum(), (values**2).sum()))
+
+
+def test_the_harmonic_step_and_the_constant_one_are_known():
+    assert sr.StepSize().sums()[:2] == (True, True)
+    assert sr.ConstantStep(0.01).sums()[:2] == (True, False)
+    assert sr.StepSize().decay() == (1.0, 0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "alpha", "diverges", "squares"),
+    [
+        ("Shifted", lambda n: 11.0 / (10.0 + n), True, True),
+        ("Bertrand", lambda n: 1.0 / ((n + 1.0) * log(n + 2.0) ** 2), False, True),
+        ("OnTheEdge", lambda n: 1.0 / ((n + 1.0) * log(n + 2.0)), None, True),
+        ("Geometric", lambda n: 0.999**n, False, True),
+        ("Wobbling", lambda n: (2.0 + sin(n)) / (3.0 * n**0.8), True, True),
+        ("Floored", lambda n: max(0.01, n**-0.6), True, False),
+        ("HalfWithLog", lambda n: 1.0 / (n**0.5 * log(n + 2.0)), True, True),
+        ("Half", lambda n: n**-0.5, True, False),
+        ("JustAbove", lambda n: n**-1.01, None, True),
+        ("Sawtooth", lambda n: 1.0 / (1.0 + n % 1000.0), None, None),
+    ],
+)
+def test_a_step_size_of_ones_own_is_judged_by_its_values_or_not_at_all(name, alpha, diverges, squares):
+    """The truth of each is known: only at the edges, and where there is no power at all, is the answer None."""
+    sums = schedule(sr.StepSize, name, alpha)().sums()
+    assert sums.decay.proved is False
+    assert (sums.diverges, sums.squares_converge) == (diverges, squares)
+
+
+def test_a_measured_power_is_near_the_true_one():
+    @dataclass(frozen=True)
+    class Late(sr.PowerStep):
+        @staticmethod
+        def alpha(n, power, scale):
+            return scale * (n + 5.0) ** -power
+
+    @dataclass(frozen=True)
+    class Same(sr.PowerStep):
+        pass
+
+    assert Late(0.73).decay().power == pytest.approx(0.73, abs=1e-3)
+    assert not Late(0.73).decay().proved
+    assert Same(0.73).decay() == (0.73, 0.0, True)  # it inherits the function, and what is known of it
+
+
+@pytest.mark.parametrize(
+    ("exploration", "explores", "greedy"),
+    [
+        (sr.EpsilonGreedy(0.1), True, False),
+        (sr.EpsilonGreedy(0.1, 0.5), True, True),
+        (sr.EpsilonGreedy(0.1, 1.0), True, True),
+        (sr.EpsilonGreedy(0.0), False, True),
+        (sr.EpsilonGreedy(0.0, 1.0), False, True),
+        (sr.Softmax(3.0), True, False),
+        (sr.Softmax(3.0, 0.001), False, True),
+        (sr.Softmax(3.0, 1.0), False, True),
+    ],
+)
+def test_named_explorations_are_judged_by_proof(exploration, explores, greedy):
+    glie = exploration.glie()
+    assert (glie.explores, glie.greedy, glie.decay.proved) == (explores, greedy, True)
+
+
+def test_cooling_by_a_power_gives_worse_actions_up_and_constant_heat_does_not():
+    """The expected number of times that an action worse by 1 is taken from visit 10^3 on, out of two: Σ 1/(1 + e^{1/T})."""
+    n = np.arange(1_000, 65_536)
+    cooled, kept = (1.0 / (1.0 + np.exp(1.0 / e.table()[n])) for e in (sr.Softmax(1.0, 0.5), sr.Softmax(1.0)))
+    assert cooled.sum() < 1e-9
+    assert kept.sum() == pytest.approx(n.size / (1 + np.e))
+
+
+@pytest.mark.parametrize(
+    ("base", "rate", "explores", "greedy"),
+    [
+        (sr.EpsilonGreedy, lambda n: 1.0 / n**1.5, False, True),
+        (sr.EpsilonGreedy, lambda n: 1.0 / log(n + 2.0), True, True),
+        (sr.EpsilonGreedy, lambda n: 0.0 * n, False, True),
+        (sr.EpsilonGreedy, lambda n: 0.3 + 0.0 * n, True, False),
+        (sr.EpsilonGreedy, lambda n: 1.0 / ((n + 1.0) * log(n + 2.0)), None, True),
+        (sr.Softmax, lambda n: 3.0 / log(n + 1.0), None, True),
+        (sr.Softmax, lambda n: 3.0 / log(n + 1.0) ** 0.5, True, True),
+        (sr.Softmax, lambda n: 3.0 / log(n + 1.0) ** 2, False, True),
+        (sr.Softmax, lambda n: n**-0.3, False, True),
+        (sr.Softmax, lambda n: 2.0 + 0.0 * n, True, False),
+    ],
+)
+def test_an_exploration_of_ones_own_is_judged_by_its_values(base, rate, explores, greedy):
+    glie = schedule(base, "OwnExploration", rate)().glie()
+    assert (glie.explores, glie.greedy, glie.decay.proved) == (explores, greedy, False)
+
+
+def test_at_the_slowest_cooling_that_explores_the_reason_names_the_gap():
+    glie = schedule(sr.Softmax, "LogCooling", lambda n: 3.0 / log(n + 1.0))().glie()
+    assert glie.reason == "T·ln n is 3 at n = 65535: explores actions that are worse by less"

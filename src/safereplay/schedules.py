@@ -14,13 +14,20 @@ the visits of the state so far with this one. Both are plain functions that name
 >>> Harmonic().values(3).round(3)
 array([1.   , 0.917, 0.846])
 
+What convergence asks of a schedule follows from how fast it falls. With x_n ~ n^−power·(ln n)^−logs,
+
+    Σ x_n = ∞   if and only if   power < 1, or power = 1 and logs ≤ 1        (Bertrand's series).
+
+The power of a named schedule is known. That of a schedule of one's own is measured on its values, and said to be.
+
 Ref: Szlak & Shamir (2021), Theorem 1, Section 5.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar
+from math import inf, log, log2
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,6 +36,61 @@ from ._config import Config
 from ._types import Floats
 from .kernels import step
 from .kernels.compile import MOST_NAMES, Bound, bind, parameters
+
+MARGIN = 0.02  # of a measured exponent: nearer than this to where a series turns, nothing is concluded ...
+EXACT = 1e-3  # ... unless it is this near, as smooth values are: then it is the turning point itself
+OCTAVES = (20, 30, 40)  # log2 of the counts at which a schedule of one's own is measured
+WINDOW = 256  # counts averaged at each, so that a wobble from one count to the next does not pass for a fall
+
+
+class Decay(NamedTuple):
+    """How fast a schedule falls: x_n ~ n^−power·(ln n)^−logs, up to a factor.
+
+    >>> Decay(0.6, 0.0, True).summable(), Decay(0.6, 0.0, True).summable(2)
+    (False, True)
+    """
+
+    power: float  #: inf where it falls faster than any power; nan where the values follow none
+    logs: float
+    proved: bool  #: known from the formula, not measured on values
+
+    def summable(self, exponent: float = 1.0) -> bool | None:
+        """Whether Σ x_n^exponent is finite; None where a measured power is too near to where that turns."""
+        for turns in (self.power * exponent, self.logs * exponent):
+            if self.proved and turns != 1.0:
+                return turns > 1.0
+            if not self.proved and not abs(turns - 1.0) <= EXACT:
+                return turns > 1.0 if abs(turns - 1.0) > MARGIN else None
+        return False if self.proved else None
+
+    @property
+    def vanishes(self) -> bool | None:
+        """Whether x_n → 0; None where a measured fall is too slow to tell."""
+        if self.power != self.power:
+            return None
+        if self.power > (0.0 if self.proved else MARGIN):
+            return True
+        if self.logs > (0.0 if self.proved else 5 * MARGIN):
+            return True
+        return False if self.proved or abs(self.logs) < MARGIN else None
+
+
+class Sums(NamedTuple):
+    """What Σα and Σα² do over endless updates of a pair."""
+
+    diverges: bool | None  #: Σα = ∞
+    squares_converge: bool | None  #: Σα² < ∞
+    decay: Decay
+    partial: tuple[float, float]  #: both sums over the first 65,535 updates
+
+
+class Glie(NamedTuple):
+    """The two halves of 'greedy in the limit with infinite exploration', apart."""
+
+    explores: bool | None  #: every action of a state that is visited again and again is taken again and again
+    greedy: bool | None  #: the chance of an action that is not greedy goes to 0
+    decay: Decay  #: of the rate
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -68,6 +130,16 @@ class Schedule(Config):
         """The values at n = 1, ..., count."""
         return self.table(count + 1)[1:]
 
+    def decay(self) -> Decay:
+        """How fast the values fall: known for a function of ours, measured for any other.
+
+        >>> import safereplay as sr
+        >>> sr.PowerStep(0.7).decay()
+        Decay(power=0.7, logs=0.0, proved=True)
+        """
+        known = _POWERS.get(getattr(type(self), self.FUNCTION))
+        return _measured(self) if known is None else Decay(known(self), 0.0, True)
+
 
 @lru_cache(maxsize=64)
 def _tabulate(bound: Bound) -> Callable[[Floats, Any], None]:
@@ -80,6 +152,31 @@ def _table(bound: Bound, params: tuple[float, ...], size: int) -> Floats:
     _tabulate(bound)(table, params)
     table.setflags(write=False)  # shared by everybody who asks for the same schedule
     return table
+
+
+def _measured(schedule: Schedule) -> Decay:
+    """The decay that a schedule's values show at n = 2^20, 2^30 and 2^40.
+
+    Between n and 2n the local exponent of n^−power·(ln n)^−logs is power + logs·log2(1 + 1/log2 n). Two places give
+    both unknowns; where the third does not fit, the values follow no such law.
+    """
+    value_of, params = schedule.bound().call, schedule.params()
+
+    def level(octave: int) -> float:
+        return sum(value_of((2.0**octave + k, *params)) for k in range(WINDOW)) / WINDOW
+
+    near, middle, far = (_local_exponent(level(octave), level(octave + 1)) for octave in OCTAVES)
+    if far == inf:
+        return Decay(inf, 0.0, False)
+    slope_near, slope_middle, slope_far = (log2(1.0 + 1.0 / octave) for octave in OCTAVES)
+    logs = (near - far) / (slope_near - slope_far)
+    power = far - logs * slope_far
+    fits = abs(power + logs * slope_middle - middle) <= MARGIN
+    return Decay(power, logs, False) if fits else Decay(float("nan"), float("nan"), False)
+
+
+def _local_exponent(here: float, doubled: float) -> float:
+    return log2(here / doubled) if here > 0.0 and doubled > 0.0 else inf
 
 
 def one_over(n: float) -> float:
@@ -103,6 +200,22 @@ class StepSize(Schedule):
             n = int(np.argmax(bad))
             _checks.fail(f"alpha of {type(self).__name__} at n={n}", "be in (0, 1]", float(table[n]))
         return table
+
+    def sums(self) -> Sums:
+        """Whether Σα = ∞ and Σα² < ∞: far enough to reach any value, calm enough to stay there.
+
+        scale·n^−power does both for powers in (½, 1]; a constant α never calms down, as Σα² = ∞.
+
+        >>> import safereplay as sr
+        >>> [(s.sums().diverges, s.sums().squares_converge) for s in (sr.PowerStep(0.6), sr.PowerStep(0.5))]
+        [(True, True), (True, False)]
+
+        Ref: Szlak & Shamir (2021), Theorem 1.
+        """
+        decay, values = self.decay(), self.table()[1:]
+        finite = decay.summable()
+        partial = float(values.sum()), float((values**2).sum())
+        return Sums(None if finite is None else not finite, decay.summable(2.0), decay, partial)
 
 
 @dataclass(frozen=True)
@@ -162,6 +275,53 @@ class Exploration(Schedule):
     def limit_rate(self) -> float:
         """The rate after endless visits; for a schedule of one's own, the last that is tabulated."""
         return float(self.table()[-1])
+
+    def glie(self) -> Glie:
+        """Whether every action is taken again and again, and whether the policy ends up greedy.
+
+        At the n-th visit of a state any one action has a chance of at least c_n, and it is taken infinitely often when
+        Σ c_n = ∞ (Borel–Cantelli, visit by visit).
+
+            ε-greedy   c_n = ε_n/|A|, so falling as n^−power still explores, for powers up to 1;
+            softmax    c_n ~ e^{−Δ/T_n}, with Δ how far the action's value lies below the best. T constant explores.
+                       T_n = T·n^−power gives Σ e^{−Δ·n^power/T} < ∞: sooner or later the action is never taken
+                       again. The slowest cooling that explores is T_n = Δ/ln n.
+
+        >>> import safereplay as sr
+        >>> [(e.glie().explores, e.glie().greedy) for e in (sr.EpsilonGreedy(0.1, 0.5), sr.Softmax(1.0, 0.5))]
+        [(True, True), (False, True)]
+
+        Ref: Szlak & Shamir (2021), Theorem 1 (GLIE).
+        """
+        decay = self.decay()
+        return _cooling(self, decay) if self.SOFTMAX else _fading(self, decay)
+
+
+def _fading(exploration: Exploration, decay: Decay) -> Glie:
+    """The halves of GLIE for ε-greedy."""
+    if not exploration.table().any() and decay.proved:
+        return Glie(False, True, decay, "ε = 0: an action that is not greedy is never taken")
+    explores = {True: False, False: True, None: None}[decay.summable()]
+    said = {
+        True: "Σε = ∞ over the visits of a state",
+        False: "Σε < ∞ over the visits of a state: sooner or later only the greedy action is taken",
+        None: "whether Σε = ∞ cannot be told from its values",
+    }[explores]
+    falls = {True: "ε → 0", False: "ε stays above 0", None: "whether ε → 0 cannot be told from its values"}
+    return Glie(explores, decay.vanishes, decay, f"{said}; {falls[decay.vanishes]}")
+
+
+def _cooling(exploration: Exploration, decay: Decay) -> Glie:
+    """The halves of GLIE for softmax: Σ e^{−Δ/T_n} turns where T_n·ln n goes neither to 0 nor to infinity."""
+    if decay.vanishes is False:
+        return Glie(True, False, decay, "T stays above 0: every action keeps a chance")
+    if decay.vanishes and (decay.power > MARGIN or (decay.proved and decay.power > 0.0) or decay.logs > 1.0 + MARGIN):
+        return Glie(False, True, decay, "T falls so fast that Σ e^{−Δ/T} < ∞: worse actions are given up for good")
+    if decay.vanishes and decay.logs < 1.0 - MARGIN:
+        return Glie(True, True, decay, "T falls slower than 1/ln n: Σ e^{−Δ/T} = ∞")
+    n = exploration.table().size - 1
+    gap = float(exploration.table()[-1]) * log(n)
+    return Glie(None, decay.vanishes, decay, f"T·ln n is {gap:.3g} at n = {n}: explores actions that are worse by less")
 
 
 @dataclass(frozen=True)
@@ -224,3 +384,14 @@ class Softmax(Exploration):
     def rate(n: float, temperature: float, power: float) -> float:
         """temperature · n^−power."""
         return float(temperature * n**-power)
+
+
+#: The power with which each function of ours falls, given its schedule. By function, so that whoever overrides it is
+#: measured, and whoever inherits it is known.
+_POWERS: dict[Callable[..., float], Callable[[Any], float]] = {
+    one_over: lambda schedule: 1.0,
+    PowerStep.alpha: lambda schedule: float(schedule.power),
+    ConstantStep.alpha: lambda schedule: 0.0,
+    EpsilonGreedy.rate: lambda schedule: float(schedule.power),
+    Softmax.rate: lambda schedule: float(schedule.power),
+}

@@ -1,1 +1,255 @@
 """``solve``, ``check`` and ``tune``: what a replay will do, whether it is allowed to, and how much of it is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import (
+    Beta,
+    Episodes,
+    Epsilon,
+    EpsilonPower,
+    Gamma,
+    Json,
+    Kappa,
+    LearnerName,
+    Mixing,
+    Model,
+    Options,
+    Out,
+    Seeds,
+    StepPower,
+    Temperature,
+    V,
+    app,
+    build_exploration,
+    build_learner,
+    load_model,
+    plain_table,
+    policy_text,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from ..learners import Learner
+    from ..mdp import TabularMDP
+    from ..schedules import Exploration
+    from ..theory.tuning import Plan
+    from ..views.pages import Answer
+
+Tilt = Annotated[float, typer.Option("--beta", help="Tilt β of the replay.")]
+
+
+@app.command()
+def solve(
+    model: Model,
+    learner: LearnerName = "replay",
+    v: V = 0.5,
+    beta: Beta = None,
+    kappa: Kappa = 0.6,
+    mixing: Mixing = "literal",
+    gamma: Gamma = None,
+    epsilon: Epsilon = 0.1,
+    epsilon_power: EpsilonPower = 0.0,
+    temperature: Temperature = None,
+    episodes: Episodes = 20_000,
+    seeds: Annotated[int, typer.Option(help="Seeds that show how often learning ends at each limit; 0 for none.")] = 20,
+    option: Options = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """What a learner converges to, exactly, beside plain Q-learning and the paper's mapping."""
+    from ..views.pages import solve_page, write_page
+
+    chosen = build_learner(learner, v, beta, kappa, mixing)
+    exploration = build_exploration(epsilon, epsilon_power, temperature)
+    mdp = load_model(model, gamma, option)
+    answers = _answers(mdp, chosen, exploration, episodes, seeds)
+    if out is not None:
+        page = write_page(solve_page(mdp, f"{chosen.describe()} on {model}", answers), out)
+    if as_json:
+        shown = {"model": model, "gamma": mdp.gamma, "learner": chosen.to_dict()}
+        print_json({**shown, "limits": [answer.to_dict() for answer in answers]})
+        return
+    _show_answers(mdp, model, chosen, answers)
+    if out is not None:
+        typer.echo(f"\n{page}")
+
+
+def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episodes: int, seeds: int) -> list[Answer]:
+    """Plain Q-learning, and every limit of the learner."""
+    import numpy as np
+
+    from ..learners import QLearning, ReplayQLearning
+    from ..theory.limits import exact, fixed_point
+    from ..theory.risk import evaluate
+    from ..views.pages import Answer
+
+    def answer(name: str, Q: object, learned: float | None = None) -> Answer:
+        values = np.asarray(Q)
+        policy = values.argmax(1)
+        return Answer(name, values, policy, evaluate(mdp, policy, start=mdp.origin), learned)
+
+    plain = answer("Q-learning", exact(mdp, QLearning()))
+    if isinstance(learner, QLearning):
+        return [plain]
+    if not isinstance(learner, ReplayQLearning):
+        return [plain, answer(learner.describe(), exact(mdp, learner))]
+    paper = answer("the paper's mapping", fixed_point(mdp, learner.scheme, learner.v))
+    if learner.mixing == "matched":
+        return [plain, answer(learner.describe(), paper.Q)]
+    found = fixed_point(
+        mdp, learner.scheme, learner.v, "self", exploration=exploration, episodes=episodes, seeds=seeds, quiet=False
+    )
+    names = [learner.describe() + (f", limit {k}" if len(found) > 1 else "") for k in range(1, len(found) + 1)]
+    return [plain, *(answer(n, one.Q, one.learned) for n, one in zip(names, found, strict=True)), paper]
+
+
+def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[Answer]) -> None:
+    from rich.console import Console
+
+    from ..verdicts import verdict
+    from ..views.pages import how, number
+
+    console = Console()
+    console.print(f"[bold]{learner.describe()}[/] on {model}, γ = {mdp.gamma:g}: exact limits", highlight=False)
+    columns = ["limit", "seeds", "path", "mean", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)", ""]
+    table = plain_table(columns)
+    for a in answers:
+        seeds = "" if a.learned is None else f"{a.learned:.0%}"
+        numbers = [number(x) for x in (a.risk.mean, a.risk.std, a.risk.cvar(0.1))]
+        table.add_row(
+            a.name,
+            seeds,
+            verdict(mdp, a.policy),
+            *numbers,
+            f"{a.risk.p_unsafe:.2%}",
+            f"{a.risk.p_never:.0%}",
+            how(a.risk),
+        )
+    console.print(table)
+    for a in answers:
+        text = policy_text(mdp, a.policy)
+        if text and len(text) < 4_000:
+            console.print(f"\n{a.name}\n{text}", highlight=False, markup=False)
+
+
+@app.command()
+def check(
+    model: Model,
+    v: V = 0.5,
+    beta: Tilt = 5.0,
+    mixing: Mixing = "literal",
+    gamma: Gamma = None,
+    episodes: Episodes = 20_000,
+    seeds: Seeds = 5,
+    epsilon: Epsilon = 0.1,
+    epsilon_power: EpsilonPower = 0.0,
+    temperature: Temperature = None,
+    step_power: StepPower = 0.6,
+    option: Options = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Do the paper's conditions hold: step sizes, exploration, w_t, contraction, Assumption 1, Theorem 2."""
+    from ..schedules import PowerStep
+    from ..schemes import VarianceReplay
+    from ..theory.conditions import check as check_conditions
+    from ..views.pages import check_page, write_page
+
+    exploration, scheme = build_exploration(epsilon, epsilon_power, temperature), VarianceReplay(beta)
+    mdp = load_model(model, gamma, option)
+    report = check_conditions(
+        mdp,
+        scheme,
+        v,
+        mixing=mixing,
+        exploration=exploration,
+        step_size=PowerStep(step_power),
+        episodes=episodes,
+        seeds=seeds,
+    )
+    if out is not None:
+        page = write_page(check_page(mdp, report), out)
+    if as_json:
+        print_json({"model": model, "gamma": mdp.gamma, **report.to_dict()})
+        return
+    typer.echo(str(report))
+    if out is not None:
+        typer.echo(f"\n{page}")
+
+
+@app.command()
+def tune(
+    model: Model,
+    max_p_unsafe: Annotated[float | None, typer.Option(help="At most this chance of harm.")] = None,
+    min_cvar: Annotated[float | None, typer.Option(help="At least this mean of the worst episodes.")] = None,
+    max_std: Annotated[float | None, typer.Option(help="At most this standard deviation of the return.")] = None,
+    alpha: Annotated[float, typer.Option(help="The share of episodes that CVaR is over.")] = 0.1,
+    beta: Tilt = 5.0,
+    mixing: Mixing = "matched",
+    gamma: Gamma = None,
+    origin: Annotated[
+        bool,
+        typer.Option("--origin", help="Judge episodes from the map's marked start, not from the start distribution."),
+    ] = False,
+    episodes: Episodes = 100_000,
+    seeds: Seeds = 20,
+    epsilon: Epsilon = 0.1,
+    epsilon_power: EpsilonPower = 0.0,
+    temperature: Temperature = None,
+    step_power: StepPower = 0.6,
+    option: Options = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """The gentlest replay under one limit on risk, what it costs, and what any policy could do at best."""
+    from ..schedules import PowerStep
+    from ..schemes import VarianceReplay
+    from ..theory.tuning import tune as tune_replay
+    from ..views.pages import tune_page, write_page
+
+    exploration, scheme = build_exploration(epsilon, epsilon_power, temperature), VarianceReplay(beta)
+    mdp = load_model(model, gamma, option)
+    plan = tune_replay(
+        mdp,
+        scheme,
+        max_p_unsafe=max_p_unsafe,
+        min_cvar=min_cvar,
+        max_std=max_std,
+        alpha=alpha,
+        start=mdp.origin if origin else None,
+        mixing=mixing,
+        episodes=episodes,
+        seeds=seeds,
+        exploration=exploration,
+        step_size=PowerStep(step_power),
+    )
+    if out is not None:
+        page = write_page(tune_page(mdp, plan), out)
+    if as_json:
+        print_json({"model": model, "gamma": mdp.gamma, **plan.to_dict()})
+        return
+    _show_plan(mdp, model, plan)
+    if out is not None:
+        typer.echo(f"\n{page}")
+
+
+def _show_plan(mdp: TabularMDP, model: str, plan: Plan) -> None:
+    typer.echo(f"{model}, γ = {mdp.gamma:g}\n{plan}")
+    shown = [p for p in plan.frontier if p.pareto]
+    table = plain_table(["from v", "β", "mean", "std", "CVaR", "P(unsafe)", ""], left=0)
+    for p in sorted(shown, key=lambda p: p.mean):
+        beta = "" if p.beta is None else f"{p.beta:g}"
+        numbers = [f"{x:.3f}" for x in (p.mean, p.std, p.cvar)]
+        table.add_row(f"{p.v:.4f}", beta, *numbers, f"{p.p_unsafe:.3%}", "keeps it" if p.meets else "")
+    from rich.console import Console
+
+    console = Console()
+    console.print("\n[bold]the frontier[/]: limits of replay that no other beats in both", highlight=False)
+    console.print(table)
+    text = policy_text(mdp, plan.policy)
+    if text and len(text) < 4_000:
+        console.print(f"\n{plan.learner.describe()}\n{text}", highlight=False, markup=False)

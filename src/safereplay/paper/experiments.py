@@ -62,6 +62,8 @@ class Effort:
     map_points: int = 9  #: along each axis of a map
     curve_seeds: int = 20  #: for learning curves and TD errors
     snapshots: int = 60
+    tune_episodes: int = 100_000  #: of a learner that confirms a plan
+    random_models: int = 200  #: on which the two limits are compared
 
 
 FULL = Effort()
@@ -75,6 +77,8 @@ QUICK = Effort(
     map_points=4,
     curve_seeds=2,
     snapshots=20,
+    tune_episodes=20_000,
+    random_models=40,
 )
 
 

@@ -42,13 +42,16 @@ def draw_all(study: Study, folder: Path) -> None:
         save(figure, folder, name)
 
 
-def compose(study: Study, verdicts: Sequence[Verdict], effort: Effort, seconds: float) -> list[Block]:
+def compose(
+    study: Study, verdicts: Sequence[Verdict], theory: Sequence[Block], effort: Effort, seconds: float
+) -> list[Block]:
     """The report's blocks, in order."""
     return [
         *_opening(verdicts),
         *_figures(),
         *_claims(verdicts),
         *_limits(),
+        *theory,
         *_rivals(study),
         *_openness(),
         *_risk(study),

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from .._files import make_folder, write_atomic
 from ..views.document import to_html, to_markdown
+from . import certificates, learning, sensitivity, theory_study
 from . import experiments as ex
-from . import learning, sensitivity
 from .claims import Study, Verdict, as_json, judge_all
 from .report import TITLE, compose, draw_all
+from .theory_report import theory_page
 
 
 class Stage(NamedTuple):
@@ -36,6 +37,11 @@ STAGES = [
     Stage("bands", "exact bands of κ under every reading", 6, sensitivity.run_bands),
     Stage("curves", "learning against its limits", 8, learning.run_curves),
     Stage("td", "TD errors", 1, learning.run_td_errors),
+    Stage("limits", "what Algorithm 1 can converge to", 4, certificates.run_limits),
+    Stage("certificates", "the paper's conditions", 3, certificates.run_certificates),
+    Stage("plans", "the gentlest replay under a limit", 12, certificates.run_plans),
+    Stage("random", "the two limits on random models", 8, theory_study.run_random_models),
+    Stage("rate", "how fast matched mixing gets there", 6, theory_study.run_matched_rate),
 ]
 DRAWING = 8.0  # the figures' share of the time
 
@@ -57,7 +63,9 @@ def reproduce(
     verdicts = judge_all(study)
     pictures = make_folder(folder / "figures")
     draw_all(study, pictures)
-    blocks = compose(study, verdicts, effort, time.monotonic() - began)
+    theory = theory_page(study)
+    theory.draw(pictures)
+    blocks = compose(study, verdicts, theory.blocks, effort, time.monotonic() - began)
     write_atomic(folder / "claims.json", json.dumps(as_json(verdicts), indent=2, ensure_ascii=False) + "\n")
     write_atomic(folder / "report.md", to_markdown(TITLE, blocks))
     write_atomic(folder / "report.html", to_html(TITLE, blocks, pictures))

@@ -38,7 +38,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header. A cell 'yes' or 'no' in the column ``badge`` is shown as a badge."""
+    """Rows under a header. A cell 'yes', 'no' or 'open' in the column ``badge`` is shown as a badge."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -59,10 +59,11 @@ figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; backgro
 figcaption { color: var(--soft); font-size: .9rem; max-width: 46rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .88rem; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .45rem .7rem; border-bottom: 1px solid var(--line); }
-td:nth-child(2) { min-width: 11rem; } td:last-child { min-width: 16rem; } th { color: var(--soft); font-weight: 600; } .badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem;
+.badged td:nth-child(2) { min-width: 11rem; } .badged td:last-child { min-width: 16rem; } th { color: var(--soft); font-weight: 600; } .badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem;
   font-weight: 600; white-space: nowrap; color: #fff; } .yes { background: #1c7c48; } .no { background: #b3261e; }
+.open { background: #5b6472; }
 """
-BADGES = {"yes": "✓ holds", "no": "✗ does not hold"}
+BADGES = {"yes": "✓ holds", "no": "✗ does not hold", "open": "– nothing said"}
 
 
 def to_html(title: str, blocks: Sequence[Block], figures: Path) -> str:
@@ -94,7 +95,8 @@ def _html(block: Block, figures: Path) -> str:
         case Table(header, rows, badge):
             top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
             lines = "".join(f"<tr>{''.join(_cell(c, k == badge) for k, c in enumerate(row))}</tr>" for row in rows)
-            return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
+            kind = "" if badge is None else ' class="badged"'
+            return f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
 
 
 def _cell(text: str, is_badge: bool) -> str:

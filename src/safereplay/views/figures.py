@@ -11,11 +11,16 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from .._types import Floats, Ints
 from ..mdp import TabularMDP
+from ..theory.conditions import Settling
 from ..theory.risk import Distribution
-from .drawing import draw_grid, draw_policy, new_figure, styled
+from ..theory.safety import Theorem2
+from ..theory.tuning import Plan
+from ..theory.xray import Xray
+from .drawing import BLUE, GREY, ORANGE, RED, draw_grid, draw_policy, new_figure, styled
 
 VALUES = "viridis"
 MANY_CELLS = 900  # above this a grid is drawn as an image of V, without arrows
@@ -99,4 +104,128 @@ def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]], colo
         ax.set(xlabel="return x", ylabel="P(return ≤ x)", ylim=(0, 1.03))
         ax.set_title(f"Returns, {world}")
         ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+@styled
+def frontier_figure(plan: Plan) -> Figure:
+    """Mean return against risk: every exact limit of replay, the best that any policy could do, and the limit asked for."""
+    limit, shown = plan.limit, plan.limit.measure
+    discounted = plan.ceiling.status == "unbounded"  # then only discounted returns can be compared
+    mean = "mean_discounted" if discounted else "mean"
+    best = [(p.limit, p.value_discounted if discounted else p.value) for p in plan.ceiling_frontier]
+    points = [p for p in plan.frontier if np.isfinite([getattr(p, shown), getattr(p, mean)]).all() and p.p_never == 0]
+    figure, axes = new_figure(6.4, 3.8)
+    ax = axes[0, 0]
+    if best:
+        x, y = np.array(sorted(best)).T
+        ax.plot(x, y, color=GREY, lw=1.4, label="the best any policy could do")
+        ax.fill_between(x, y, np.nanmin([*y, *(getattr(p, mean) for p in points)]), color=GREY, alpha=0.08, lw=0)
+    dots = ax.scatter(
+        [getattr(p, shown) for p in points],
+        [getattr(p, mean) for p in points],
+        c=[p.v for p in points],
+        cmap="viridis_r",
+        vmin=0.0,
+        vmax=1.0,
+        s=[42 if p.pareto else 18 for p in points],
+        edgecolor=["#1d2330" if p.pareto else "none" for p in points],
+        linewidth=0.8,
+        zorder=3,
+        label="replay, exact limits (ringed: not dominated)",
+    )
+    figure.colorbar(dots, ax=ax, label="from v =", fraction=0.04, pad=0.02)
+    for point, marker, colour, name in (
+        ((getattr(plan.plain, shown), getattr(plan.plain, mean)), "s", ORANGE, "plain Q-learning"),
+        ((plan.risk, _chosen_mean(plan, discounted)), "*", BLUE, plan.learner.describe()),
+    ):
+        ax.plot(*point, marker, ms=13 if marker == "*" else 8, mfc=colour, mec="white", lw=0, label=name, zorder=4)
+    ax.axvline(limit.value, color=RED, lw=1.0, ls="--", label=str(limit))
+    ax.set(xlabel=limit.label, ylabel="discounted return" if discounted else "mean return")
+    ax.set_title("What safety costs")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=7.5)
+    return figure
+
+
+def _chosen_mean(plan: Plan, discounted: bool) -> float:
+    if not discounted:
+        return plan.profile.mean
+    same = [p.mean_discounted for p in plan.frontier if np.array_equal(plan.policies[p.policy], plan.policy)]
+    return same[0] if same else float("nan")
+
+
+@styled
+def settling_figure(found: Settling) -> Figure:
+    """How far w_t is from where it should settle, along the runs."""
+    figure, axes = new_figure(4.1, 2.7)
+    ax = axes[0, 0]
+    distance = np.array(found.distance)
+    use = distance > 0
+    ax.loglog(np.array(found.episodes)[use], distance[use], "o-", ms=3, color="#5b4b8a", label="root mean square of the runs")
+    if use.sum() > 1 and np.isfinite(found.rate):
+        x = np.array(found.episodes)[use]
+        centre = np.exp(np.log(distance[use]).mean() - found.rate * np.log(x).mean())
+        ax.loglog(x, centre * x**found.rate, ":", color=GREY, label=f"∝ episodes^{found.rate:.2f}")
+    ax.set(xlabel="episodes", ylabel="total variation")
+    ax.set_title("w_t to w^∞" if found.limit else "w_t to w_2t")
+    ax.legend(frameon=False, fontsize=7.5)
+    return figure
+
+
+@styled
+def switch_figure(mdp: TabularMDP, theorem: Theorem2) -> Figure:
+    """The smallest v at which each state's action changes; grey where it never does."""
+    layout = mdp.layout
+    first = {x.s: x.v_switch for x in theorem.states}
+    if layout is None:
+        figure, axes = new_figure(6.4, 2.6)
+        s = [x for x in first if first[x] is not None]
+        axes[0, 0].bar(s, [first[x] or 0.0 for x in s], color=BLUE)
+        axes[0, 0].set(xlabel="state", ylabel="smallest v", ylim=(0, 1))
+        axes[0, 0].set_title("Where replay changes the action")
+        return figure
+    rows, columns = layout.shape
+    figure, axes = new_figure(0.75 * columns + 1.4, 0.75 * rows + 0.6)
+    ax = axes[0, 0]
+    draw_grid(ax, mdp)
+    norm = Normalize(0.0, 1.0)
+    colour = ScalarMappable(norm, "Blues_r")
+    for x in theorem.states:
+        i, j = layout.cells[x.s]
+        shade = "#eceff3" if x.v_switch is None else colour.to_rgba(x.v_switch)
+        ax.add_patch(Rectangle((j, i), 1, 1, facecolor=shade, edgecolor="white", lw=0.8))
+        dark = x.v_switch is not None and x.v_switch < 0.5
+        text = "–" if x.v_switch is None else f"{x.v_switch:.2g}"
+        ink = "white" if dark else "#3d4450"
+        ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, color=ink, weight="bold")
+    figure.colorbar(colour, ax=ax, label="smallest v", fraction=0.04, pad=0.02)
+    ax.set_title("Where replay changes the action")
+    return figure
+
+
+@styled
+def xray_figure(mdp: TabularMDP | None, found: Xray) -> Figure:
+    """Left, how far each pair's updates are from its outcomes; right, what was replayed most: its p, and p̃."""
+    top = found.most_replayed(8)[::-1]
+    grid = mdp is not None and mdp.layout is not None and len(mdp.layout.cells) <= MANY_CELLS
+    figure, axes = new_figure(10.2 if grid else 5.4, 3.2, 1, 1 + grid)
+    if grid and mdp is not None and mdp.layout is not None:
+        ax = axes[0, 0]
+        draw_grid(ax, mdp)
+        free = np.flatnonzero(~mdp.is_terminal)
+        corners = np.array(mdp.layout.cells)[free][:, None, None, ::-1] + TRIANGLES[None]
+        shifted = PolyCollection(list(corners.reshape(-1, 3, 2)), cmap="Reds", norm=Normalize(0, 1), lw=0.3)
+        shifted.set_array(np.nan_to_num(found.shift[free]).ravel())
+        shifted.set_edgecolor("#dfe3ea")
+        ax.add_collection(shifted)
+        ax.set_title("How far updates are from the world")
+        figure.colorbar(shifted, ax=ax, label="½ Σ |p̃ − p|", fraction=0.04, pad=0.02)
+    ax, y = axes[0, -1], np.arange(len(top))
+    ax.barh(y + 0.2, [x.p for x in top], 0.36, color=GREY, label="p: in the world")
+    ax.barh(y - 0.2, [x.p_tilde for x in top], 0.36, color=RED, label="p̃: in the updates")
+    labels = [f"{found.place(x.s)} {found.action(x.a)}, r = {x.r:g} ({x.share:.0%})" for x in top]
+    ax.set_yticks(y, labels, fontsize=8)
+    ax.set(xlim=(0, 1), xlabel="probability")
+    ax.set_title("Replayed most (share of all replays)")
+    ax.legend(frameon=False, fontsize=7.5, loc="lower right")
     return figure

@@ -1,0 +1,529 @@
+"""Do the paper's conditions hold here? :func:`check` goes through them for a scheme, its schedules and a model.
+
+Theorem 1 promises that learning converges, if
+
+    step sizes     Σα = ∞ and Σα² < ∞ at each pair;
+    exploration    every action of a state that is visited again and again is taken again and again. The paper calls this
+                   GLIE, but its definition has only the second half of that name, and its proof uses only that half;
+    w_t settles    w_t → w^∞. Lemma 4 shows it for variance replay, and its proof serves for any factors that are
+                   continuous in the statistics of a pair. Here it is also measured, on runs;
+    contraction    ‖HQ − HQ'‖ ≤ γ·‖Q − Q'‖, which Lemma 2 shows. A sharper factor is γ·max Σ p̃ over the outcomes of a pair
+                   that do not end: Q and Q + c show that no smaller one will do.
+
+What it converges to is safe, says Theorem 2, if w favours volatile pairs and bad rewards (Assumption 1): see
+:mod:`safereplay.theory.safety`.
+
+Ref: Szlak & Shamir (2021), Lemma 1, Lemma 2, Lemma 3, Lemma 4, Theorem 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import breadth_first_order
+
+from .. import _checks
+from .._types import Bools, Floats, Ints
+from ..kernels.memory import STATISTICS
+from ..learners import ReplayQLearning
+from ..mdp import TabularMDP
+from ..runs import Runs, learn
+from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
+from ..schemes import Scheme, VarianceReplay, alike, if_seen, no_tilt
+from .limits import fixed_point
+from .operator import limit_weights, operator
+from .safety import Assumption1, Part, Switch, Theorem2, assumption_1, limit_table, plain, taken_apart, theorem_2
+
+OCTAVES = 9  # of episodes over which w_t is followed, two snapshots each
+EARLY = 16  # episodes before which a distance says nothing of the rate
+LATE = 5  # the last octaves, which must show it as well: a fall that has come to an end is no settling
+SETTLED = 1e-9  # a distance that counts as none
+SETTLES, LATELY = -0.2, -0.1  # rates up to which w_t settles, overall and in the last octaves; −½ is usual
+JUMP = 1e-3  # of w, when its statistics move by 1e-7
+TRIALS = 64  # random pairs of Q on which the contraction is measured
+ROWS = 20  # of a table that is printed
+
+
+@dataclass(frozen=True)
+class StepSizes(Part):
+    """Whether Σα = ∞ and Σα² < ∞.
+
+    Ref: Szlak & Shamir (2021), Theorem 1.
+    """
+
+    sum_diverges: bool | None
+    squares_converge: bool | None
+    power: float  #: α ~ n^−power
+    proved: bool  #: known from the formula, not measured on values
+    partial_sums: tuple[float, float]  #: Σα and Σα² over the first 65,535 updates
+
+
+@dataclass(frozen=True)
+class Exploring(Part):
+    """Whether every action is taken again and again; ``holds`` is that half, the one that Theorem 1 uses.
+
+    Ref: Szlak & Shamir (2021), Theorem 1 (GLIE).
+    """
+
+    explores: bool | None
+    greedy: bool | None  #: in the limit
+    proved: bool
+    unreachable: tuple[tuple[int, int], ...]  #: pairs (s, a) that no episode can come to
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A pair of which the runs had not seen every outcome, and what w^∞ it lacks for that."""
+
+    s: int
+    a: int
+    weight: float  #: w^∞ of what was not seen, mean over the runs
+    runs: int  #: in how many runs
+    visited: bool  #: whether any of those visited the pair at all
+
+
+@dataclass(frozen=True)
+class Settling(Part):
+    """How far w_t is from w^∞ along the runs, or w_t from w_2t where there is no w^∞. Root mean squares over the seeds.
+
+    Ref: Szlak & Shamir (2021), Lemma 4, Theorem 1.
+    """
+
+    limit: bool  #: compared with w^∞
+    episodes: tuple[int, ...]
+    distance: tuple[float, ...]  #: total variation
+    rate: float  #: slope of log distance on log episodes; nan where there is no distance
+    late_rate: float  #: the same over the last five octaves
+    proved: bool  #: by Lemma 4, whatever was measured
+    jump: float  #: how much w changes when the statistics at its limit move a little: more than a little is a jump
+    unseen: tuple[Unseen, ...]
+
+
+@dataclass(frozen=True)
+class Contraction(Part):
+    """The contraction factor of H.
+
+    Ref: Szlak & Shamir (2021), Lemma 2.
+    """
+
+    gamma: float  #: the paper's bound
+    factor: float  #: γ·max_{s,a} Σ p̃ over outcomes that do not end: the exact factor
+    measured: float  #: largest ratio on random pairs of Q; nan where there is no w^∞
+    reached: float  #: ratio at Q and Q + 1
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What :func:`check` found. Print it to read it.
+
+    >>> import safereplay as sr
+    >>> from safereplay.theory.conditions import check
+    >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), episodes=2_000, seeds=2)
+    >>> found.steps.holds, found.exploring.holds, found.contraction.factor
+    (True, True, 0.9)
+    """
+
+    mdp: str
+    scheme: Scheme
+    v: float
+    mixing: str
+    exploration: Exploration
+    step_size: StepSize
+    visitation: str  #: where d(s,a) is from
+    steps: StepSizes
+    exploring: Exploring
+    settling: Settling
+    contraction: Contraction
+    assumption: Assumption1
+    theorem: Theorem2
+    warnings: list[str]
+
+    @property
+    def converges(self) -> bool | None:
+        """Whether the conditions of Theorem 1 hold: False if one fails, None if one cannot be told."""
+        held = [part.holds for part in (self.steps, self.exploring, self.settling, self.contraction)]
+        return False if False in held else None if None in held else True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; what is not finite becomes None."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        configs = {name: values.pop(name).to_dict() for name in ("scheme", "exploration", "step_size")}
+        return {**configs, **{name: plain(value) for name, value in values.items()}, "converges": self.converges}
+
+    def __str__(self) -> str:
+        return "\n".join(_page(self))
+
+
+def check(
+    mdp: TabularMDP,
+    scheme: Scheme,
+    v: float = 0.5,
+    *,
+    mixing: str = "literal",
+    exploration: Exploration | None = None,
+    step_size: StepSize | None = None,
+    visitation: Any = None,
+    episodes: int = 20_000,
+    seeds: int = 5,
+    seed: int = 0,
+    quiet: bool = False,
+) -> CheckReport:
+    """Go through the paper's conditions for a scheme on a model: certify, refute, or say what cannot be told.
+
+    Schedules default to those of ``learn``. Matched mixing has the paper's limit, d ≡ 1. That of literal mixing depends
+    on d(s,a): ``visitation`` [S, A], or what the runs visited on average. There are ``seeds`` runs, from ``seed`` on.
+
+    >>> import safereplay as sr
+    >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), mixing="matched", episodes=2_000, seeds=3)
+    >>> found.converges, [point.holds for point in found.assumption.points]
+    (True, [True, True, False])
+    >>> found.theorem.holds, found.theorem.reason
+    (None, "says nothing here: of all variance, no state's best action has more than 33%")
+
+    Ref: Szlak & Shamir (2021), Lemma 2, Lemma 4, Theorem 1, Assumption 1, Theorem 2.
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    learner = ReplayQLearning(scheme, v=v, mixing=mixing)
+    exploration = EpsilonGreedy() if exploration is None else exploration
+    step_size = PowerStep() if step_size is None else step_size
+    episodes = _checks.whole("episodes", episodes, 2)
+    count, first = _checks.whole("seeds", seeds, 1, bits=24), _checks.whole("seed", seed, 0, bits=62)
+    d = _given_visitation(mdp, mixing, visitation)
+    points = np.unique((episodes * 2.0 ** (-np.arange(2 * OCTAVES + 1) / 2)).astype(np.int64))
+    runs = learn(
+        mdp,
+        learner,
+        episodes,
+        range(first, first + count),
+        exploration,
+        step_size,
+        snapshots=points[points > 0].tolist(),
+        quiet=quiet,
+    )
+    where = "d ≡ 1" if mixing == "matched" else "d(s,a) as given"
+    if mixing == "literal" and d is None:
+        d = runs.visitation.mean(0)
+        where = f"d(s,a) as measured on {len(runs.seeds)} run{'s' * (len(runs.seeds) > 1)} of {episodes:,} episodes"
+    reached = _reachable(mdp)
+    parts = _Parts(
+        _steps(step_size),
+        _exploring(mdp, exploration, reached),
+        _settling(runs, reached, exploration.glie().explores is True),
+        _contraction(mdp, scheme, v, d, first),
+        *_safety(mdp, scheme, v, d),
+    )
+    warnings = list(_warnings(parts, runs, visitation is None))
+    settings = (scheme, learner.v, mixing, exploration, step_size, where)
+    return CheckReport(mdp.name, *settings, *parts, warnings)
+
+
+class _Parts(NamedTuple):
+    steps: StepSizes
+    exploring: Exploring
+    settling: Settling
+    contraction: Contraction
+    assumption: Assumption1
+    theorem: Theorem2
+
+
+def _given_visitation(mdp: TabularMDP, mixing: str, visitation: Any) -> Floats | None:
+    if visitation is None:
+        return None
+    hint = "its limit does not depend on what is visited"
+    _checks.require(mixing == "literal", "visitation", "be left out with matched mixing", "one", hint)
+    d = _checks.finite_array("visitation", visitation, (mdp.n_states, mdp.n_actions))
+    _checks.require(bool((d >= 0).all()), "visitation", "have no negative entry", float(d.min()))
+    return d
+
+
+# -- Theorem 1 --------------------------------------------------------------------------------------------------------
+
+
+def _steps(step_size: StepSize) -> StepSizes:
+    sums = step_size.sums()
+    both = (sums.diverges, sums.squares_converge)
+    holds = False if False in both else None if None in both else True
+    first = {True: "Σα = ∞", False: "Σα < ∞, too little to reach every value", None: "Σα unclear"}[sums.diverges]
+    second = {True: "Σα² < ∞", False: "Σα² = ∞, too much noise to settle", None: "Σα² unclear"}[sums.squares_converge]
+    how = "proved" if sums.decay.proved else "measured on its values, not proved"
+    reason = f"{first}; {second}: α ~ n^−{sums.decay.power:.3g} ({how})"
+    return StepSizes(holds, reason, *both, sums.decay.power, sums.decay.proved, sums.partial)
+
+
+def _exploring(mdp: TabularMDP, exploration: Exploration, reached: Bools) -> Exploring:
+    glie = exploration.glie()
+    lost = np.flatnonzero(np.repeat(~reached & ~mdp.is_terminal, mdp.n_actions))
+    unreachable = tuple((int(i) // mdp.n_actions, int(i) % mdp.n_actions) for i in lost)
+    limit = {True: "greedy in the limit", False: "not greedy in the limit", None: "perhaps greedy in the limit"}
+    how = "" if glie.decay.proved else ", measured, not proved"
+    reason = f"{glie.reason}{how} ({limit[glie.greedy]}, which Theorem 1 does not need)"
+    explores, greedy = glie.explores, glie.greedy
+    if mdp.n_actions == 1:
+        explores, greedy, reason = True, True, "there is only one action"
+    return Exploring(explores, reason, explores, greedy, glie.decay.proved, unreachable)
+
+
+def _reachable(mdp: TabularMDP) -> Bools:
+    """States that an episode can come to, whatever is done, [S]."""
+    S, on = mdp.n_states, ~mdp.terminal
+    origin = np.flatnonzero(mdp.start > 0)
+    source = np.concatenate([mdp.pair[on] // mdp.n_actions, np.full(origin.size, S)])  # S: before the start
+    target = np.concatenate([mdp.s_next[on], origin])
+    graph = sparse.csr_array((np.ones(source.size), (source, target)), shape=(S + 1, S + 1))
+    reached = np.zeros(S + 1, bool)
+    reached[breadth_first_order(graph, S, return_predecessors=False)] = True
+    return reached[:S]
+
+
+#: Factors that are continuous in the statistics of a pair, so that Lemma 4's proof serves.
+CONTINUOUS = {VarianceReplay.pair_weight, VarianceReplay.log_tilt, if_seen, no_tilt, alike}
+
+
+def _settling(runs: Runs, reached: Bools, explores: bool) -> Settling:
+    """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t."""
+    mdp, learner, shots = runs.mdp, runs.learner, runs.snapshots
+    if shots is None or shots.w is None or not isinstance(learner, ReplayQLearning):
+        raise AssertionError("a replaying run with snapshots has both")
+    scheme = learner.scheme
+    if not scheme.has_limit:
+        doubled = shots.w[:, 2:]  # two snapshots an octave
+        return _settled(_course("w_2t", shots.episodes[:-2], doubled - shots.w[:, :-2]), False, 0.0, ())
+    w = limit_weights(mdp, scheme) * reached[mdp.pair // mdp.n_actions]
+    w = w / w.sum() if w.any() else w
+    proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
+    return _settled(_course("w^∞", shots.episodes, shots.w - w), proved, _jump(mdp, scheme), _unseen(runs, w))
+
+
+def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
+    """How far w^∞ moves, in total variation, when means, variances and counts move by 1e-7 of their size.
+
+    Statistics cross their limits again and again. So where w jumps there, w_t jumps for ever.
+    """
+    table, generator = limit_table(mdp), np.random.default_rng(0)
+    at_limit = np.exp(taken_apart(scheme, table).outcomes.log_w)
+    mean, var = STATISTICS.index("mean"), STATISTICS.index("var")
+    furthest = 0.0
+    for _ in range(8):
+        stats = table.stats.copy()
+        stats[:, mean] += 1e-7 * generator.choice([-1.0, 1.0], len(stats)) * np.sqrt(stats[:, var])
+        stats[:, var] *= 1.0 + 1e-7 * generator.choice([-1.0, 1.0], len(stats))
+        seen = table.seen * (1.0 + 1e-7 * generator.choice([-1.0, 1.0], table.seen.size))
+        moved = np.exp(taken_apart(scheme, table._replace(stats=stats, seen=seen)).outcomes.log_w)
+        furthest = max(furthest, 0.5 * float(np.abs(moved - at_limit).sum()))
+    return furthest
+
+
+class _Course(NamedTuple):
+    """How far w_t was from something along the runs."""
+
+    to: str
+    episodes: Ints  #: [m]
+    distance: Floats  #: [m] root mean square over the seeds: a run that comes near by chance counts for little
+
+    def rate(self, since: float = EARLY) -> float:
+        """The slope of log distance on log episodes; nan where there are not two distances."""
+        use = (self.episodes >= since) & (self.distance > SETTLED)
+        if use.sum() < 2:
+            return float("nan")
+        return float(np.polyfit(np.log(self.episodes[use]), np.log(self.distance[use]), 1)[0])
+
+
+def _course(to: str, episodes: Ints, apart: Floats) -> _Course:
+    """The course of differences [seeds, m, K] in total variation."""
+    return _Course(to, episodes, np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0)))
+
+
+def _settled(course: _Course, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
+    """The verdict on a course."""
+    if not course.episodes.size:
+        nan = float("nan")
+        return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
+    rates = course.rate(), course.rate(since=max(EARLY, int(course.episodes[-1]) / 2**LATE))
+    last, lacking = float(course.distance[-1]), sum(x.weight for x in unseen)
+    holds: bool | None = None
+    said = f"w_t is {last:.2g} from {course.to} in the end, and nears it as t^{rates[0]:.2f}, lately t^{rates[1]:.2f}"
+    if course.distance[-5:].max() <= SETTLED:
+        holds, said = True, f"w_t is {course.to} in the end"
+    elif unseen and lacking >= 0.5 * last:
+        x = unseen[0]
+        said = f"{said}; {lacking:.2g} of w^∞ was never seen, most of it at (s={x.s}, a={x.a})"
+    elif rates[0] <= SETTLES and rates[1] <= LATELY:
+        holds = True
+    elif rates[0] > SETTLES and rates[1] > LATELY:
+        holds, said = False, said.replace("nears it", "does not near it:")
+    if holds and jump > JUMP:
+        holds, said = None, f"{said}; but w jumps by {jump:.2g} where its statistics settle"
+    how = "proved (Lemma 4)" if proved else "measured"
+    points = tuple(map(int, course.episodes)), tuple(map(float, course.distance))
+    return Settling(proved or holds, f"{how}: {said}", course.to == "w^∞", *points, *rates, proved, jump, unseen)
+
+
+def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
+    """Pairs with outcomes that have a w^∞ and none in a run's last w_t; those that lack most first."""
+    mdp = runs.mdp
+    if runs.w is None:
+        raise AssertionError("a replaying run has weights")
+    lacking = np.stack([mdp.expect(w * (seen == 0), np.ones_like(w)).ravel() for seen in runs.w])
+    visits = runs.visits.reshape(len(runs.seeds), -1)
+    mean = lacking.mean(0)
+    order = [int(i) for i in np.argsort(-mean, kind="stable") if mean[i] > SETTLED]
+    return tuple(
+        Unseen(
+            i // mdp.n_actions,
+            i % mdp.n_actions,
+            float(mean[i]),
+            int((lacking[:, i] > 0).sum()),
+            bool(visits[lacking[:, i] > 0, i].any()),
+        )
+        for i in order
+    )
+
+
+def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, seed: int) -> Contraction:
+    gamma, nan = mdp.gamma, float("nan")
+    if not scheme.has_limit:
+        return Contraction(True, f"γ = {gamma:g} whatever w_t is (Lemma 2)", gamma, gamma, nan, nan)
+    H = operator(mdp, scheme, v, d)
+    factor = gamma * min(1.0, float(mdp.expect((~mdp.terminal).astype(np.float64), H.p).max()))
+    generator = np.random.default_rng(seed)
+    size = max(1.0, float(np.abs(mdp.r).max())) / (1.0 - gamma)
+    ratios = []
+    for P, Q in generator.normal(scale=size, size=(TRIALS, 2, mdp.n_states, mdp.n_actions)):
+        ratios.append(float(np.abs(H(P) - H(Q)).max() / np.abs(P - Q).max()))
+    Q = np.zeros((mdp.n_states, mdp.n_actions))
+    reached = float(np.abs(H(Q + 1.0) - H(Q)).max())
+    holds = max(max(ratios), reached) <= factor + 1e-9 and factor <= gamma + 1e-9
+    reason = f"factor {factor:.4g} (γ = {gamma:g}); at most {max(ratios):.4g} on random Q, {reached:.4g} at Q and Q + 1"
+    return Contraction(holds, reason, gamma, factor, max(ratios), reached)
+
+
+def _safety(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None) -> tuple[Assumption1, Theorem2]:
+    if scheme.has_limit:
+        return assumption_1(mdp, scheme), theorem_2(mdp, scheme, v, d)
+    reason = "cannot be told: w_t depends on TD errors or visits, so that the model alone gives no w^∞"
+    return Assumption1(None, reason, ()), Theorem2(None, reason, v, (), None, None)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def _warnings(parts: _Parts, runs: Runs, measured: bool) -> Iterator[str]:
+    """What a reader must not miss."""
+    steps, exploring, settling, _, assumption, theorem = parts
+    if not steps.holds:
+        yield f"step sizes: {steps.reason}"
+    if not exploring.holds:
+        yield f"exploration: {exploring.reason}"
+    if exploring.unreachable:
+        s, a = exploring.unreachable[0]
+        yield f"{len(exploring.unreachable)} pairs cannot be reached from the start, as (s={s}, a={a}): their Q stays c0"
+    if not settling.holds:
+        yield f"w_t: {settling.reason}"
+    for x in settling.unseen[:3]:
+        how = "not every outcome was seen" if x.visited else "never visited"
+        yield f"(s={x.s}, a={x.a}): {how} in {x.runs} of {len(runs.seeds)} runs; it has {x.weight:.2g} of w^∞"
+    literal = isinstance(runs.learner, ReplayQLearning) and runs.learner.mixing == "literal"
+    if literal:
+        yield "literal mixing converges to the limit with d(s,a), not to the paper's (d ≡ 1): matched mixing does"
+    if literal and exploring.greedy:
+        yield "greedy in the limit: d → 0 where the policy does not go, so that volatile pairs there become all replay"
+    if literal and measured and theorem.states:
+        yield from _disagreement(runs)
+    for number, point in enumerate(assumption.points, 1):
+        witness = point.readings[0].witness
+        if witness is not None:
+            yield f"Assumption 1, point {number}: {witness.text}"
+    if theorem.holds is False:
+        yield f"Theorem 2 is wrong here: {theorem.reason}, as the fall of the other action counts too"
+
+
+def _disagreement(runs: Runs) -> Iterator[str]:
+    """Whether the runs visited so differently that their limits have different policies."""
+    if not isinstance(runs.learner, ReplayQLearning):
+        return
+    setting = (runs.mdp, runs.learner.scheme, runs.learner.v)
+    limits = [fixed_point(*setting, d) for d in runs.visitation]
+    scale = max(1.0, max(float(np.abs(Q).max()) for Q in limits))
+    policies = {tuple((Q / scale).round(9).argmax(1).tolist()) for Q in limits}
+    if len(policies) > 1:
+        yield f"the visits of {len(runs.seeds)} runs give limits with {len(policies)} different policies"
+
+
+def _page(report: CheckReport) -> Iterator[str]:
+    yield f"{report.mdp}: {report.scheme}, v = {report.v:g}, {report.mixing} mixing; {report.visitation}"
+    yield f"{report.exploration}, {report.step_size}"
+    yield ""
+    yield f"Theorem 1, learning converges: {_mark(report.converges).strip()}"
+    yield from _line("step sizes", report.steps)
+    yield from _line("exploration", report.exploring)
+    yield from _line("w_t settles", report.settling)
+    yield from _line("contraction", report.contraction)
+    yield ""
+    yield f"Assumption 1, w favours volatile pairs and bad rewards: {report.assumption.reason}"
+    for number, point in enumerate(report.assumption.points, 1):
+        yield from _line(f"point {number}", point)
+        for reading in point.readings:
+            yield f"      {_mark(reading.holds)} {reading.name}"
+    yield ""
+    yield f"Theorem 2, the policy leaves volatile actions: {report.theorem.reason}"
+    yield from _switches(report.theorem)
+    if report.warnings:
+        yield ""
+        yield from (f"! {line}" for line in report.warnings)
+
+
+def _mark(holds: bool | None) -> str:
+    return {True: "yes", False: "no ", None: "?  "}[holds]
+
+
+def _line(name: str, part: Part) -> Iterator[str]:
+    yield f"  {name:<12} {_mark(part.holds)}  {part.reason}"
+
+
+def _switches(theorem: Theorem2) -> Iterator[str]:
+    """The table of states, those first where something happens."""
+    if not theorem.states:
+        return
+    names = ("predicted", "corrected", "switched")
+    yield "  states where it " + ", ".join(
+        f"{word}: {theorem.count(name)}"
+        for name, word in zip(
+            names, ("is predicted", "is predicted by the corrected inequality", "happens"), strict=True
+        )
+    )
+    if theorem.v_exact is not None:
+        when = f"from v = {theorem.v_exact:.6g} on" if isfinite(theorem.v_exact) else "at no v"
+        yield f"  in closed form, state {theorem.premise} switches {when}"
+    head = (
+        "s",
+        "a",
+        "share",
+        "b",
+        "gap",
+        "bound",
+        "predicts",
+        "gap+fall",
+        "bound(ρ)",
+        "corrected",
+        "switches",
+        "first v",
+    )
+    yield "  " + " ".join(f"{name:>9}" for name in head)
+    ranked = sorted(theorem.states, key=lambda x: (not x.switched, not x.predicted, -x.share, x.s))
+    for x in ranked[:ROWS]:
+        yield "  " + " ".join(f"{cell:>9}" for cell in _cells(x))
+    if len(ranked) > ROWS:
+        yield f"  ... and {len(ranked) - ROWS} more states"
+
+
+def _cells(x: Switch) -> tuple[str, ...]:
+    first = "never" if x.v_switch is None else f"{x.v_switch:.6f}"
+    numbers = [f"{0.0 if abs(y) < 1e-12 else y:.4g}" for y in (x.share, x.gap, x.bound, x.needed, x.bound_rho)]
+    share, gap, bound, needed, bound_rho = numbers
+    yes = [_mark(y).strip() for y in (x.predicted, x.corrected, x.switched)]
+    return str(x.s), str(x.a), share, str(x.b), gap, bound, yes[0], needed, bound_rho, yes[1], yes[2], first

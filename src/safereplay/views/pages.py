@@ -1,0 +1,286 @@
+"""Pages: what solving, checking, tuning and X-raying found, as blocks of a document with their pictures.
+
+A page serves twice: on its own, in the folder that a command is told to write to, and as a section of the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from .._files import make_folder, write_atomic
+from .._types import Floats, Ints
+from ..mdp import TabularMDP
+from ..theory.conditions import CheckReport
+from ..theory.risk import RiskProfile
+from ..theory.safety import Part
+from ..theory.tuning import Plan
+from ..theory.xray import Xray
+from ..verdicts import verdict
+from .document import Block, Heading, Picture, Table, Text, to_html, to_markdown
+from .drawing import BLUE, GREEN, GREY, ORANGE, RED, save
+from .figures import (
+    Panel,
+    frontier_figure,
+    returns_figure,
+    settling_figure,
+    switch_figure,
+    values_figure,
+    xray_figure,
+)
+
+MARKS = {True: "yes", False: "no", None: "open"}
+ROWS = 24  # of a long table
+PALETTE = (ORANGE, BLUE, GREEN, RED, GREY)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A title, blocks, and the figures that they show, by name."""
+
+    title: str
+    blocks: list[Block]
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    def draw(self, folder: Path) -> None:
+        """Write the figures, as SVG and PNG."""
+        for name, figure in self.figures.items():
+            save(figure, folder, name)
+
+
+def write_page(page: Page, out: str | Path) -> Path:
+    """Write ``report.html``, ``report.md`` and ``figures/`` to a folder; where the HTML is."""
+    folder = make_folder(out)
+    figures = make_folder(folder / "figures")
+    page.draw(figures)
+    write_atomic(folder / "report.md", to_markdown(page.title, page.blocks))
+    return write_atomic(folder / "report.html", to_html(page.title, page.blocks, figures))
+
+
+# -- solve ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One exact limit: what it is the limit of, its values, its policy, and what that risks."""
+
+    name: str
+    Q: Floats  #: [S, A]
+    policy: Ints  #: [S]
+    risk: RiskProfile
+    learned: float | None = None  #: the share of seeds whose learning ended there
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON types."""
+        plain = {"name": self.name, "policy": self.policy.tolist(), "Q": self.Q.tolist()}
+        return {**plain, "risk": self.risk.to_dict(), "learned": self.learned}
+
+
+def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str = "") -> Page:
+    """Exact limits side by side: values, policies, risks, and the distribution of the return."""
+    finite = {a.name: a.risk.distribution for a in answers if isfinite(a.risk.mean)}
+    colours = dict(zip((a.name for a in answers), PALETTE * len(answers), strict=False))
+    figures = {
+        f"{stem}values": values_figure(mdp, [Panel(a.name, a.Q, a.policy) for a in answers[:4]]),
+        **({f"{stem}returns": returns_figure({mdp.name: finite}, colours)} if finite else {}),
+    }
+    blocks: list[Block] = [
+        Picture(
+            f"{stem}values",
+            "Q as colour, one triangle an action; arrows are the policy, the line its likeliest path.",
+        ),
+        risk_table(mdp, answers),
+    ]
+    if finite:
+        blocks += [Picture(f"{stem}returns", "The chance that the return stays at or below x.")]
+    return Page(title, blocks, figures)
+
+
+def risk_table(mdp: TabularMDP, answers: Sequence[Answer]) -> Table:
+    """What the policies risk, one row each."""
+    header = ["limit", "seeds end there", "path", "mean", "std", "CVaR₁₀", "worst", "P(unsafe)", "P(never ends)", ""]
+    rows = []
+    for a in answers:
+        numbers = [number(x) for x in (a.risk.mean, a.risk.std, a.risk.cvar(0.1), a.risk.worst)]
+        seeds = "" if a.learned is None else f"{a.learned:.0%}"
+        chances = [f"{a.risk.p_unsafe:.4f}", f"{a.risk.p_never:.2g}"]
+        rows.append([a.name, seeds, verdict(mdp, a.policy), *numbers, *chances, how(a.risk)])
+    return Table(header, rows)
+
+
+def number(x: float) -> str:
+    """A number for a table; a dash where there is none."""
+    return f"{x:.2f}" if isfinite(x) else ("−∞" if x < 0 else "∞" if x > 0 else "—")
+
+
+def how(risk: RiskProfile) -> str:
+    """How the distribution was found."""
+    if not isfinite(risk.mean):
+        return "exact"
+    found = risk.distribution
+    return "exact" if found.exact else f"CVaR and quantiles sampled, ±{found.error:.4f} on each probability"
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
+    """The conditions of Theorem 1, Assumption 1 and Theorem 2, each with its verdict and its witness."""
+    figures = {f"{stem}switches": switch_figure(mdp, report.theorem)}
+    blocks: list[Block] = [
+        Text(
+            f"{report.scheme}, v = {report.v:g}, {report.mixing} mixing, {report.exploration}, {report.step_size}; "
+            f"{report.visitation}."
+        ),
+        Table(["", "condition", "why"], _conditions(report), badge=0),
+    ]
+    if report.settling.distance:
+        figures[f"{stem}settling"] = settling_figure(report.settling)
+        blocks += [Picture(f"{stem}settling", "How far w_t is from where it should settle, along the runs.")]
+    if report.warnings:
+        blocks += [Text("Warnings: " + "; ".join(report.warnings) + ".")]
+    blocks += [
+        Heading(f"Assumption 1, in every reading ({mdp.name})", 3),
+        Table(["", "point", "compared", "fail", "witness"], _readings(report), badge=0),
+        Heading(f"Theorem 2, state by state ({mdp.name})", 3),
+        Text(
+            "The theorem predicts that the best action a gives way where gap < bound. Its proof takes the fall of the other action, "
+            "Q₀(s,b) − Q*(s,b), for 0, and the share of replays for v. With both put right (gap + fall < bound(ρ)) the inequality is "
+            "the switch itself, wherever all that is replayed of a pair is its worst reward."
+        ),
+        Picture(
+            f"{stem}switches", "The smallest v at which the action of a state changes; a dash where it never does."
+        ),
+        _switches(report),
+    ]
+    return Page(f"Conditions of {report.scheme} on {report.mdp}", blocks, figures)
+
+
+def _conditions(report: CheckReport) -> list[list[str]]:
+    parts: Mapping[str, Part] = {
+        "step sizes": report.steps,
+        "exploration": report.exploring,
+        "w_t settles": report.settling,
+        "H contracts": report.contraction,
+        "Assumption 1": report.assumption,
+        "Theorem 2": report.theorem,
+    }
+    return [[MARKS[part.holds], name, part.reason] for name, part in parts.items()]
+
+
+def _readings(report: CheckReport) -> list[list[str]]:
+    return [
+        [
+            MARKS[reading.holds],
+            f"{k}, {reading.name}",
+            f"{reading.compared:,}",
+            f"{reading.broken:,}",
+            "" if reading.witness is None else reading.witness.text,
+        ]
+        for k, point in enumerate(report.assumption.points, 1)
+        for reading in point.readings
+    ]
+
+
+def _switches(report: CheckReport) -> Table:
+    header = [
+        "s",
+        "a",
+        "share of variance",
+        "b",
+        "gap",
+        "bound",
+        "predicted",
+        "gap + fall",
+        "bound(ρ)",
+        "switches",
+        "v",
+    ]
+    ranked = sorted(report.theorem.states, key=lambda x: (not x.switched, -x.share, x.s))
+    rows = [
+        [
+            str(x.s),
+            str(x.a),
+            f"{x.share:.3f}",
+            str(x.b),
+            *(f"{y:.3f}" for y in (x.gap, x.bound)),
+            "yes" if x.predicted else "no",
+            *(f"{y:.3f}" for y in (x.needed, x.bound_rho)),
+            "yes" if x.switched else "no",
+            "never" if x.v_switch is None else f"{x.v_switch:.4f}",
+        ]
+        for x in ranked[:ROWS]
+    ]
+    return Table(header, rows)
+
+
+# -- tune -------------------------------------------------------------------------------------------------------------
+
+
+def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
+    """The gentlest replay under a limit, the frontier, the price, and how learning confirmed it."""
+    plain = plan.policies[plan.plain.policy]
+    lines = str(plan).splitlines()
+    trials = [
+        [f"{t.v:g}", "" if t.beta is None else f"{t.beta:g}", f"{t.met} of {t.seeds}", "fresh" if t.fresh else "first"]
+        for t in plan.confirmation
+    ]
+    figures = {f"{stem}frontier": frontier_figure(plan)}
+    caption = (
+        "Each dot is the policy of one exact limit of replay; the grey line is the constrained MDP's linear program."
+    )
+    blocks: list[Block] = [
+        Text(lines[0] + "."),
+        Table(["", ""], [[line[:20].strip(), line[20:].strip()] for line in lines[1:]]),
+        Picture(f"{stem}frontier", caption),
+    ]
+    if mdp.layout is not None:
+        from ..learners import QLearning
+        from ..theory.limits import exact
+
+        limits = [
+            Panel("plain Q-learning", exact(mdp, QLearning()), plain),
+            Panel(plan.learner.describe(), plan.Q, plan.policy),
+        ]
+        figures[f"{stem}policies"] = values_figure(mdp, limits)
+        blocks += [Picture(f"{stem}policies", "What Q-learning converges to, and what this replay does.")]
+    if trials:
+        blocks += [Table(["v", "β", "seeds that kept the limit", "seeds"], trials)]
+    return Page(f"{plan.limit} on {mdp.name}", blocks, figures)
+
+
+# -- X-ray ------------------------------------------------------------------------------------------------------------
+
+
+def xray_page(mdp: TabularMDP | None, found: Xray, stem: str = "") -> Page:
+    """What was replayed most, and what it made of the world."""
+    shares = found.unsafe_share
+    opening = f"{int(found.replays.sum()):,} of {int(found.replays.sum() + found.visits.sum()):,} updates were replays."
+    if shares is not None:
+        opening += f" Of them {shares.replayed:.1%} were unsafe outcomes, of what happened {shares.fresh:.1%}."
+    blocks: list[Block] = [
+        Text(f"{found.title}. {opening}"),
+        Picture(f"{stem}xray", "What the updates made of the world, and what was replayed most."),
+        Table(
+            ["state", "action", "visits", "replays", "ρ", "shift", "by luck", "R", "R̃"],
+            [
+                [
+                    found.place(x.s),
+                    found.action(x.a),
+                    f"{x.visits:,}",
+                    f"{x.replays:,}",
+                    f"{x.rho:.3f}",
+                    f"{x.shift:.3f}",
+                    f"{x.luck:.3f}",
+                    f"{x.R:.2f}",
+                    f"{x.R_tilde:.2f}",
+                ]
+                for x in found.most_shifted(8)
+            ],
+        ),
+    ]
+    return Page(f"X-ray of {found.title}", blocks, {f"{stem}xray": xray_figure(mdp, found)})
