@@ -80,31 +80,19 @@ def solve(
 
 def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episodes: int, seeds: int) -> list[Answer]:
     """Plain Q-learning, and every limit of the learner."""
-    import numpy as np
-
     from ..learners import QLearning, ReplayQLearning
     from ..theory.limits import exact, fixed_point
-    from ..theory.risk import evaluate
-    from ..views.pages import Answer
+    from ..views.pages import answer, grouped
 
-    def answer(name: str, Q: object, learned: float | None = None) -> Answer:
-        values = np.asarray(Q)
-        policy = values.argmax(1)
-        return Answer(name, values, policy, evaluate(mdp, policy, start=mdp.origin), learned)
-
-    plain = answer("Q-learning", exact(mdp, QLearning()))
+    name, plain = learner.describe(), answer(mdp, "Q-learning", exact(mdp, QLearning()))
     if isinstance(learner, QLearning):
         return [plain]
-    if not isinstance(learner, ReplayQLearning):
-        return [plain, answer(learner.describe(), exact(mdp, learner))]
-    paper = answer("the paper's mapping", fixed_point(mdp, learner.scheme, learner.v))
-    if learner.mixing == "matched":
-        return [plain, answer(learner.describe(), paper.Q)]
-    found = fixed_point(
-        mdp, learner.scheme, learner.v, "self", exploration=exploration, episodes=episodes, seeds=seeds, quiet=False
-    )
-    names = [learner.describe() + (f", limit {k}" if len(found) > 1 else "") for k in range(1, len(found) + 1)]
-    return [plain, *(answer(n, one.Q, one.learned) for n, one in zip(names, found, strict=True)), paper]
+    if not isinstance(learner, ReplayQLearning) or learner.mixing == "matched" or learner.v == 0.0:
+        return [plain, answer(mdp, name, exact(mdp, learner))]
+    scheme, v = learner.scheme, learner.v
+    found = fixed_point(mdp, scheme, v, "self", exploration=exploration, episodes=episodes, seeds=seeds, quiet=False)
+    paper = answer(mdp, "the paper's mapping", fixed_point(mdp, scheme, v))
+    return [plain, *grouped(mdp, "Algorithm 1", found), paper]
 
 
 def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[Answer]) -> None:
@@ -115,21 +103,16 @@ def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[A
 
     console = Console()
     console.print(f"[bold]{learner.describe()}[/] on {model}, γ = {mdp.gamma:g}: exact limits", highlight=False)
-    columns = ["limit", "seeds", "path", "mean", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)", ""]
-    table = plain_table(columns)
+    table = plain_table(["limit", "seeds", "path", "mean", "std", "CVaR₁₀", "P(unsafe)", "never"])
+    table.columns[0].no_wrap = True
     for a in answers:
         seeds = "" if a.learned is None else f"{a.learned:.0%}"
         numbers = [number(x) for x in (a.risk.mean, a.risk.std, a.risk.cvar(0.1))]
-        table.add_row(
-            a.name,
-            seeds,
-            verdict(mdp, a.policy),
-            *numbers,
-            f"{a.risk.p_unsafe:.2%}",
-            f"{a.risk.p_never:.0%}",
-            how(a.risk),
-        )
+        chances = [f"{a.risk.p_unsafe:.2%}", f"{a.risk.p_never:.0%}"]
+        table.add_row(a.name, seeds, verdict(mdp, a.policy), *numbers, *chances)
     console.print(table)
+    for said in sorted({how(a.risk) for a in answers} - {"exact"}):
+        console.print(said, highlight=False)
     for a in answers:
         text = policy_text(mdp, a.policy)
         if text and len(text) < 4_000:

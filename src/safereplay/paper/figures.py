@@ -33,6 +33,7 @@ from ..views.drawing import (
 from .experiments import Cast, Dose, Sweep, usual_policy
 from .learning import Curves, TdErrors, td_histogram
 from .sensitivity import BandRow, Map
+from .theory_study import MatchedRate, RandomModels
 
 
 @styled
@@ -216,6 +217,46 @@ def curves_figure(curves: Sequence[Curves]) -> Figure:
         for ax in row:
             ax.set_xlabel("episodes")
             ax.legend(frameon=False, fontsize=7.5)
+    return figure
+
+
+@styled
+def random_figure(random: RandomModels) -> Figure:
+    """Each random model as a dot: the learned Q's error against the paper's limit, and against the one with d(s,a)."""
+    figure, axes = new_figure(5.2, 3.9)
+    ax = axes[0, 0]
+    groups = (
+        ([c for c in random.cases if not c.differs], GREY, "x", "limits no further apart than the noise"),
+        ([c for c in random.differing if c.nearer], GREEN, "o", "nearer to the limit with d(s,a)"),
+        (list(random.exceptions), RED, "D", "nearer to the paper's limit"),
+    )
+    for cases, colour, marker, name in groups:
+        x, y = [c.error_paper for c in cases], [c.error_visited for c in cases]
+        ax.loglog(x, y, marker, color=colour, ms=4, lw=0, alpha=0.75, label=f"{name} ({len(cases)})")
+    ends = [min(ax.get_xlim()[0], ax.get_ylim()[0]), max(ax.get_xlim()[1], ax.get_ylim()[1])]
+    ax.plot(ends, ends, color="#3d4450", lw=0.8, ls=":")
+    ax.set(xlabel="error against the paper's limit / range of Q", ylabel="against the limit with d(s,a)")
+    ax.set_title(f"{len(random.cases)} random models")
+    ax.legend(frameon=False, fontsize=7.5)
+    return figure
+
+
+@styled
+def rate_figure(rate: MatchedRate) -> Figure:
+    """Matched mixing against the paper's limit, as episodes grow."""
+    figure, axes = new_figure(5.2, 3.9)
+    ax = axes[0, 0]
+    for name, errors in rate.errors.items():
+        colour = {"volatile": RED, "cliff": BLUE}.get(name, GREY)
+        label = f"{name}: slope {rate.slopes[name]:.2f}" if colour != GREY else None
+        ax.loglog(rate.episodes, np.median(errors, 0), "o-", ms=3, color=colour, label=label, alpha=0.9)
+    others = [slope for name, slope in rate.slopes.items() if name not in ("volatile", "cliff")]
+    if others:
+        span = f"{min(others):.2f} to {max(others):.2f}"
+        ax.plot([], [], "o-", ms=3, color=GREY, label=f"{len(others)} random models: {span}")
+    ax.set(xlabel="episodes", ylabel="largest error / range of Q")
+    ax.set_title("Matched mixing nears the paper's limit")
+    ax.legend(frameon=False, fontsize=7.5)
     return figure
 
 

@@ -1,41 +1,84 @@
 """The risk of a policy: what its return and its chance of harm really are, exactly where that is possible.
 
-Under a fixed policy the model is a chain. Mean and variance of the return, the chance of an unsafe outcome and the
-chance of never ending are solutions of linear equations over its states. The distribution of the return is found by
-carrying probability over (state, return so far) until all but 1e-12 of it has ended, which needs rewards on a common
-lattice (−12, −1, 10 are; 0.1 and √2 are not) and an undiscounted return. Where that fails, episodes are sampled, and
-the profile says so.
+Under a fixed policy the model is a chain (see :mod:`safereplay.theory.chain`). With G the return,
+
+    m(s)   =  E[G]         =  Σ p·(r + γ·m(s')),
+    σ²(s)  =  E[(G − m)²]  =  Σ p·((r + γ·m(s') − m(s))² + γ²·σ²(s')),
+
+and the chance of an unsafe outcome, the chance of never ending and the expected length solve linear equations of the
+same kind. The worst case is a shortest path. The whole distribution of the return is found in one of three ways:
+
+    carried      probability is carried over (state, return so far), with rewards on a lattice (−12, 0.1, 10; not √2);
+    enumerated   the same with any rewards, discounted or not, over the pairs (state, return) that happen, if few do;
+    sampled      episodes are played; the distribution says how many, and how far off it may be.
+
+The first two stop when all but 1e-16 of the probability has ended, and the distribution says what was cut off. An
+episode that never ends has a return as well, the fate of where it stays: −∞, +∞, what it had, or nan.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from math import gcd, inf, isfinite, lcm, log, nan, sqrt
+from math import gcd, inf, isfinite, isnan, lcm, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from .. import _checks
 from .._types import Bools, Floats, Ints
+from ..kernels import episodes as kernels
 from ..mdp import TabularMDP
-from ..verdicts import checked_policy
-from .linear import solve
+from .chain import Chain, Episodes, chain_of
 
-RESIDUE = 1e-12  # probability that may be left unfinished when the distribution is cut off
-MAX_WORK = 3e8  # (step, return, outcome) triples before sampling takes over
-MAX_SAMPLED_STEPS = 5e7
-MAX_SAMPLES = 200_000
+RESIDUE = 1e-16  # probability that may be left unfinished when the distribution is cut off
+MAX_WORK = 6e9  # (step, return, outcome) triples before a lattice is given up: seconds
+MAX_CELLS = 2e7  # (state, return) pairs to hold at a time on a lattice
+MAX_UNITS = 1e9  # a reward in units of the lattice
+MAX_PAIRS = 50_000  # (state, return) pairs of one step before enumeration is given up
+MAX_PAIR_WORK = 2e6  # and of all steps
+MAX_SAMPLES = 1_000_000
+MAX_SAMPLED_STEPS = 5e7  # of all episodes together, as far as at least a thousand of them allow
+MAX_LENGTH = 1e6  # steps after which a sampled episode is cut off, if it needs far more than the mean
+DOUBT = 1e-3  # chance that a sampled distribution lies outside its stated error
+NEGLIGIBLE = 1e-13  # of the largest reward: a discounted tail worth less is not enumerated
+FAINT = 1e-9  # and not sampled
 
 
 class Distribution(NamedTuple):
-    """A distribution of the return; ``exact`` says whether it was computed rather than sampled."""
+    """A distribution of the return, by rising return; ``exact`` says whether it was computed rather than sampled.
+
+    Sampled, P(return ≤ x) is off by at most ``error`` for all x at once, in 99.9 % of cases (the
+    Dvoretzky–Kiefer–Wolfowitz band). ``cut`` is the probability of episodes that were not followed to their end: left
+    out where computed, counted with what they had by then where sampled.
+
+    >>> import safereplay as sr
+    >>> sr.evaluate(sr.grids.from_map("S>.G"), [1] * 4, start=1).distribution.returns
+    array([-90., 110.])
+    """
 
     returns: Floats
     probabilities: Floats
     exact: bool
+    error: float = 0.0
+    samples: int = 0
+    cut: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class PerState:
+    """A risk profile for each state that an episode might start in, [S] each; 0 for terminal states."""
+
+    mean: Floats
+    std: Floats
+    p_unsafe: Floats
+    p_never: Floats
+    length: Floats
+    worst: Floats
+
+    def __repr__(self) -> str:
+        return f"PerState(mean, std, p_unsafe, p_never, length, worst of {self.mean.size} states)"
 
 
 @dataclass(frozen=True)
@@ -43,13 +86,15 @@ class RiskProfile:
     """What a policy risks, from its start.
 
     Its moments and probabilities are solutions of linear equations. The distribution of the return, and with it
-    quantiles and CVaR, is worked out when it is first asked for.
+    quantiles and CVaR, is worked out when it is first asked for; so are the worst case and the profile by state.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
     >>> edge = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
     >>> round(edge.p_unsafe, 3), edge.quantile(0.5), edge.distribution.exact
     (0.119, 4.0, True)
+    >>> edge.worst, edge.per_state.worst.min()        # slips can go on for as long as one likes
+    (-inf, np.float64(-inf))
     """
 
     mean: float
@@ -60,217 +105,351 @@ class RiskProfile:
     source: _Source = field(repr=False, compare=False)
 
     @cached_property
+    def worst(self) -> float:
+        """The infimum of the returns that can happen; −inf where a loop of negative total can be taken."""
+        return float(self.per_state.worst[self.source.start > 0].min())
+
+    @cached_property
+    def per_state(self) -> PerState:
+        """The same numbers by state, whatever the start."""
+        return PerState(*self.source.solved, self.source.chain.worst(self.source.gamma))
+
+    @cached_property
     def distribution(self) -> Distribution:
         """The distribution of the return."""
         return _distribution(self.source)
 
     def quantile(self, q: float) -> float:
-        """The smallest return that at least a share q of episodes does not exceed."""
+        """The smallest return that at least a share q of episodes does not exceed; nan where some have no return."""
         q = _checks.between("q", q, "(0, 1]")
-        k = int(np.searchsorted(np.cumsum(self.distribution.probabilities), q - 1e-12))
-        return float(self.distribution.returns[min(k, self.distribution.returns.size - 1)])
+        returns, probabilities = self.distribution[:2]
+        k = int(np.searchsorted(np.cumsum(probabilities), q - 1e-12))
+        return float(returns[min(k, returns.size - 1)]) if not isnan(returns[-1]) else nan
 
     def cvar(self, alpha: float = 0.1) -> float:
-        """The mean return of the worst share α of episodes; −inf where the mean is not finite."""
+        """The mean return of the worst share α of episodes; nan where some have no return."""
         alpha = _checks.between("alpha", alpha, "(0, 1]")
-        if not isfinite(self.mean):
-            return -inf
-        returns, probabilities, _ = self.distribution
+        returns, probabilities = self.distribution[:2]
+        if isnan(returns[-1]):
+            return nan
         before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
         mass = np.clip(alpha - before, 0.0, probabilities)
-        return float((mass * returns).sum() / mass.sum())
+        k = mass > 0.0
+        return float((mass[k] * returns[k]).sum() / mass.sum())
+
+    def cvar_error(self, alpha: float = 0.1) -> float:
+        """The standard error of :meth:`cvar`: σ((q − G)⁺) / (α·√n) with q the α-quantile; 0 where it is exact."""
+        value, found = self.cvar(alpha), self.distribution
+        if found.exact or not isfinite(value):
+            return nan if isnan(value) else 0.0
+        short = np.maximum(self.quantile(alpha) - found.returns, 0.0)
+        mean = float(short @ found.probabilities)
+        return sqrt(float((short - mean) ** 2 @ found.probabilities) / found.samples) / alpha
 
     def to_dict(self) -> dict[str, Any]:
         """The headline numbers, for JSON; what is not finite becomes None."""
-        numbers = {n: getattr(self, n) for n in ("mean", "std", "p_unsafe", "p_never", "length")}
-        numbers["cvar10"] = self.cvar(0.1)
+        numbers = {n: getattr(self, n) for n in ("mean", "std", "p_unsafe", "p_never", "length", "worst")}
+        numbers |= {"cvar10": self.cvar(0.1), "cvar_error": self.cvar_error(0.1), "error": self.distribution.error}
         plain = {name: x if isfinite(x) else None for name, x in numbers.items()}
-        return {**plain, "exact": not isfinite(self.mean) or self.distribution.exact}
+        return {**plain, "exact": self.distribution.exact}
 
 
-class Chain(NamedTuple):
-    """The outcomes that a policy meets: from state s with probability p to s_next, with r."""
+class _Solved(NamedTuple):
+    """What the linear equations give, [S] each."""
 
-    s: Ints
-    p: Floats
-    s_next: Ints
-    r: Floats
-    terminal: Bools
-    unsafe: Bools
-    n_states: int
-
-    def solve(self, gain: Floats, passing: Bools | Floats, inside: Bools) -> Floats:
-        """x(s) = Σ p·(gain + passing·x(s')) over the states ``inside``; x = 0 elsewhere."""
-        onward = self.p * passing * inside[self.s_next] * inside[self.s]
-        P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
-        b = np.asarray(np.bincount(self.s, weights=self.p * gain, minlength=self.n_states) * inside, np.float64)
-        return solve(P, b)
-
-    def reached(self, start: Floats) -> Bools:
-        """States that the start can lead to."""
-        found = np.asarray(start > 0)
-        while True:
-            onward = np.bincount(self.s_next, weights=found[self.s] & ~self.terminal, minlength=self.n_states) > 0
-            if not (onward & ~found).any():
-                return found
-            found = found | onward
-
-    def can_reach(self, goal: Bools) -> Bools:
-        """States from which an outcome marked ``goal`` [K] can be met."""
-        found = np.bincount(self.s, weights=goal, minlength=self.n_states) > 0
-        step_on = ~self.terminal
-        while True:
-            onward = np.bincount(self.s, weights=step_on & found[self.s_next], minlength=self.n_states) > 0
-            if not (onward & ~found).any():
-                return np.asarray(found)
-            found = found | onward
-
-
-def _closed(chain: Chain, ends: Bools) -> Chain:
-    """The chain with an end wherever it would go on forever; for a return that is finite, nothing happens there."""
-    return chain._replace(terminal=chain.terminal | ~ends[chain.s] | ~ends[chain.s_next])
+    mean: Floats
+    std: Floats
+    p_unsafe: Floats
+    p_never: Floats
+    length: Floats
 
 
 class _Source(NamedTuple):
-    """What a distribution is worked out from."""
+    """What a profile is worked out from."""
 
     chain: Chain
     start: Floats
     gamma: float
+    solved: _Solved
     seed: int
-
-
-def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
-    """The chain of a policy [S]."""
-    actions = checked_policy(mdp, policy)
-    s, a = np.divmod(mdp.pair, mdp.n_actions)
-    k = np.flatnonzero(actions[s] == a)
-    return Chain(s[k], mdp.p[k], mdp.s_next[k], mdp.r[k], mdp.terminal[k], mdp.unsafe[k], mdp.n_states)
+    threads: int | None
+    quiet: bool
 
 
 def evaluate(
-    mdp: TabularMDP, policy: Any, start: Any = None, *, discounted: bool = False, seed: int = 0
+    mdp: TabularMDP,
+    policy: Any,
+    start: Any = None,
+    *,
+    discounted: bool = False,
+    seed: int = 0,
+    threads: int | None = None,
+    quiet: bool = False,
 ) -> RiskProfile:
-    """The risk profile of a policy [S], from the model's start, a state, or a distribution over states.
+    """The risk profile of a policy, from the model's start, a state, or a distribution over states.
+
+    ``policy`` is an action a state [S], or probabilities of actions [S, A]. ``seed`` and ``threads`` matter only where
+    the distribution has to be sampled; the bits do not depend on ``threads``.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.volatile()
     >>> risk = sr.evaluate(mdp, [1] * 20, start=mdp.origin)         # right: three gambles, then the goal
-    >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1))
-    (210, 0.784, -78)
+    >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1)), risk.worst
+    (210, 0.784, -78, -150.0)
     """
+    chain, start_p, gamma = _checked(mdp, policy, start, discounted)
+    seed = _checks.whole("seed", seed, 0, 64)
+    threads = None if threads is None else _checks.whole("threads", threads, 1)
+    solved = _solved(chain, gamma)
+    source = _Source(chain, start_p, gamma, solved, seed, threads, quiet)
+    k = start_p > 0
+    w, m = start_p[k], solved.mean[k]
+    with np.errstate(invalid="ignore"):  # −inf and inf have no mean
+        mean = float((w * m).sum())
+    std = sqrt(float(w @ (solved.std[k] ** 2 + (m - mean) ** 2))) if isfinite(mean) else nan
+    p_unsafe, p_never = (_snap(float(w @ p[k])) for p in (solved.p_unsafe, solved.p_never))
+    return RiskProfile(mean, std, p_unsafe, p_never, float(w @ solved.length[k]), source)
+
+
+def _checked(mdp: Any, policy: Any, start: Any, discounted: bool) -> tuple[Chain, Floats, float]:
+    """The chain, the start and γ of a question about a policy."""
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     start_p = (mdp if start is None else mdp.with_start(start)).start
-    chain = chain_of(mdp, policy)
-    gamma = mdp.gamma if discounted else 1.0
-    ends = chain.can_reach(chain.terminal)
-    p_end = chain.solve(chain.terminal.astype(np.float64), ~chain.terminal, ends)
+    return chain_of(mdp, policy), start_p, mdp.gamma if _checks.flag("discounted", discounted) else 1.0
+
+
+# -- by linear equations --------------------------------------------------------------------------------------------------
+
+
+def _solved(chain: Chain, gamma: float) -> _Solved:
+    mean, variance = _moments(chain, gamma)
+    doomed = chain.active & ~chain.ends
+    entering = ~chain.terminal & doomed[chain.s_next]
+    may_not_end = chain.can_reach(entering)
+    p_never = doomed + chain.solve(entering, ~chain.terminal, chain.ends & may_not_end)
+    steps = chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active & ~may_not_end)
     exposed = chain.can_reach(chain.unsafe)
-    p_unsafe = chain.solve(chain.unsafe.astype(np.float64), ~chain.terminal & ~chain.unsafe, exposed)
-    p_never = _snap(1.0 - float(start_p @ p_end))
-    mean, std, length = _moments(chain, start_p, gamma, ends, p_never)
-    source = _Source(chain if gamma < 1.0 else _closed(chain, ends), start_p, gamma, seed)
-    return RiskProfile(mean, std, _snap(float(start_p @ p_unsafe)), p_never, length, source)
+    p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, exposed)
+    std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
+    return _Solved(mean, std, _snapped(p_unsafe), _snapped(p_never), length)
+
+
+def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
+    """Mean and variance of the return by state."""
+    inside, fallen, risen, unclear = chain.active, *np.zeros((3, chain.n_states), bool)
+    if gamma == 1.0 and chain.endless.any():
+        fate = chain.fate[chain.s]
+        fallen, risen, unclear = (chain.can_reach(k) for k in (fate == -inf, fate == inf, np.isnan(fate)))
+        # Endless sets would make the equations singular; where they rest, nothing is gained or lost any more.
+        inside = chain.active & ~chain.endless & ~(fallen | risen | unclear)
+    onward = np.where(chain.terminal, 0.0, gamma)
+    m = chain.solve(chain.r, onward, inside)
+    spread = (chain.r + onward * m[chain.s_next] - m[chain.s]) ** 2
+    variance = chain.solve(spread, onward**2, inside)
+    m = np.select([unclear | (fallen & risen), fallen, risen], [nan, -inf, inf], m)
+    return m, np.where(np.isfinite(m), variance, nan)
 
 
 def _snap(p: float) -> float:
-    """A probability without the rounding of a solve: 0 and 1 where it is within 1e-12 of them."""
-    return 0.0 if p < 1e-12 else 1.0 if p > 1.0 - 1e-12 else p
+    """A probability without the rounding of a solve: 1 where it is within 1e-12 of it."""
+    return float(_snapped(np.array(p)))
 
 
-def _moments(chain: Chain, start: Floats, gamma: float, ends: Bools, p_never: float) -> tuple[float, float, float]:
-    """Mean and standard deviation of the return, and the expected length."""
-    forever = chain.r[~ends[chain.s] & chain.reached(start)[chain.s]]
-    if gamma == 1.0 and forever.any():
-        return -inf if forever.max() <= 0 else inf if forever.min() >= 0 else nan, nan, inf
-    # Undiscounted, states that never end would make the equations singular; here the start does not reach them, or
-    # nothing is gained or lost there.
-    inside = ends if gamma == 1.0 else np.ones_like(ends)
-    onward = np.where(chain.terminal, 0.0, gamma)
-    m = chain.solve(chain.r, onward, inside)
-    m2 = chain.solve(chain.r**2 + 2.0 * chain.r * onward * m[chain.s_next], onward * gamma, inside)
-    mean = float(start @ m)
-    length = inf if p_never > 0.0 else float(start @ chain.solve(np.ones_like(chain.r), ~chain.terminal, ends))
-    return mean, sqrt(max(0.0, float(start @ m2) - mean**2)), length
+def _snapped(p: Floats) -> Floats:
+    return np.where(p > 1.0 - 1e-12, 1.0, np.maximum(p, 0.0))
+
+
+# -- the distribution -----------------------------------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    """Finite returns, how likely they are, and what was cut off."""
+
+    returns: Floats
+    probabilities: Floats
+    cut: float
+
+
+def _distribution(source: _Source) -> Distribution:
+    """Carried, enumerated or sampled, in this order; with the fate of episodes that never end."""
+    gamma = source.gamma
+    chain, start = (source.chain if gamma < 1.0 else source.chain.settled()).restricted(source.start)
+    atoms = [(x, p) for x in (-inf, inf, nan) if (p := _chance(chain, start, x)) > 0.0]
+    if sum(p for _, p in atoms) >= 1.0 - RESIDUE:
+        return Distribution(*_with_atoms(np.empty(0), np.empty(0), atoms), True)
+    finite = _without(chain, ~np.isfinite(chain.r))
+    length = inf
+    if chain.ends[chain.active].all():
+        length = float(start @ chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active))
+    lattice = _lattice(finite.r) if gamma == 1.0 else None
+    found = None
+    if lattice is not None and length * finite.s.size <= MAX_WORK:
+        found = _carried(finite, start, lattice, length)
+    if found is None:
+        found = _enumerated(finite, start, gamma)
+    if found is not None:
+        return Distribution(*_with_atoms(found.returns, found.probabilities, atoms), True, cut=found.cut)
+    return _sampled(source, chain, start, length, atoms)
+
+
+def _chance(chain: Chain, start: Floats, fate: float) -> float:
+    """The probability of ending with ``fate`` in a settled chain."""
+    if np.isfinite(chain.r).all():
+        return 0.0
+    goal = np.isnan(chain.r) if isnan(fate) else chain.r == fate
+    return _snap(float(start @ chain.solve(goal, ~chain.terminal, chain.can_reach(goal))))
+
+
+def _without(chain: Chain, gone: Bools) -> Chain:
+    """The chain without some outcomes; what they take is lost."""
+    columns = ("s", "p", "s_next", "r", "terminal", "unsafe")
+    return replace(chain, **{c: getattr(chain, c)[~gone] for c in columns}) if gone.any() else chain
+
+
+def _with_atoms(returns: Floats, probabilities: Floats, atoms: list[tuple[float, float]]) -> tuple[Floats, Floats]:
+    """The distribution of finite returns, scaled to leave room for the infinite ones, in order; nan comes last."""
+    room = 1.0 - sum(p for _, p in atoms)
+    total = float(probabilities.sum())
+    scaled = probabilities * (room / total) if total > 0.0 else probabilities
+    x = np.concatenate((returns, [x for x, _ in atoms]))
+    order = np.argsort(x, kind="stable")
+    return x[order], np.concatenate((scaled, [p for _, p in atoms]))[order]
 
 
 def _lattice(r: Floats) -> tuple[float, Ints] | None:
     """(unit, r/unit as whole numbers), or None where rewards have no common unit of reasonable size."""
-    fractions = [Fraction(float(x)).limit_denominator(1_000) for x in np.unique(r)]
-    if not np.allclose([float(f) for f in fractions], np.unique(r), rtol=1e-12, atol=1e-12):
+    rewards = np.unique(r)
+    fractions = [Fraction(float(x)).limit_denominator(1_000) for x in rewards]
+    if not np.allclose([float(f) for f in fractions], rewards, rtol=1e-12, atol=0.0):
         return None
     denominator = lcm(*(f.denominator for f in fractions))
-    unit = gcd(*(int(f * denominator) for f in fractions)) or 1
-    steps = np.rint(r * denominator / unit).astype(np.int64)
-    return unit / denominator, steps
+    unit = Fraction(gcd(*(int(f * denominator) for f in fractions)) or 1, denominator)
+    if max(abs(f) for f in fractions) > MAX_UNITS * unit:
+        return None
+    steps = np.array([int(f / unit) for f in fractions], np.int64)
+    return float(unit), steps[np.searchsorted(rewards, r)]
 
 
-def _distribution(source: _Source) -> Distribution:
-    """Exact where rewards lie on a lattice, the return is undiscounted and episodes are short enough; else sampled."""
-    chain, length = source.chain, inf
-    lattice = _lattice(chain.r) if source.gamma == 1.0 else None
-    if source.gamma == 1.0:
-        steps_left = chain.solve(np.ones_like(chain.r), ~chain.terminal, chain.can_reach(chain.terminal))
-        length = float(source.start @ steps_left)
-    if lattice is not None:
-        steps = -log(RESIDUE) * length
-        span = int(np.ptp(np.append(lattice[1], 0)))
-        if steps * steps * span * source.chain.s.size / 2 <= MAX_WORK:
-            return Distribution(*_carried(source.chain, source.start, lattice), True)
-    return Distribution(*_sampled(source, length), False)
-
-
-def _carried(chain: Chain, start: Floats, lattice: tuple[float, Ints]) -> tuple[Floats, Floats]:
-    """Probability carried over (return so far, state) until all but RESIDUE of it has ended."""
+def _carried(chain: Chain, start: Floats, lattice: tuple[float, Ints], length: float) -> _Found | None:
+    """Probability carried over (state, return so far) until all but RESIDUE of it has ended; None if that is too much."""
     unit, shift = lattice
-    moves = [(int(value), _move(chain, shift == value)) for value in np.unique(shift)]
     down, up = min(0, int(shift.min())), max(0, int(shift.max()))
-    low, alive = 0, start[None, :].copy()  # alive[x − low, s]: probability of being in s with return x·unit
-    ended: dict[int, float] = {}
-    while alive.sum() > RESIDUE:
-        after = np.zeros((alive.shape[0] + up - down, chain.n_states + 1))
-        for value, P in moves:
-            after[value - down : value - down + alive.shape[0]] += alive @ P
-        low += down
-        for x in np.flatnonzero(after[:, -1]):
-            ended[low + int(x)] = ended.get(low + int(x), 0.0) + float(after[x, -1])
-        used = np.flatnonzero(after[:, :-1].sum(1) > 1e-300)
-        if not used.size:
-            break
-        alive = after[used[0] : used[-1] + 1, :-1]
-        low += int(used[0])
-    points = np.array(sorted(ended))
-    mass = np.array([ended[int(x)] for x in points])
-    return points * unit, mass / mass.sum()
+    target = np.where(chain.terminal, chain.n_states, chain.s_next)
+    room = 8 * (1 + up - down)
+    if 2 * chain.n_states * room > MAX_CELLS:
+        return None
+    zero = room  # of the returns: ended[zero + x] is the probability of having ended with x units
+    alive, ended = np.zeros((2, chain.n_states, room)), np.zeros(2 * room)
+    alive[0, :, 0] = start
+    window, sums = np.array([0, 0, 1, zero, 0]), np.array([start.sum(), 0.0, 0.0])
+    budget, spare = MAX_WORK / 64, RESIDUE / length  # cut off at the ends, over all steps: no more than RESIDUE
+    moves = (chain.s, chain.p, target, shift, down, up)
+    while said := kernels.carry(*moves, alive, ended, window, sums, RESIDUE, spare, budget):
+        if said == kernels.TOO_MUCH:
+            if budget >= MAX_WORK or _ahead(window, sums, length) > MAX_WORK:
+                return None
+            budget *= 8
+            continue
+        if 3 * max(alive.size, ended.size) > MAX_CELLS:
+            return None
+        if window[kernels.WIDTH] + up - down > alive.shape[2]:
+            alive = np.pad(alive, ((0, 0), (0, 0), (0, alive.shape[2])))
+        else:
+            zero, window[kernels.LOW] = zero + ended.size, window[kernels.LOW] + ended.size
+            ended = np.pad(ended, ended.size)
+    k = np.flatnonzero(ended)
+    return _Found(np.asarray(unit * (k - zero), np.float64), ended[k], float(sums[kernels.CUT] + sums[kernels.LEFT]))
 
 
-def _move(chain: Chain, k: Bools) -> Any:
-    """Where the outcomes k take probability, [S, S + 1]; the last column is the end."""
-    entries = (chain.p[k], (chain.s[k], np.where(chain.terminal[k], chain.n_states, chain.s_next[k])))
-    return sparse.csr_array(entries, shape=(chain.n_states, chain.n_states + 1))
+def _ahead(window: Ints, sums: Floats, length: float) -> float:
+    """All the work that carrying will take, at its pace so far: by the steps to go, or by how fast episodes end."""
+    done, left = float(sums[kernels.WORK]), float(sums[kernels.LEFT])
+    return done * (length / max(1, window[kernels.STEPS]) if left > 0.5 else log(RESIDUE) / log(left))
 
 
-def _sampled(source: _Source, length: float) -> tuple[Floats, Floats]:
-    """Returns of sampled episodes, each equally likely; one that has not ended in time counts what it had by then."""
-    chain, start, gamma, seed = source
-    generator = np.random.default_rng(seed)
-    order = np.argsort(chain.s, kind="stable")
-    row = np.searchsorted(chain.s[order], np.arange(chain.n_states + 1))
-    cumulative = np.cumsum(chain.p[order])
-    base = np.concatenate(([0.0], cumulative))[row[:-1]]
-    usual = min(length, log(1e-9) / log(gamma) if gamma < 1.0 else inf, 1e4)
-    count = int(np.clip(MAX_SAMPLED_STEPS / usual, 1_000, MAX_SAMPLES))
-    total = np.zeros(count)
-    s = generator.choice(chain.n_states, count, p=start)
-    alive, discount = np.arange(count), 1.0
-    for _ in range(int(20 * usual) + 1):
-        x = base[s] + generator.random(s.size) * (1.0 - 1e-12)
-        k = order[np.clip(np.searchsorted(cumulative, x, side="right"), row[s], row[s + 1] - 1)]
-        total[alive] += discount * chain.r[k]
+def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
+    """Probability carried over the pairs (state, return so far) that happen; None if they are too many."""
+    s = np.flatnonzero(start)
+    x, p, discount = np.zeros(s.size), start[s], 1.0
+    sizes, done, cut, work = np.diff(chain.row), [(np.empty(0), np.empty(0))], 0.0, 0
+    while s.size and p.sum() > RESIDUE and (gamma == 1.0 or discount > NEGLIGIBLE * (1.0 - gamma)):
+        count = sizes[s]
+        total = int(count.sum())
+        work += total + 20  # a step costs something, however few there are
+        if total > MAX_PAIRS or work > MAX_PAIR_WORK:
+            return None
+        before = np.repeat(np.arange(s.size), count)
+        k = chain.row[s][before] + np.arange(total) - np.repeat(np.cumsum(count) - count, count)
+        x, p = x[before] + discount * chain.r[k], p[before] * chain.p[k]
         discount *= gamma
-        go_on = ~chain.terminal[k]
-        alive, s = alive[go_on], chain.s_next[k][go_on]
-        if not alive.size or discount < 1e-9:
-            break
-    returns, counts = np.unique(total, return_counts=True)
-    return returns, counts / count
+        end = chain.terminal[k]
+        done.append((x[end], p[end]))
+        s, x, p = _merged(chain.s_next[k][~end], x[~end], p[~end])
+        slight = p < 1e-3 * RESIDUE / (p.size + 1)
+        cut += float(p[slight].sum())
+        s, x, p = s[~slight], x[~slight], p[~slight]
+    if gamma < 1.0 and p.sum() > RESIDUE:
+        done.append((x, p))  # what is left is worth next to nothing
+    else:
+        cut += float(p.sum())
+    returns, mass = (np.concatenate(parts) for parts in zip(*done, strict=True))
+    _, returns, mass = _merged(np.zeros(returns.size, np.int64), returns, mass)
+    return _Found(returns, mass, cut)
+
+
+def _merged(s: Ints, x: Floats, p: Floats) -> tuple[Ints, Floats, Floats]:
+    """Pairs (s, x) in order, those equal but for rounding made one."""
+    if not s.size:
+        return s, x, p
+    order = np.lexsort((x, s))
+    s, x, p = s[order], x[order], p[order]
+    apart = np.diff(x) > 1e-13 * np.maximum(np.abs(x[1:]), np.abs(x[:-1]))
+    first = np.flatnonzero(np.concatenate(([True], apart | (np.diff(s) > 0))))
+    return s[first], x[first], np.add.reduceat(p, first)
+
+
+# -- by sampling ----------------------------------------------------------------------------------------------------------
+
+
+def sample_returns(
+    mdp: TabularMDP,
+    policy: Any,
+    episodes: int,
+    start: Any = None,
+    *,
+    discounted: bool = False,
+    seed: int = 0,
+    max_steps: int = 10_000,
+    threads: int | None = None,
+    quiet: bool = False,
+) -> Episodes:
+    """Play episodes of a policy ([S] or [S, A]): what each returned, its length, and whether it met anything unsafe.
+
+    An episode is cut off after ``max_steps``. The same seed gives the same bits for any number of threads.
+
+    >>> import safereplay as sr
+    >>> played = sample_returns(sr.grids.volatile(), [1] * 20, 1_000, start=5)
+    >>> sorted({float(x) for x in played.returns}), bool(played.ended.all())
+    ([-150.0, 50.0, 250.0, 450.0], True)
+    """
+    chain, start_p, gamma = _checked(mdp, policy, start, discounted)
+    episodes, max_steps = _checks.whole("episodes", episodes, 1, 32), _checks.whole("max_steps", max_steps, 1)
+    seed = _checks.whole("seed", seed, 0, 64)
+    return chain.play(start_p, gamma, episodes, max_steps, seed, threads, quiet)
+
+
+def _sampled(
+    source: _Source, chain: Chain, start: Floats, length: float, atoms: list[tuple[float, float]]
+) -> Distribution:
+    """Returns of sampled episodes, each equally likely; those that are not finite have their true probability."""
+    gamma = source.gamma
+    horizon = log(FAINT * (1.0 - gamma)) / log(gamma) if gamma < 1.0 else inf
+    limit = int(min(100.0 * length + 100.0, horizon + 1.0, MAX_LENGTH))
+    count = int(np.clip(MAX_SAMPLED_STEPS / min(length, limit), 1_000, MAX_SAMPLES))
+    played = chain.play(start, gamma, count, limit, source.seed, source.threads, source.quiet)
+    finite = np.isfinite(played.returns)
+    returns, counts = np.unique(played.returns[finite], return_counts=True)
+    samples = int(counts.sum())
+    error = (1.0 - sum(p for _, p in atoms)) * sqrt(log(2.0 / DOUBT) / (2.0 * max(1, samples)))
+    cut = 0.0 if limit > horizon else 1.0 - float(played.ended.mean())
+    return Distribution(*_with_atoms(returns, counts.astype(np.float64), atoms), False, min(1.0, error), samples, cut)

@@ -11,6 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from .._types import Floats, Ints
@@ -47,14 +48,16 @@ class Panel(NamedTuple):
 def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
     """Q as colour, one triangle an action, and the policy as arrows; all panels share one scale."""
     rows, columns = mdp.layout.shape if mdp.layout else (4, 6)
-    scale = min(0.75, 9.0 / max(rows, columns))
-    width = len(panels) * scale * columns + 1.2
-    figure, axes = new_figure(width, scale * rows + 0.9, 1, len(panels))
+    scale, across = min(0.75, 9.0 / max(rows, columns)), min(2, len(panels))
+    down = -(-len(panels) // across)
+    figure, axes = new_figure(across * scale * columns + 1.2, down * (scale * rows + 0.5) + 0.4, down, across)
     shown = np.concatenate([panel.Q[~mdp.is_terminal].ravel() for panel in panels])
     norm = Normalize(float(shown.min()), float(shown.max()) or 1.0)
-    for ax, panel in zip(axes[0], panels, strict=True):
+    for ax, panel in zip(axes.ravel(), panels, strict=False):
         _draw_values(ax, mdp, panel, norm)
         ax.set_title(panel.title, fontsize=9)
+    for ax in axes.ravel()[len(panels) :]:
+        ax.set_visible(False)
     bar = figure.colorbar(ScalarMappable(norm, VALUES), ax=axes.ravel().tolist(), fraction=0.03, pad=0.01)
     bar.set_label("Q(s,a)")
     return figure
@@ -92,18 +95,19 @@ def _draw_table(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> Non
 @styled
 def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]], colours: Mapping[str, str]) -> Figure:
     """The chance that the return stays at or below x: one panel a world, one line a policy."""
-    figure, axes = new_figure(4.1 * len(distributions), 2.6, 1, len(distributions))
+    figure, axes = new_figure(max(5.6, 4.1 * len(distributions)), 3.0, 1, len(distributions))
     for ax, (world, by_policy) in zip(axes[0], distributions.items(), strict=True):
         low = 0.0
         for name, found in by_policy.items():
             x = np.concatenate(([found.returns[0]], found.returns))
             total = np.concatenate(([0.0], np.cumsum(found.probabilities)))
             ax.step(x, total, where="post", color=colours[name], label=name)
-            low = min(low, float(found.returns[np.searchsorted(total[1:], 1e-4)]))
-        ax.set_xlim(left=max(float(ax.get_xlim()[0]), low - 1.0))  # a tail of 1 in 10,000 would squeeze the rest
+            low = min(low, float(found.returns[np.searchsorted(total[1:], 1e-3)]))
+        ax.set_xlim(left=max(float(ax.get_xlim()[0]), low - 1.0))  # a tail of 1 in 1,000 would squeeze the rest
         ax.set(xlabel="return x", ylabel="P(return ≤ x)", ylim=(0, 1.03))
         ax.set_title(f"Returns, {world}")
-        ax.legend(frameon=False, fontsize=8)
+    handles = {name: Line2D([], [], color=colours[name]) for by in distributions.values() for name in by}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
@@ -161,7 +165,9 @@ def settling_figure(found: Settling) -> Figure:
     ax = axes[0, 0]
     distance = np.array(found.distance)
     use = distance > 0
-    ax.loglog(np.array(found.episodes)[use], distance[use], "o-", ms=3, color="#5b4b8a", label="root mean square of the runs")
+    ax.loglog(
+        np.array(found.episodes)[use], distance[use], "o-", ms=3, color="#5b4b8a", label="root mean square of the runs"
+    )
     if use.sum() > 1 and np.isfinite(found.rate):
         x = np.array(found.episodes)[use]
         centre = np.exp(np.log(distance[use]).mean() - found.rate * np.log(x).mean())
@@ -192,7 +198,7 @@ def switch_figure(mdp: TabularMDP, theorem: Theorem2) -> Figure:
     colour = ScalarMappable(norm, "Blues_r")
     for x in theorem.states:
         i, j = layout.cells[x.s]
-        shade = "#eceff3" if x.v_switch is None else colour.to_rgba(x.v_switch)
+        shade = "#eceff3" if x.v_switch is None else colour.cmap(norm(x.v_switch))
         ax.add_patch(Rectangle((j, i), 1, 1, facecolor=shade, edgecolor="white", lw=0.8))
         dark = x.v_switch is not None and x.v_switch < 0.5
         text = "–" if x.v_switch is None else f"{x.v_switch:.2g}"

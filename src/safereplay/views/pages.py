@@ -16,9 +16,10 @@ from .._files import make_folder, write_atomic
 from .._types import Floats, Ints
 from ..mdp import TabularMDP
 from ..theory.conditions import CheckReport
-from ..theory.risk import RiskProfile
+from ..theory.risk import RiskProfile, evaluate
 from ..theory.safety import Part
 from ..theory.tuning import Plan
+from ..theory.visits import SelfConsistent
 from ..theory.xray import Xray
 from ..verdicts import verdict
 from .document import Block, Heading, Picture, Table, Text, to_html, to_markdown
@@ -78,6 +79,25 @@ class Answer:
         """Plain JSON types."""
         plain = {"name": self.name, "policy": self.policy.tolist(), "Q": self.Q.tolist()}
         return {**plain, "risk": self.risk.to_dict(), "learned": self.learned}
+
+
+def answer(mdp: TabularMDP, name: str, Q: Floats, learned: float | None = None) -> Answer:
+    """The greedy policy of Q, and its risk from the state that a path is followed from."""
+    policy = Q.argmax(1)
+    return Answer(name, Q, policy, evaluate(mdp, policy, start=mdp.origin, quiet=True), learned)
+
+
+def grouped(mdp: TabularMDP, name: str, limits: Sequence[SelfConsistent]) -> list[Answer]:
+    """Self-consistent limits by the way they take: of each way the one that most seeds end at, and how many there are."""
+    groups: dict[str, list[SelfConsistent]] = {}
+    for limit in limits:
+        groups.setdefault(verdict(mdp, limit.policy), []).append(limit)
+    answers = []
+    for way, members in groups.items():
+        many = f", {way} ×{len(members)}" if len(limits) > 1 else ""
+        learned = [x.learned for x in members if x.learned is not None]
+        answers.append(answer(mdp, name + many, members[0].Q, sum(learned) if learned else None))
+    return sorted(answers, key=lambda a: -(a.learned or 0.0))
 
 
 def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str = "") -> Page:

@@ -1,0 +1,350 @@
+"""The chain of a policy: what happens, and with what probability, once nothing is left to choose.
+
+Under a policy π an outcome of (s,a) has probability π(a|s)·q(s',r|s,a). Every question about the policy is then one of
+
+    expectation   x(s) = Σ p·(g + f·x(s')),          a linear equation (:meth:`Chain.solve`),
+    possibility   can this be met from there?         a walk over the graph of moves (:meth:`Chain.can_reach`),
+    worst case    x(s) = min (r + γ·x(s')),           a shortest path (:meth:`Chain.worst`),
+    chance        what happens in many episodes?      play them (:meth:`Chain.play`).
+
+**Never ending.** A set of states that the chain cannot leave and where no episode ends is *endless*. An episode that
+enters one never ends. Its return is the limit of its sums, the *fate* of the set: unchanged where all of its rewards
+are 0, else −∞ or +∞ by the sign of what a lap gains on average. Where a lap gains 0 on average, there is no limit.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, inf, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from .. import _checks
+from .._progress import Bar
+from .._types import Bools, Floats, Ints
+from ..kernels import episodes as kernels
+from ..kernels import rng
+from ..mdp import TabularMDP
+from ..runs import sampling_model
+from ..verdicts import checked_policy
+from .linear import solve
+
+CHUNK = 1_024  # episodes with a stream of random numbers of their own
+BALANCED = 1e-9  # a lap that gains less than this share of what it moves gains nothing
+
+
+class Episodes(NamedTuple):
+    """Sampled episodes, [n] each. One that had not ``ended`` in time counts what it had by then."""
+
+    returns: Floats
+    lengths: Ints
+    unsafe: Bools
+    ended: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The outcomes that a policy meets: from state s with probability p to s_next, with r; in the order of s.
+
+    >>> import safereplay as sr
+    >>> chain = chain_of(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
+    >>> chain.can_reach(chain.unsafe).sum(), chain.worst()[5]
+    (np.int64(3), np.float64(-150.0))
+    """
+
+    s: Ints
+    p: Floats
+    s_next: Ints
+    r: Floats
+    terminal: Bools
+    unsafe: Bools
+    n_states: int
+
+    # -- expectation --------------------------------------------------------------------------------------------------
+
+    def solve(self, gain: Floats | Bools, passing: Bools | Floats, inside: Bools) -> Floats:
+        """x(s) = Σ p·(gain + passing·x(s')) over the states ``inside``; x = 0 elsewhere."""
+        here = inside[self.s]
+        weights = np.where(here, self.p * gain, 0.0)
+        if not weights.any():
+            return np.zeros(self.n_states)
+        onward = self.p * passing * (here & inside[self.s_next])
+        P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
+        b = np.bincount(self.s, weights=weights, minlength=self.n_states).astype(np.float64)
+        return np.where(inside, solve(P, b), 0.0)
+
+    # -- possibility --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def row(self) -> Ints:
+        """State s has outcomes row[s], ..., row[s+1] − 1."""
+        return np.searchsorted(self.s, np.arange(self.n_states + 1)).astype(np.int64)
+
+    @cached_property
+    def active(self) -> Bools:
+        """The states that have outcomes, [S]."""
+        return np.asarray(np.diff(self.row) > 0)
+
+    def reached(self, start: Floats | Bools) -> Bools:
+        """States that the start [S] can lead to."""
+        on = ~self.terminal
+        return _found(self.s[on], self.s_next[on], start > 0)
+
+    def can_reach(self, goal: Bools) -> Bools:
+        """States from which an outcome marked ``goal`` [K] can be met."""
+        on = ~self.terminal
+        holders = np.bincount(self.s, weights=goal, minlength=self.n_states) > 0
+        return _found(self.s_next[on], self.s[on], holders)
+
+    @cached_property
+    def classes(self) -> Ints:
+        """The strongly connected component of each state, by number, [S]: who can go there and come back."""
+        on = ~self.terminal
+        graph = _graph(self.s[on], self.s_next[on], self.n_states)
+        return np.asarray(connected_components(graph, directed=True, connection="strong")[1], np.int64)
+
+    @cached_property
+    def inner(self) -> Bools:
+        """The outcomes that stay within a strongly connected component, [K]."""
+        return np.asarray(~self.terminal & (self.classes[self.s] == self.classes[self.s_next]))
+
+    @cached_property
+    def ends(self) -> Bools:
+        """The states from which the episode can end, [S]; those without outcomes are not among them."""
+        return self.can_reach(self.terminal)
+
+    @cached_property
+    def endless(self) -> Bools:
+        """The states of endless sets, [S]."""
+        if self.ends[self.active].all():
+            return np.zeros(self.n_states, bool)
+        left = np.bincount(self.classes[self.s], weights=~self.inner, minlength=self.n_states) > 0
+        return np.asarray(self.active & ~left[self.classes])
+
+    @cached_property
+    def fate(self) -> Floats:
+        """What an episode's sum tends to once it is here, [S]: −inf, inf, nan for no limit; 0 where it stays or goes on."""
+        low, high = self._range(self.endless[self.s])
+        fate = np.select([high > 0.0, low < 0.0], [inf, -inf], 0.0)[self.classes]
+        mixed = self.endless & ((low < 0.0) & (high > 0.0))[self.classes]
+        if mixed.any():
+            fate[mixed] = self._drift(mixed)[self.classes[mixed]]
+        return np.where(self.endless, fate, 0.0)
+
+    def _range(self, k: Bools) -> tuple[Floats, Floats]:
+        """The lowest and the highest of 0 and the rewards of outcomes k within each component, by its number."""
+        low, high = np.zeros(self.n_states), np.zeros(self.n_states)
+        np.minimum.at(low, self.classes[self.s[k]], self.r[k])
+        np.maximum.at(high, self.classes[self.s[k]], self.r[k])
+        return low, high
+
+    def _drift(self, mixed: Bools) -> Floats:
+        """−inf, inf, or nan for none, by the mean sum of a lap: between two visits of one state of the set."""
+        states = np.flatnonzero(mixed)
+        numbers, first = np.unique(self.classes[states], return_index=True)
+        onward = ~np.isin(self.s_next, states[first])
+        lap, moved = (self.solve(r, onward, mixed)[states[first]] for r in (self.r, np.abs(self.r)))
+        drift = np.zeros(self.n_states)
+        drift[numbers] = np.where(np.abs(lap) <= BALANCED * moved, nan, np.copysign(inf, lap))
+        return drift
+
+    # -- variants -----------------------------------------------------------------------------------------------------
+
+    def settled(self) -> Chain:
+        """The chain with an end in each endless set, where the set's fate is what is got."""
+        if not self.endless.any():
+            return self
+        there = self.endless[self.s]
+        return replace(self, r=np.where(there, self.fate[self.s], self.r), terminal=self.terminal | there)
+
+    def restricted(self, start: Floats) -> tuple[Chain, Floats]:
+        """The chain and its start with only the states that the start leads to, renumbered; ends lead to state 0."""
+        kept = self.reached(start)
+        number = np.cumsum(kept) - 1
+        k = kept[self.s]
+        target = np.where(self.terminal, 0, number[self.s_next])[k]
+        outcomes = (number[self.s[k]], self.p[k], target, self.r[k], self.terminal[k], self.unsafe[k])
+        return Chain(*outcomes, int(kept.sum())), start[kept]
+
+    # -- chance -------------------------------------------------------------------------------------------------------
+
+    def play(
+        self,
+        start: Floats,
+        gamma: float,
+        episodes: int,
+        max_steps: int,
+        seed: int,
+        threads: int | None = None,
+        quiet: bool = False,
+    ) -> Episodes:
+        """Episodes sampled from a start [S], in chunks with random numbers of their own, which threads share."""
+        workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
+        columns = (self.row, self.p, self.s_next, self.r, self.terminal, self.unsafe)
+        model = sampling_model(TabularMDP(self.n_states, 1, *columns, start, gamma))
+        flags = np.empty((2, episodes), bool)
+        played = Episodes(np.empty(episodes), np.empty(episodes, np.int64), *flags)
+
+        def one(chunk: int) -> None:
+            part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+            kernels.play(model, self.unsafe, gamma, max_steps, rng.seeded(seed, chunk), *(x[part] for x in played))
+
+        with Bar("sampling episodes", episodes, quiet) as bar, ThreadPoolExecutor(workers) as pool:
+            try:
+                for chunk, _ in enumerate(pool.map(one, range(ceil(episodes / CHUNK)))):
+                    bar.update(min(episodes, (chunk + 1) * CHUNK))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)  # whatever ended the wait: nobody runs on
+                raise
+        return played
+
+    # -- worst case ---------------------------------------------------------------------------------------------------
+
+    def worst(self, gamma: float = 1.0) -> Floats:
+        """The infimum of the returns that can happen, [S]; 0 for states without outcomes.
+
+        Undiscounted it is −inf where a loop of negative total can be taken: as often as one likes if the episode can
+        still end, and below every bound at some time if it cannot. An endless set without such a loop gives inf if it
+        has one of positive total, else the lowest sum that it keeps coming back to.
+        """
+        return self._worst_discounted(gamma) if gamma < 1.0 else self._worst_sum()
+
+    def _worst_discounted(self, gamma: float) -> Floats:
+        """x = min (r + γ·x'), by relaxation; loops are followed to their end by evaluating the moves chosen so far."""
+        moves = _Moves.of(self, np.ones(self.s.size, bool))
+        choice = np.full(self.n_states + 1, -1)
+        falling = np.argsort(-moves.r, kind="stable")
+        choice[moves.source[falling]] = falling  # of a state's moves the last, so the lowest reward, stays
+        x, settled = moves.value(choice, gamma), False
+        while not settled:
+            settled = moves.relax(x, choice, gamma)
+            x = moves.value(choice, gamma)
+        return np.asarray(x[:-1])
+
+    def _worst_sum(self) -> Floats:
+        """x = min (r + x') where no loop of negative total can be reached, else −inf."""
+        low, high = self._range(self.inner)
+        h = np.where(low < 0.0, -inf, 0.0)[
+            self.classes
+        ]  # a loss on a loop, and nothing to make up for it; else see below
+        mixed = (low < 0.0) & (high > 0.0)
+        if mixed.any():
+            h = np.where(mixed[self.classes], self._lowest_within(mixed), h)
+        lost = self.can_reach(h[self.s] == -inf)
+        x = np.append(np.where(self._rests(h), h, inf), 0.0)
+        _Moves.of(self, ~lost[self.s]).descend(x)
+        return np.where(lost, -inf, np.where(self.active, x[:-1], 0.0))
+
+    def _lowest_within(self, mixed: Bools) -> Floats:
+        """The lowest sum of a walk from each state within components of both signs, [S]; −inf with a negative loop."""
+        x = np.append(np.where(mixed[self.classes], 0.0, inf), inf)
+        _Moves.of(self, self.inner & mixed[self.classes[self.s]]).descend(x)
+        return np.asarray(x[:-1])
+
+    def _rests(self, h: Floats) -> Bools:
+        """The states of endless sets all of whose loops have total 0, [S], given the lowest sums h within components."""
+        if not self.endless.any():
+            return self.endless
+        k = self.endless[self.s] & np.isfinite(h[self.s])
+        here, there, r = h[self.s[k]], h[self.s_next[k]], self.r[k]
+        tense = r + there - here > 8.0 * kernels.TOLERANCE * (np.abs(r) + np.abs(here) + np.abs(there))
+        gains = np.bincount(self.classes[self.s[k]], weights=tense, minlength=self.n_states) > 0
+        return np.asarray(self.endless & np.isfinite(h) & ~gains[self.classes])
+
+
+@dataclass(frozen=True, eq=False)
+class _Moves:
+    """Moves s → t by their target, the end being one more state; for relaxation."""
+
+    row: Ints  #: [S + 2]
+    source: Ints
+    target: Ints
+    r: Floats
+
+    @classmethod
+    def of(cls, chain: Chain, k: Bools) -> _Moves:
+        """The outcomes k [K] as moves."""
+        target = np.where(chain.terminal, chain.n_states, chain.s_next)[k]
+        order = np.argsort(target, kind="stable")
+        row = np.searchsorted(target[order], np.arange(chain.n_states + 2)).astype(np.int64)
+        return cls(row, chain.s[k][order], target[order], chain.r[k][order])
+
+    def relax(self, x: Floats, choice: Ints, gamma: float) -> bool:
+        """Lower x and note the moves chosen, until nothing can be lowered; False if that takes many rounds."""
+        queue, queued = np.empty(x.size, np.int64), np.empty(x.size, bool)
+        budget = 4 * x.size
+        return kernels.relax(self.row, self.source, self.r, gamma, x, choice, queue, queued, budget) < budget
+
+    def value(self, choice: Ints, gamma: float) -> Floats:
+        """x = r + γ·x' along the moves chosen, by doubling: 1, 2, 4, ... steps at a time. Without a move, x = 0."""
+        x = np.where(choice >= 0, self.r[choice], 0.0)
+        ahead = self._ahead(choice)
+        while gamma > 1e-18:
+            x = x + gamma * x[ahead]
+            ahead, gamma = ahead[ahead], gamma * gamma
+        return x
+
+    def descend(self, x: Floats) -> None:
+        """Relax undiscounted sums in place until they settle; −inf where the moves chosen go round in a loop.
+
+        In the graph of the moves chosen, a loop is one of negative total: each move on it was the last to lower.
+        """
+        choice = np.full(x.size, -1)
+        while not self.relax(x, choice, 1.0):
+            ahead = self._ahead(choice)
+            for _ in range(x.size.bit_length()):
+                ahead = ahead[ahead]
+            looping = choice[ahead] >= 0
+            x[looping], choice[looping] = -inf, -1
+
+    def _ahead(self, choice: Ints) -> Ints:
+        return np.where(choice >= 0, self.target[choice], np.arange(choice.size))
+
+
+def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
+    """The chain of a policy: actions [S], or probabilities of actions [S, A].
+
+    >>> import safereplay as sr
+    >>> coin = sr.TabularMDP.from_outcomes(2, 2, [(0, 0, 1.0, 1, 2.0, True), (0, 1, 1.0, 1, -2.0, True)])
+    >>> chain_of(coin, [[0.75, 0.25], [1.0, 0.0]]).p
+    array([0.75, 0.25])
+    """
+    s, a = np.divmod(mdp.pair, mdp.n_actions)
+    if np.ndim(policy) == 2:
+        p = mdp.p * checked_probabilities(mdp, policy)[s, a]
+    else:
+        p = np.where(checked_policy(mdp, policy)[s] == a, mdp.p, 0.0)
+    k = np.flatnonzero(p)
+    return Chain(s[k], p[k], mdp.s_next[k], mdp.r[k], mdp.terminal[k], mdp.unsafe[k], mdp.n_states)
+
+
+def checked_probabilities(mdp: TabularMDP, policy: Any) -> Floats:
+    """A stochastic policy as probabilities [S, A]; the rows of terminal states are not looked at."""
+    pi = _checks.finite_array("policy", policy, (mdp.n_states, mdp.n_actions))
+    sums = np.where(mdp.is_terminal, 1.0, pi.sum(1))
+    for s in np.flatnonzero(~mdp.is_terminal & (pi.min(1) < 0.0))[:1]:
+        _checks.fail(f"policy of s={s}", "have no negative entry", float(pi[s].min()))
+    for s in np.flatnonzero(np.abs(sums - 1.0) > 1e-9)[:1]:
+        _checks.fail(f"policy of s={s}", "sum to 1", float(sums[s]))
+    return _checks.rescaled(pi, sums[:, None])
+
+
+def _graph(tail: Ints, head: Ints, n: int) -> Any:
+    """The graph of edges tail → head over n nodes."""
+    return sparse.csr_array((np.ones(tail.size), (tail, head)), shape=(n, n))
+
+
+def _found(tail: Ints, head: Ints, seeds: Bools) -> Bools:
+    """The nodes that edges tail → head lead to from the seeds, themselves included; breadth first, in one pass."""
+    n = seeds.size
+    first = np.flatnonzero(seeds)
+    graph = _graph(np.append(tail, np.full(first.size, n)), np.append(head, first), n + 1)
+    found = np.zeros(n + 1, bool)
+    found[breadth_first_order(graph, n, return_predecessors=False)] = True
+    return found[:-1]
