@@ -19,6 +19,8 @@ TINY = Effort(
     map_points=2,
     curve_seeds=1,
     snapshots=6,
+    tune_episodes=2_000,
+    random_models=4,
 )
 
 

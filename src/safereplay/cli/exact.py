@@ -221,15 +221,15 @@ def tune(
 
 
 def _show_plan(mdp: TabularMDP, model: str, plan: Plan) -> None:
+    from rich.console import Console
+
     typer.echo(f"{model}, γ = {mdp.gamma:g}\n{plan}")
-    shown = [p for p in plan.frontier if p.pareto]
+    gentlest = {p.policy: p for p in sorted(plan.frontier, key=lambda p: (-p.v, -abs(p.beta or 0.0))) if p.pareto}
     table = plain_table(["from v", "β", "mean", "std", "CVaR", "P(unsafe)", ""], left=0)
-    for p in sorted(shown, key=lambda p: p.mean):
+    for p in sorted(gentlest.values(), key=lambda p: p.mean):
         beta = "" if p.beta is None else f"{p.beta:g}"
         numbers = [f"{x:.3f}" for x in (p.mean, p.std, p.cvar)]
         table.add_row(f"{p.v:.4f}", beta, *numbers, f"{p.p_unsafe:.3%}", "keeps it" if p.meets else "")
-    from rich.console import Console
-
     console = Console()
     console.print("\n[bold]the frontier[/]: limits of replay that no other beats in both", highlight=False)
     console.print(table)

@@ -23,7 +23,6 @@ from ..theory.limits import fixed_point
 from ..theory.visits import often_visited
 from .experiments import GRIDS, MATCHED, Effort, Work, run
 
-MODELS = 10  # random models for each seed of a learning curve: 200 in a full study
 BETAS = (-1.0, -0.3, 0.0, 0.1, 0.3, 1.0, 5.0)
 EPSILONS = (0.05, 0.1, 0.3)
 LATE = 10  # snapshots over the second half of a run, whose spread is the noise
@@ -128,9 +127,9 @@ class RandomModels:
 
 
 def run_random_models(effort: Effort, work: Work) -> RandomModels:
-    """Literal replay on each of 200 random models (20 in a quick study), one run a model."""
+    """Literal replay on each of 200 random models (40 in a quick study), one run a model."""
     episodes = effort.map_episodes
-    cases = work.map(lambda seed: judge(draw(seed), seed, episodes), range(MODELS * effort.curve_seeds))
+    cases = work.map(lambda seed: judge(draw(seed), seed, episodes), range(effort.random_models))
     return RandomModels(episodes, tuple(cases))
 
 

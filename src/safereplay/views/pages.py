@@ -14,8 +14,10 @@ from matplotlib.figure import Figure
 
 from .._files import make_folder, write_atomic
 from .._types import Floats, Ints
+from ..learners import QLearning
 from ..mdp import TabularMDP
 from ..theory.conditions import CheckReport
+from ..theory.limits import exact
 from ..theory.risk import RiskProfile, evaluate
 from ..theory.safety import Part
 from ..theory.tuning import Plan
@@ -243,7 +245,6 @@ def _switches(report: CheckReport) -> Table:
 
 def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
     """The gentlest replay under a limit, the frontier, the price, and how learning confirmed it."""
-    plain = plan.policies[plan.plain.policy]
     lines = str(plan).splitlines()
     trials = [
         [f"{t.v:g}", "" if t.beta is None else f"{t.beta:g}", f"{t.met} of {t.seeds}", "fresh" if t.fresh else "first"]
@@ -258,15 +259,12 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
         Table(["", ""], [[line[:20].strip(), line[20:].strip()] for line in lines[1:]]),
         Picture(f"{stem}frontier", caption),
     ]
-    if mdp.layout is not None:
-        from ..learners import QLearning
-        from ..theory.limits import exact
-
-        limits = [
-            Panel("plain Q-learning", exact(mdp, QLearning()), plain),
-            Panel(plan.learner.describe(), plan.Q, plan.policy),
+    if mdp.layout is not None and plan.learner.mixing == "matched":
+        panels = [
+            Panel("plain Q-learning", exact(mdp, QLearning()), plan.policies[plan.plain.policy]),
+            Panel(plan.learner.describe(), exact(mdp, plan.learner), plan.policy),
         ]
-        figures[f"{stem}policies"] = values_figure(mdp, limits)
+        figures[f"{stem}policies"] = values_figure(mdp, panels)
         blocks += [Picture(f"{stem}policies", "What Q-learning converges to, and what this replay does.")]
     if trials:
         blocks += [Table(["v", "β", "seeds that kept the limit", "seeds"], trials)]
