@@ -43,10 +43,17 @@ if TYPE_CHECKING:
     from .schedules import StepSize as StepSize
     from .schemes import Scheme as Scheme
     from .schemes import VarianceReplay as VarianceReplay
+    from .theory.conditions import CheckReport as CheckReport
+    from .theory.conditions import check as check
     from .theory.limits import exact as exact
     from .theory.limits import fixed_point as fixed_point
     from .theory.risk import RiskProfile as RiskProfile
     from .theory.risk import evaluate as evaluate
+    from .theory.tuning import Plan as Plan
+    from .theory.tuning import tune as tune
+    from .theory.visits import SelfConsistent as SelfConsistent
+    from .theory.xray import Xray as Xray
+    from .theory.xray import xray as xray
     from .verdicts import path as path
     from .verdicts import verdict as verdict
 
@@ -79,10 +86,17 @@ _HOMES = {
     "StepSize": "schedules",
     "Scheme": "schemes",
     "VarianceReplay": "schemes",
+    "CheckReport": "theory.conditions",
+    "check": "theory.conditions",
     "exact": "theory.limits",
     "fixed_point": "theory.limits",
     "RiskProfile": "theory.risk",
     "evaluate": "theory.risk",
+    "Plan": "theory.tuning",
+    "tune": "theory.tuning",
+    "SelfConsistent": "theory.visits",
+    "Xray": "theory.xray",
+    "xray": "theory.xray",
     "path": "verdicts",
     "verdict": "verdicts",
 }

@@ -3,41 +3,91 @@
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from .. import _checks
-from .._types import Floats
+from .._types import AnyArray, Floats
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
+from ..schedules import Exploration
 from ..schemes import Scheme
 from .operator import operator
 from .solver import MAX_ROUNDS, iterate, optimal, targets
+from .visits import SelfConsistent, self_consistent
 
 
-def fixed_point(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = None) -> Floats:
+@overload
+def fixed_point(
+    mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: AnyArray | list[Any] | None = None
+) -> Floats: ...
+
+
+@overload
+def fixed_point(
+    mdp: TabularMDP,
+    scheme: Scheme,
+    v: float,
+    visitation: Literal["self"],
+    exploration: Exploration | None = None,
+    **search: Any,
+) -> tuple[SelfConsistent, ...]: ...
+
+
+@overload
+def fixed_point(
+    mdp: TabularMDP,
+    scheme: Scheme,
+    v: float = 0.5,
+    *,
+    visitation: Literal["self"],
+    exploration: Exploration | None = None,
+    **search: Any,
+) -> tuple[SelfConsistent, ...]: ...
+
+
+def fixed_point(
+    mdp: TabularMDP,
+    scheme: Scheme,
+    v: float = 0.5,
+    visitation: Any = None,
+    exploration: Exploration | None = None,
+    **search: Any,
+) -> Floats | tuple[SelfConsistent, ...]:
     """What a shaped replay converges to: the fixed point of H, [S, A].
 
     ``visitation`` None is the paper's mapping, which matched mixing converges to; an array d(s,a) [S, A], as in
-    ``runs.visitation``, gives the limit of Algorithm 1 itself.
+    ``runs.visitation``, gives the limit of Algorithm 1 for what was visited. ``"self"`` looks for the limits of
+    Algorithm 1 itself, Q and d that make each other, and lists them, most frequent in learning first: ``exploration``
+    and the options of :func:`safereplay.theory.visits.self_consistent` (starts, seeds, episodes, ...) belong to it.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
     >>> Q = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5)
     >>> sr.verdict(mdp, Q.argmax(1))
     'safe'
+    >>> limits = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5, visitation="self", seeds=0)
+    >>> len(limits) > 1, {sr.verdict(mdp, limit.policy) for limit in limits}
+    (True, {'safe'})
 
     Ref: Szlak & Shamir (2021), Theorem 1.
     """
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    for name in search:
+        _checks.choice("argument of fixed_point", name, self_consistent.__kwdefaults__ or ())
+    if isinstance(visitation, str):
+        _checks.require(visitation == "self", "visitation", "be d(s,a), None or 'self'", visitation)
+        return self_consistent(mdp, scheme, v, exploration, **search)
+    for name, value in {"exploration": exploration, **search}.items():
+        _checks.require(value is None, name, "come with visitation='self'", value)
     return operator(mdp, scheme, v, visitation).fixed_point()
 
 
 def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     """The exact limit of a learner, [S, A].
 
-    Literal replay has one only together with what it visits: see :func:`fixed_point` with ``visitation``.
+    Literal replay has limits only together with what it visits: see :func:`fixed_point` with ``visitation="self"``.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -60,7 +110,7 @@ def _(learner: QLearning, mdp: TabularMDP) -> Floats:
 
 @_exact.register
 def _(learner: ReplayQLearning, mdp: TabularMDP) -> Floats:
-    hint = "the limit of literal mixing depends on what is visited: use fixed_point(..., visitation=d)"
+    hint = "the limit of literal mixing depends on what is visited: use fixed_point(..., visitation='self'), or =d"
     _checks.require(learner.mixing == "matched" or learner.v == 0.0, "mixing", "be 'matched'", learner.mixing, hint)
     return fixed_point(mdp, learner.scheme, learner.v)
 

@@ -1,0 +1,604 @@
+"""Tuning: the gentlest replay that keeps a limit on risk, what it costs, and what anybody could do at best.
+
+The limit of a shaped replay is known exactly, and so is the risk of its policy. So the question 'how much replay do I
+need for P(unsafe) ≤ 1 %?' has an exact answer:
+
+    v*  =  min { v : some β gives a fixed point whose policy keeps the limit }.
+
+Of the β whose v* round up to the same point of a grid, the smallest |β| is taken: it is gentler, for next to nothing.
+
+A policy is piecewise constant in v. Each β is traced over v on a grid that is even in ρ, the share of replays at the
+pair that is replayed most, up to ρ = 0.99, since v acts through ρ alone; where the risk differs between two points,
+their boundaries are found by bisection. A stretch narrower than a step of the grid may be missed.
+
+**v* itself is the worst v to learn with.** It is where two actions tie, so a learner's noise decides between them. The
+recommended v is the first on a grid at or above v* whose *learned* policies keep the limit in at least 95 % of the
+seeds, each exactly evaluated, and once more in 95 % of three times as many fresh seeds: the first that passes among many
+tries has had its luck. The grid has steps of ``v_step``, ten times finer for each nine that v has (0.37, 0.901, 0.9902); its points
+are tried at distances 0, 1, 3, 6, 10, ... from the first.
+
+**The price.** Beside the plan stands the best mean that *any* policy could have under the same limit (see
+:mod:`safereplay.theory.constrained`). So what safety costs falls into two parts:
+
+    plain − plan  =  (plain − ceiling)  +  (ceiling − plan):    what it must cost, and what is replay's own.
+
+Where replay cannot keep the limit, the plan is the gentlest replay with the best risk that it can reach, and the price
+is that of this risk.
+
+Ref: Szlak & Shamir (2021), Theorem 1, Section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, islice, pairwise
+from math import ceil, floor, inf, isfinite, isnan, log10, nan
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _checks
+from .._progress import Bar
+from .._types import Floats, Ints
+from ..learners import MIXINGS, ReplayQLearning
+from ..mdp import TabularMDP
+from ..runs import _seed_list, learn
+from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
+from ..schemes import Scheme
+from .constrained import SLACK, Ceiling, CeilingPoint, Ceilings, Limit
+from .limits import fixed_point
+from .operator import limit_weights
+from .risk import RiskProfile, evaluate
+from .safety import plain
+
+SHARE = 0.95  # of the seeds that must keep the limit
+FRESH = 3  # times as many seeds, for what passed
+MOST_RHO = 0.99  # share of replays at the most replayed pair up to which v is looked at
+STEPS = 33  # of ρ, before boundaries are looked for
+TIGHT, TIGHTEST = 1e-7, 1e-13  # width of a boundary in ρ, and of the one that matters
+MOST_TRIES = 12  # values of v that are tried by learning
+FEWER_TRIES = 4  # where replay misses the limit anyway
+TILTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # β times the widest range of rewards at a pair
+LITERAL_STEPS, LITERAL_TIGHT = 19, 1e-3  # the same for literal mixing, whose limits are far dearer
+CEILINGS = 13  # points of the best frontier
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """The exact limit of a replay, from v until the next point of the same β.
+
+    ``pareto``: no other point has both a better mean and a better risk, as the limit measures it.
+
+    >>> import safereplay as sr
+    >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.05, betas=[5.0], episodes=20_000)
+    >>> [(round(point.v, 2), round(point.mean, 2), round(point.p_unsafe, 4)) for point in plan.frontier]
+    [(0.0, 5.48, 0.0256), (0.4, 5.43, 0.0164), (0.53, 5.37, 0.0124), (0.67, 5.3, 0.0096), (0.83, 5.19, 0.0081)]
+    """
+
+    v: float
+    beta: float | None  #: None for a scheme without such a dial
+    mean: float
+    mean_discounted: float
+    std: float
+    p_unsafe: float
+    cvar: float
+    p_never: float
+    policy: int  #: index into the plan's policies
+    meets: bool
+    pareto: bool = False
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A learner put to the test: how many seeds learned a policy that keeps the limit.
+
+    >>> Trial(v=0.4, beta=5.0, met=18, seeds=20, episodes=100_000, fresh=False).passed
+    False
+    """
+
+    v: float
+    beta: float | None
+    met: int
+    seeds: int
+    episodes: int
+    fresh: bool  #: seeds that no choice was made with
+
+    @property
+    def passed(self) -> bool:
+        """Whether enough of them did."""
+        return self.met >= ceil(SHARE * self.seeds - 1e-9)
+
+
+@dataclass(frozen=True)
+class Price:
+    """What safety costs of the mean return: what it must, and replay's own share. nan where a ceiling is unknown.
+
+    ``safety`` is negative where the best policy under the limit has a better mean than plain Q-learning, which
+    maximises the discounted return.
+
+    >>> import safereplay as sr
+    >>> plan = tune(sr.grids.volatile(), sr.VarianceReplay(), max_p_unsafe=0.0, episodes=20_000)
+    >>> round(plan.price.safety, 2), round(plan.price.replay, 2)             # replay pays what safety must cost
+    (26.84, 0.0)
+    """
+
+    safety: float  #: plain − ceiling
+    replay: float  #: ceiling − plan
+    safety_discounted: float
+    replay_discounted: float
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A tuned replay, the evidence for it, and what else there is.
+
+    ``meets`` says whether some replay's exact limit keeps the limit, ``confirmed`` whether learners did. Where none was
+    confirmed, v is the one at which most seeds kept it.
+
+    >>> import safereplay as sr
+    >>> plan = tune(sr.grids.volatile(), sr.VarianceReplay(), max_p_unsafe=0.5, episodes=5_000)
+    >>> print(plan)                                                              # plain Q-learning will do
+    P(unsafe) ≤ 50%: replay(v=0, beta=5, matched) keeps it
+      smallest v          0
+      this replay         mean 174.4, P(unsafe) 38.4%
+      plain Q-learning    mean 174.4, P(unsafe) 38.4%
+      any policy          any mean, as some loop gains for ever; discounted 141.4 at best
+      price of safety     0 of the discounted return at least, and 0 is replay's own
+      seeds that kept it  20 of 20 at v=0; 60 of 60 fresh at v=0 (5,000 episodes each)
+    """
+
+    limit: Limit
+    meets: bool
+    confirmed: bool
+    v: float
+    beta: float | None
+    scheme: Scheme
+    learner: ReplayQLearning
+    profile: RiskProfile  #: of the policy that the learner converges to
+    policy: Ints = field(repr=False)  #: [S]
+    v_smallest: float  #: where the risk first is as good, exactly
+    confirmation: tuple[Trial, ...] = field(repr=False)
+    frontier: tuple[FrontierPoint, ...] = field(repr=False)
+    policies: Ints = field(repr=False)  #: [n, S]
+    plain: FrontierPoint = field(repr=False)
+    ceiling: Ceiling
+    ceiling_frontier: tuple[CeilingPoint, ...] = field(repr=False)
+    price: Price
+    episodes: int  #: and with which schedules the learner was put to the test
+    exploration: Exploration = field(repr=False)
+    step_size: StepSize = field(repr=False)
+
+    @property
+    def risk(self) -> float:
+        """What the limit is on."""
+        return self.limit.risk(self.profile)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; what is not finite becomes None."""
+        parts = ("meets", "confirmed", "v", "beta", "v_smallest", "confirmation", "frontier", "plain")
+        return {
+            "limit": plain(self.limit),
+            **{name: plain(getattr(self, name)) for name in parts},
+            "learner": self.learner.to_dict(),
+            "profile": self.profile.to_dict(),
+            "policy": self.policy.tolist(),
+            "policies": self.policies.tolist(),
+            "ceiling": self.ceiling.to_dict(),
+            "ceiling_frontier": plain(self.ceiling_frontier),
+            "price": plain(self.price),
+            "episodes": self.episodes,
+            "exploration": self.exploration.to_dict(),
+            "step_size": self.step_size.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([_headline(self), *(f"  {label:<20}{text}" for label, text in _lines(self))])
+
+
+def tune(
+    mdp: TabularMDP,
+    scheme: Scheme,
+    *,
+    max_p_unsafe: float | None = None,
+    min_cvar: float | None = None,
+    max_std: float | None = None,
+    alpha: float = 0.1,
+    start: Any = None,
+    mixing: str = "matched",
+    betas: Iterable[float] | None = None,
+    v_step: float = 0.01,
+    episodes: int = 100_000,
+    seeds: Iterable[int] | int = 20,
+    exploration: Exploration | None = None,
+    step_size: StepSize | None = None,
+    quiet: bool = False,
+) -> Plan:
+    """The gentlest replay whose exact limit keeps one limit on risk, confirmed by learning.
+
+    The risk is that of an episode from ``start`` (a state, a distribution, or None for the model's); learners always
+    begin where the model says. A policy that may never end keeps no limit. ``betas`` are tried where the scheme has a
+    dial of this name; by default its own, 0, and some in steps of two over the range of the rewards. With
+    ``mixing="literal"`` the limits are self-consistent, there may be several, and all of them must keep the limit; only
+    the scheme's own β is tried unless others are given, and boundaries are found to 0.001.
+
+    >>> import safereplay as sr
+    >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.02, episodes=20_000)
+    >>> plan.meets, plan.confirmed, round(plan.v_smallest, 3), round(plan.profile.p_unsafe, 4)
+    (True, True, 0.396, 0.0164)
+    >>> round(plan.plain.mean, 2), round(plan.ceiling.value, 2), round(plan.profile.mean, 2)
+    (5.48, 5.45, 5.43)
+
+    Ref: Szlak & Shamir (2021), Section 5.
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    limit = Limit.one_of(max_p_unsafe, min_cvar, max_std, alpha=alpha)
+    mixing = _checks.choice("mixing", mixing, MIXINGS)
+    exploration = EpsilonGreedy() if exploration is None else exploration
+    step_size = PowerStep() if step_size is None else step_size
+    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
+    _checks.require(isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
+    v_step = _checks.between("v_step", v_step, "(0, 0.1]")
+    test = _Test(_checks.whole("episodes", episodes, 1), _seed_list(seeds), exploration, step_size, quiet)
+    schemes = _candidates(mdp, scheme, betas, mixing)
+    tracer = _Tracer(mdp, limit, start, mixing, exploration)
+    views = _traced(tracer, scheme, schemes, quiet)
+    meets = any(limit.allows(limit.sign * view.badness) for view in views)
+    goal = limit if meets else limit.at(limit.sign * min(view.badness for view in views))
+    first = _gentlest(tracer, views, goal, v_step)
+    chosen, trials = _confirmed(tracer, test, first, goal, v_step, MOST_TRIES if meets else FEWER_TRIES)
+    return _plan(tracer, test, views, first, chosen, trials, meets)
+
+
+# -- exact limits -----------------------------------------------------------------------------------------------------
+
+
+class _View(NamedTuple):
+    """The limits of a replay at one v."""
+
+    scheme: Scheme
+    u: float  #: ρ at the most replayed pair
+    v: float
+    policies: tuple[int, ...]
+    worst: int  #: the policy with the worst risk
+    badness: float  #: its risk, signed so that less is better; inf where it may never end
+    key: tuple[str, ...]  #: what their risks are: views of one key are alike
+
+
+class _Tracer:
+    """Exact limits and exact risks, each worked out once."""
+
+    def __init__(self, mdp: TabularMDP, limit: Limit, start: Any, mixing: str, exploration: Exploration) -> None:
+        self.mdp, self.limit, self.start = mdp, limit, start
+        self.mixing, self.exploration = mixing, exploration
+        self.policies: list[Ints] = []
+        self._number: dict[bytes, int] = {}
+        self._profiles: dict[int, RiskProfile] = {}
+        self._weight: dict[Scheme, float] = {}
+
+    def number(self, policy: Ints) -> int:
+        """The number of a policy, counted from 0 as they come."""
+        policy = np.where(self.mdp.is_terminal, 0, policy)
+        name = policy.tobytes()
+        if name not in self._number:
+            self._number[name] = len(self.policies)
+            self.policies.append(policy)
+        return self._number[name]
+
+    def profile(self, number: int) -> RiskProfile:
+        """The risk of a policy."""
+        if number not in self._profiles:
+            self._profiles[number] = evaluate(self.mdp, self.policies[number], self.start, quiet=True)
+        return self._profiles[number]
+
+    def badness(self, number: int) -> float:
+        """The risk of a policy, less is better; inf where it may never end."""
+        profile = self.profile(number)
+        risk = self.limit.sign * self.limit.risk(profile) if profile.p_never <= SLACK else inf
+        return inf if isnan(risk) else risk
+
+    def v_at(self, scheme: Scheme, u: float) -> float:
+        """The v at which ρ = vW/((1−v) + vW) is u at the most replayed pair; literal mixing is traced by v itself."""
+        if scheme not in self._weight:
+            w = limit_weights(self.mdp, scheme)
+            W = float(np.bincount(self.mdp.pair, weights=w).max())
+            self._weight[scheme] = W if W > 0.0 and self.mixing == "matched" else 1.0
+        return u / (u + (1.0 - u) * self._weight[scheme])
+
+    def view(self, scheme: Scheme, u: float, v: float | None = None) -> _View:
+        """The limits at one v."""
+        v = self.v_at(scheme, u) if v is None else v
+        numbers = sorted({self.number(policy) for policy in self._limits(scheme, v)})
+        worst = max(numbers, key=lambda n: (self.badness(n), n))
+        key = tuple(sorted({_fingerprint(self.profile(n)) for n in numbers}))
+        return _View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key)
+
+    def _limits(self, scheme: Scheme, v: float) -> list[Ints]:
+        if self.mixing == "matched" or v == 0.0:
+            return [fixed_point(self.mdp, scheme, v).argmax(1)]
+        from .visits import self_consistent
+
+        return [np.asarray(x.policy) for x in self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)]
+
+    def stretches(self, scheme: Scheme) -> list[_View]:
+        """The first view of every stretch of v with the same risks, from v = 0 on."""
+        steps = STEPS if self.mixing == "matched" else LITERAL_STEPS
+        most = MOST_RHO if self.mixing == "matched" else 0.95
+        views = [self.view(scheme, float(u)) for u in np.linspace(0.0, most, steps + 1)]
+        found = views[:1]
+        for low, high in pairwise(views):
+            found += self._between(low, high)
+        return found
+
+    def _between(self, low: _View, high: _View) -> list[_View]:
+        if low.key == high.key:
+            return []
+        if high.u - low.u <= (TIGHT if self.mixing == "matched" else LITERAL_TIGHT):
+            return [high]
+        middle = self.view(low.scheme, 0.5 * (low.u + high.u))
+        return self._between(low, middle) + self._between(middle, high)
+
+    def sharpened(self, view: _View, goal: Limit) -> _View:
+        """The first view that keeps the limit, to rounding; at most TIGHT below the one that is known to."""
+        if view.v == 0.0 or self.mixing != "matched":
+            return view
+        low, high = self.view(view.scheme, max(0.0, view.u - TIGHT)), view
+        while high.u - low.u > TIGHTEST:
+            middle = self.view(view.scheme, 0.5 * (low.u + high.u))
+            if goal.allows(goal.sign * middle.badness):
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+def _fingerprint(profile: RiskProfile) -> str:
+    return " ".join(f"{x:.9g}" for x in (profile.mean, profile.std, profile.p_unsafe, profile.p_never))
+
+
+def _candidates(mdp: TabularMDP, scheme: Scheme, betas: Iterable[float] | None, mixing: str) -> list[Scheme]:
+    """The scheme at each β that is tried; only itself where it has no such dial."""
+    if "beta" not in scheme.params_names():
+        _checks.require(betas is None, "betas", f"be None: {type(scheme).__name__} has no dial named beta", betas)
+        return [scheme]
+    own = float(scheme.beta)  # type: ignore[attr-defined]
+    if betas is None and mixing == "literal":
+        return [scheme]
+    if betas is None:
+        lowest, highest = np.full(mdp.n_pairs, inf), np.full(mdp.n_pairs, -inf)
+        np.minimum.at(lowest, mdp.pair, mdp.r)
+        np.maximum.at(highest, mdp.pair, mdp.r)
+        spread = float((highest - lowest).max()) or 1.0
+        betas = [own, 0.0, *(float(f"{tilt / spread * (-1 if own < 0 else 1):.3g}") for tilt in TILTS)]
+    try:
+        listed = sorted({_checks.real("beta", beta) for beta in betas}, key=lambda beta: (abs(beta), beta))
+    except TypeError:
+        _checks.fail("betas", "list numbers", betas)
+    _checks.require(bool(listed), "betas", "name at least one number", listed)
+    return [replace(scheme, beta=beta) for beta in listed]  # type: ignore[call-arg]
+
+
+def _traced(tracer: _Tracer, scheme: Scheme, schemes: Sequence[Scheme], quiet: bool) -> list[_View]:
+    """The views of all candidates; v = 0, which is the same for all, once and first, with the scheme as it came."""
+    views = [tracer.view(scheme, 0.0)]
+    with Bar("tracing the frontier", len(schemes), quiet) as bar:
+        for i, candidate in enumerate(schemes):
+            bar.update(i)
+            views += tracer.stretches(candidate)[1:]
+    return views
+
+
+def _gentlest(tracer: _Tracer, views: Sequence[_View], goal: Limit, v_step: float) -> _View:
+    """The view of the smallest v on the grid, then of the smallest |β|; its v is the exact one."""
+    kept = [view for view in views if goal.allows(goal.sign * view.badness)] or views[:1]
+    first = min(kept, key=lambda view: (_up(view.v, v_step), abs(_beta(view.scheme) or 0.0), _beta(view.scheme) or 0.0))
+    return tracer.sharpened(first, goal)
+
+
+def _beta(scheme: Scheme) -> float | None:
+    return float(scheme.beta) if "beta" in scheme.params_names() else None  # type: ignore[attr-defined]
+
+
+# -- confirmation by learning -----------------------------------------------------------------------------------------
+
+
+class _Test(NamedTuple):
+    """How learners are put to the test."""
+
+    episodes: int
+    seeds: list[int]
+    exploration: Exploration
+    step_size: StepSize
+    quiet: bool
+
+
+def _up(v: float, v_step: float) -> float:
+    """The first point at or above v of a grid that is ten times finer for each nine that v has.
+
+    >>> [_up(v, 0.01) for v in (0.0, 0.3612, 0.9004, 0.99012)]
+    [0.0, 0.37, 0.901, 0.9902]
+    """
+    step = v_step * 10.0 ** -floor(-log10(1.0 - v) + 1e-9)
+    return round(ceil(v / step - 1e-9) * step, 12)
+
+
+def _grid(v: float, most: float, v_step: float, tries: int = MOST_TRIES) -> list[float]:
+    """Points of the grid at distances 0, 1, 3, 6, 10, ... from the first at or above v."""
+    points: list[float] = []
+    point, ahead = _up(v, v_step), 0
+    while point <= most and len(points) < tries:
+        points.append(point)
+        ahead += 1
+        for _ in range(ahead):
+            point = _up(point + 1e-3 * v_step * (1.0 - point), v_step)
+    return points
+
+
+def _confirmed(
+    tracer: _Tracer, test: _Test, first: _View, goal: Limit, v_step: float, tries: int
+) -> tuple[_View, tuple[Trial, ...]]:
+    """The first view on the grid that learners keep the limit at, else the one where most did; and all trials."""
+    trials: list[Trial] = []
+    tried: list[tuple[int, _View]] = []
+    most = tracer.v_at(first.scheme, MOST_RHO)
+    for v in _grid(first.v, most, v_step, tries) or [first.v]:
+        view = tracer.view(first.scheme, nan, v)
+        if not goal.allows(goal.sign * view.badness):
+            continue
+        trials.append(_trial(tracer, test, view, goal, fresh=False))
+        if trials[-1].passed:
+            trials.append(_trial(tracer, test, view, goal, fresh=True))
+            if trials[-1].passed:
+                return view, tuple(trials)
+        tried.append((trials[-1].met, view))
+    return max(tried, key=lambda t: t[0], default=(0, first))[1], tuple(trials)
+
+
+def _trial(tracer: _Tracer, test: _Test, view: _View, goal: Limit, *, fresh: bool) -> Trial:
+    """Learn, and count the seeds whose policy keeps the limit."""
+    learner = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing)
+    seeds = _unused(test.seeds, FRESH * len(test.seeds)) if fresh else test.seeds
+    rest = (test.exploration, test.step_size)
+    runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet)
+    if runs.interrupted:
+        raise KeyboardInterrupt
+    met = sum(goal.allows(goal.sign * tracer.badness(tracer.number(policy))) for policy in runs.policy)
+    return Trial(view.v, _beta(view.scheme), met, len(seeds), test.episodes, fresh)
+
+
+def _unused(seeds: Sequence[int], n: int) -> list[int]:
+    """The first n seeds that are not among them."""
+    taken = set(seeds)
+    return list(islice((seed for seed in count() if seed not in taken), n))
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def _plan(
+    tracer: _Tracer,
+    test: _Test,
+    views: Sequence[_View],
+    first: _View,
+    chosen: _View,
+    trials: tuple[Trial, ...],
+    meets: bool,
+) -> Plan:
+    frontier = _frontier(tracer, views)
+    profile = tracer.profile(chosen.worst)
+    ceilings = Ceilings(tracer.mdp, tracer.limit, tracer.start)
+    ceiling = ceilings.at(tracer.limit.value)
+    # Where replay misses the limit, its mean is set beside the best one at the risk that it does reach.
+    fair = ceiling if meets or not isfinite(chosen.badness) else ceilings.at(tracer.limit.sign * chosen.badness)
+    own = _point(tracer, chosen)
+    return Plan(
+        limit=tracer.limit,
+        meets=meets,
+        confirmed=bool(trials) and trials[-1].fresh and trials[-1].passed,
+        v=chosen.v,
+        beta=_beta(chosen.scheme),
+        scheme=chosen.scheme,
+        learner=ReplayQLearning(chosen.scheme, v=chosen.v, mixing=tracer.mixing),
+        profile=profile,
+        policy=tracer.policies[chosen.worst],
+        v_smallest=first.v,
+        confirmation=trials,
+        frontier=frontier,
+        policies=np.stack(tracer.policies[: 1 + max(point.policy for point in frontier)]),
+        plain=frontier[0],
+        ceiling=ceiling,
+        ceiling_frontier=_best_frontier(ceilings, frontier, test.quiet),
+        price=Price(
+            _gap(frontier[0].mean, fair.value),
+            _gap(fair.value, own.mean),
+            _gap(frontier[0].mean_discounted, fair.value_discounted),
+            _gap(fair.value_discounted, own.mean_discounted),
+        ),
+        episodes=test.episodes,
+        exploration=test.exploration,
+        step_size=test.step_size,
+    )
+
+
+def _gap(more: float, less: float) -> float:
+    """more − less, and 0 where they differ by rounding."""
+    gap = more - less
+    return 0.0 if abs(gap) <= SLACK * max(1.0, abs(less)) < inf else gap
+
+
+def _point(tracer: _Tracer, view: _View) -> FrontierPoint:
+    profile, limit = tracer.profile(view.worst), tracer.limit
+    discounted = evaluate(tracer.mdp, tracer.policies[view.worst], tracer.start, discounted=True, quiet=True)
+    numbers = (profile.mean, discounted.mean, profile.std, profile.p_unsafe, profile.cvar(limit.alpha), profile.p_never)
+    return FrontierPoint(view.v, _beta(view.scheme), *numbers, view.worst, limit.allows(limit.sign * view.badness))
+
+
+def _frontier(tracer: _Tracer, views: Sequence[_View]) -> tuple[FrontierPoint, ...]:
+    """The points of all views, those that no other beats marked."""
+    points = [_point(tracer, view) for view in views]
+    goods = np.array([(-point.mean, view.badness) for point, view in zip(points, views, strict=True)])
+    sound = np.isfinite(goods).all(1)
+
+    def pareto(own: Floats) -> bool:
+        no_worse = (goods[sound] <= own + SLACK).all(1)
+        return not bool((no_worse & (goods[sound] < own - SLACK).any(1)).any())
+
+    return tuple(
+        replace(point, pareto=bool(fine) and pareto(own)) for point, own, fine in zip(points, goods, sound, strict=True)
+    )
+
+
+def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet: bool) -> tuple[CeilingPoint, ...]:
+    """The ceilings from the best risk that anybody can reach to the worst that a replay has, and at the limit."""
+    limit = ceilings.limit
+    risks = [getattr(point, limit.measure) for point in frontier if point.p_never <= SLACK]
+    ends = [x for x in (ceilings.best, *risks, limit.value) if isfinite(x)]
+    values = sorted({limit.value, *np.linspace(min(ends), max(ends), CEILINGS).tolist()})
+    found: list[CeilingPoint] = []
+    with Bar("the best that anybody could do", len(values), quiet) as bar:
+        for i, value in enumerate(values):
+            bar.update(i)
+            found += ceilings.frontier([value])
+    return tuple(found)
+
+
+def _headline(plan: Plan) -> str:
+    learned = "" if plan.confirmed else ", but learners were not seen to"
+    if plan.meets:
+        return f"{plan.limit}: {plan.learner.describe()} keeps it{learned}"
+    reached = f"{plan.limit.label} {plan.limit.shown(plan.risk)}"
+    return f"{plan.limit}: no replay keeps it; {plan.learner.describe()} reaches {reached}{learned}"
+
+
+def _lines(plan: Plan) -> list[tuple[str, str]]:
+    """What a reader wants to know, as (label, text)."""
+    limit, ceiling, price = plan.limit, plan.ceiling, plan.price
+
+    def numbers(mean: float, risk: float) -> str:
+        return f"mean {mean:.4g}, {limit.label} {limit.shown(risk)}"
+
+    best = {
+        "optimal": f"mean {ceiling.value:.4g} at best, discounted {ceiling.value_discounted:.4g}",
+        "unbounded": f"any mean, as {ceiling.reason}; discounted {ceiling.value_discounted:.4g} at best",
+        "infeasible": f"nobody can keep it; at best {numbers(ceiling.value, ceiling.best)}",
+        "unknown": f"unknown: {ceiling.reason}",
+    }[ceiling.status]
+    if ceiling.reason and ceiling.status == "infeasible":
+        best = f"nobody can keep it, {ceiling.reason}"
+    if ceiling.status == "unbounded" and limit.measure == "cvar":  # the discounted bound there knows no limit
+        price = replace(price, safety_discounted=nan)
+    discounted = not isfinite(price.safety)
+    must, own = (price.safety_discounted, price.replay_discounted) if discounted else (price.safety, price.replay)
+    cost = f"{must:.3g} of the {'discounted return' if discounted else 'mean'} at least, and {own:.3g} is replay's own"
+    cost += "" if plan.meets else f", at {limit.label} {limit.shown(plan.risk)}"
+    trials = [f"{t.met} of {t.seeds}{' fresh' * t.fresh} at v={t.v:g}" for t in plan.confirmation]
+    learned = "; ".join([*["..."] * (len(trials) > 4), *trials[-4:]]) + f" ({plan.episodes:,} episodes each)"
+    return [
+        ("smallest v", f"{plan.v_smallest:.6g}"),
+        ("this replay", numbers(plan.profile.mean, plan.risk)),
+        ("plain Q-learning", numbers(plan.plain.mean, getattr(plan.plain, limit.measure))),
+        ("any policy", best),
+        ("price of safety", cost if isfinite(must) else "unknown"),
+        ("seeds that kept it", learned if trials else "none was tried"),
+    ]

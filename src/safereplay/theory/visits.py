@@ -1,0 +1,441 @@
+"""What literal replay ends at: action values and visits that make each other.
+
+Under Algorithm 1 as it is written, the share of a pair's updates that are replays depends on d(s,a), the share of MDP
+iterations that visit it; what is visited depends on the policy that explores by Q. So a limit is a pair that agrees
+with itself,
+
+    Q  =  H_d Q,        d  =  the visits of the policy that explores by Q.
+
+A run of at most T steps from the start, under probabilities π(a|s), visits
+
+    d(s,a)  ∝  π(a|s) · Σ_{t<T} (start · P_π^t)(s),        P_π(s,s')  =  Σ_a π(a|s) · q(s'|s,a), ends left out.
+
+There can be many limits. A greedy pair is visited often, so less of what it learns from is replay; where replay is
+pessimistic that keeps it greedy, and habits confirm themselves. Under ε-greedy exploration d depends on the greedy
+policy alone. So a policy that is greedy for the Q of its own visits is a limit, and learning that comes near it stays:
+d does not move there, and H is a contraction. Where replay is optimistic, two policies may each make the other one
+greedy. Learning then chatters between them, and what it averages to is a mixture of their visits for which both are
+greedy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import nnls
+
+from .. import _checks
+from .._types import Bools, Floats, Ints
+from ..learners import ReplayQLearning
+from ..mdp import TabularMDP
+from ..runs import Runs, learn
+from ..schedules import EpsilonGreedy, Exploration, StepSize
+from ..schemes import Scheme
+from .linear import DENSE
+from .operator import operator
+from .solver import optimal
+
+OFTEN = 500  # visits from which on a learned value is compared with a limit
+NEAR = 0.15  # how far a learned Q may lie from its limit, as a share of the limit's range
+TIE = 1e-9  # values nearer than this share of the range are equal
+ALIKE = 1e-6  # limits nearer than this share of the range are one
+RESIDUAL = 1e-3  # of a mixture, as a share of the range, at most
+ROUNDS = 1_000  # of an iteration, at most
+BLOCKS = (32, 32, 64, 128, 256, 512)  # rounds of averaging, each block forgetting all but the one before
+NEWTON = 8  # steps of Newton's method, at most
+NUDGE = 1e-5  # of its differences
+HEAVY = 1e4  # how much more it counts that shares sum to 1 than that they close gaps, and that than staying near
+
+
+def behaviour(Q: Any, exploration: Exploration | None = None) -> Floats:
+    """The probabilities of the actions once learning has gone on forever, [S, A].
+
+    Greedy (the first of equals) with probability 1 − ε, else any action alike, the greedy one included; or ∝ e^{Q/T}.
+    A rate that falls to 0 leaves the greedy action. ``exploration`` defaults to ε-greedy with ε = 0.1.
+
+    >>> import safereplay as sr
+    >>> behaviour([[1.0, 2.0, 0.0]], sr.EpsilonGreedy(0.3))
+    array([[0.1, 0.8, 0.1]])
+    """
+    exploration = EpsilonGreedy() if exploration is None else exploration
+    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
+    Q = _checks.finite_array("Q", Q)
+    _checks.require(Q.ndim == 2 and Q.size > 0, "Q", "have shape (states, actions)", Q.shape)
+    rate = exploration.limit_rate
+    if exploration.SOFTMAX and rate > 0.0:
+        scaled = np.exp((Q - Q.max(1, keepdims=True)) / rate)
+        return np.asarray(scaled / scaled.sum(1, keepdims=True))
+    epsilon = 0.0 if exploration.SOFTMAX else min(max(rate, 0.0), 1.0)
+    greedy = np.eye(Q.shape[1])[Q.argmax(1)]
+    return np.asarray((1.0 - epsilon) * greedy + epsilon / Q.shape[1])
+
+
+def visitation(mdp: TabularMDP, behaviour: Any, max_steps: int = 1_000) -> Floats:
+    """d(s,a) of a behaviour [S, A]: the share of steps at each pair over endless episodes, [S, A].
+
+    An episode begins at the model's start, and ends with a terminal outcome or after ``max_steps`` steps, as in
+    :func:`safereplay.learn`. Exact: Σ_{t<T} start·P^t by doubling t where the model is small, step by step where not.
+
+    >>> import safereplay as sr
+    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0, True), (0, 0, 0.5, 0, 0, False)])
+    >>> visitation(coin, [[1.0], [1.0]])
+    array([[1.], [0.]])
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    b = _checks.finite_array("behaviour", behaviour, (mdp.n_states, mdp.n_actions))
+    fair = bool((b >= 0.0).all() and np.allclose(b.sum(1)[~mdp.is_terminal], 1.0, rtol=0.0, atol=1e-9))
+    _checks.require(fair, "behaviour", "be probabilities that sum to 1 in each state", b.tolist())
+    steps = _checks.whole("max_steps", max_steps, 1)
+    onward = np.where(mdp.terminal, 0.0, mdp.p * b.ravel()[mdp.pair])
+    entries = (onward, (mdp.pair // mdp.n_actions, mdp.s_next))
+    P = sparse.coo_array(entries, shape=(mdp.n_states, mdp.n_states))
+    visits = _doubled(P.toarray(), mdp.start, steps) if mdp.n_states <= DENSE else _stepped(P, mdp.start, steps)
+    return np.asarray(visits[:, None] * b / visits.sum())
+
+
+def _doubled(P: Floats, x: Floats, steps: int) -> Floats:
+    """Σ_{t<T} x·P^t from G_k = Σ_{t<k} P^t, since G_2k = G_k + P^k·G_k: T is cut into powers of two."""
+    total, G = np.zeros_like(x), np.eye(x.size)
+    while steps:
+        if steps % 2:
+            total, x = total + x @ G, x @ P
+        steps //= 2
+        if steps:
+            G, P = G + P @ G, P @ P
+    return total
+
+
+def _stepped(P: Any, x: Floats, steps: int) -> Floats:
+    """Σ_{t<T} x·P^t, until what is still under way no longer counts."""
+    onward, total = sparse.csr_array(P.T), np.zeros_like(x)
+    for _ in range(steps):
+        total = total + x
+        x = onward @ x
+        if x.sum() <= 1e-17 * total.sum():
+            break
+    return total
+
+
+class SelfConsistent(NamedTuple):
+    """A limit of literal replay: Q is the fixed point of H with d, and d is what exploring by Q visits.
+
+    >>> import safereplay as sr
+    >>> bold = sr.VarianceReplay(beta=-2.0)
+    >>> rows = [(0, 0, 0.5, 1, 1.0, True), (0, 0, 0.5, 1, -1.0, True), (0, 1, 1.0, 1, 0.7, True)]
+    >>> coin = sr.TabularMDP.from_outcomes(2, 2, rows)            # toss a coin for ±1, or take 0.7
+    >>> (limit,) = sr.fixed_point(coin, bold, v=0.5, visitation="self", seeds=0)
+    >>> limit.settled, limit.Q[0].round(3), limit.d[0].round(3)   # tossed as often as makes it worth 0.7
+    (False, array([0.7, 0.7]), array([0.377, 0.623]))
+    """
+
+    Q: Floats  #: [S, A]
+    d: Floats  #: [S, A]
+    policy: Ints  #: [S] greedy for Q; of a mixture, the policy that holds most of the time
+    starts: int  #: of the starts of the search, how many led here
+    learned: float | None  #: share of the seeds whose learning ends here; None if nothing was learned
+    distance: float | None  #: median of their largest |Q_learned − Q|, as a share of Q's range; None without seeds
+    settled: bool  #: the policy makes itself greedy; else a mixture of policies, at a tie where learning chatters
+    residual: float  #: by how much a policy of the mixture falls short of greedy (softmax: d of its own visits)
+
+    def __repr__(self) -> str:
+        learned = "" if self.learned is None else f", learned={self.learned:g}"
+        distance = "" if self.distance is None else f", distance={self.distance:.3g}"
+        kind = "settled" if self.settled else f"mixture, residual={self.residual:.2g}"
+        low, high = float(self.Q.min()), float(self.Q.max())
+        return f"SelfConsistent(Q from {low:.4g} to {high:.4g}, starts={self.starts}{learned}{distance}, {kind})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, for JSON."""
+        return {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in self._asdict().items()}
+
+
+def self_consistent(
+    mdp: TabularMDP,
+    scheme: Scheme,
+    v: float = 0.5,
+    exploration: Exploration | None = None,
+    *,
+    starts: int = 64,
+    seeds: int = 20,
+    episodes: int = 50_000,
+    step_size: StepSize | None = None,
+    max_steps: int = 1_000,
+    seed: int = 0,
+    quiet: bool = True,
+) -> tuple[SelfConsistent, ...]:
+    """The limits of literal replay that could be found, those that learning ends at most often first.
+
+    From each of ``starts`` policies, and from what ``seeds`` runs of the learner ended at, the iteration
+    policy → d → Q → greedy policy is followed until it stands still. If it goes round instead, visits are averaged,
+    d ← d + (d_π − d)/k with π greedy for the Q of d: that settles, or comes to a tie between policies that each make
+    another one greedy, or it does neither and is given up. So every limit listed is one, to the residual it says; that
+    there is no other is not promised. Each run then counts for the limit nearest to its Q, over the pairs that it
+    visited often; one that lies further from all of them than 0.15 of the range counts for none.
+
+    Policies that differ only where actions tie belong to one limit. ``seeds`` 0 learns nothing. The scheme must have a
+    limit, and the start must lead to every pair that the scheme replays. That exploration goes on visiting every pair
+    is taken for granted: with ε = 0 from the first step it does not, and runs are near no limit.
+
+    >>> import safereplay as sr
+    >>> self_consistent(sr.grids.volatile(), sr.VarianceReplay(5.0), 0.5, seeds=0)
+    (SelfConsistent(Q from -14.38 to 150, starts=64, settled),)
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    exploration = EpsilonGreedy() if exploration is None else exploration
+    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
+    count, runs_wanted = _checks.whole("starts", starts, 1), _checks.whole("seeds", seeds, 0, bits=24)
+    first = _checks.whole("seed", seed, 0)
+    search = _Search(mdp, scheme, v, exploration, _checks.whole("max_steps", max_steps, 1))
+    search.check()
+    for Q in _starts(search, count, first):
+        search.follow(Q, 1)
+    if not runs_wanted:
+        return search.ranked(None)
+    learner = ReplayQLearning(scheme, v)
+    listed = range(first, first + runs_wanted)
+    runs = learn(mdp, learner, episodes, listed, exploration, step_size, max_steps=max_steps, quiet=quiet)
+    for Q in runs.Q:
+        search.follow(Q, 0)
+    for k in np.flatnonzero(search.nearest(runs)[0] < 0):
+        search.average([runs.visitation[k]], runs.policy[k], 0)
+    return search.ranked(runs)
+
+
+def _starts(search: _Search, count: int, seed: int) -> Iterator[Floats]:
+    """Q*, what constant visits lead to, the learner's own first Q, and random values between the extremes of these."""
+    mdp = search.mdp
+    shape = (mdp.n_states, mdp.n_actions)
+    known = [optimal(mdp, mdp.p), *(search.values(np.full(shape, x)) for x in (1.0, 1.0 / mdp.n_pairs, 0.0))]
+    low, high = min(float(Q.min()) for Q in known), max(float(Q.max()) for Q in known)
+    known.append(np.zeros(shape))
+    yield from known[:count]
+    generator = np.random.default_rng(seed)
+    for _ in range(count - len(known)):
+        yield generator.uniform(low, high, shape)
+
+
+class _Mix(NamedTuple):
+    """Policies that hold in turn: which, how much of the time, and what each visits."""
+
+    policies: Ints  #: [m, S]
+    shares: Floats  #: [m], largest first
+    visits: Floats  #: [m, S, A]
+
+    @property
+    def d(self) -> Floats:
+        """What is visited on the whole, [S, A]."""
+        return np.asarray(np.tensordot(self.shares, self.visits, 1))
+
+
+class _Search:
+    """The limits found so far, and the steps that find them."""
+
+    def __init__(self, mdp: TabularMDP, scheme: Scheme, v: float, exploration: Exploration, max_steps: int) -> None:
+        self.mdp, self.scheme, self.v, self.exploration, self.max_steps = mdp, scheme, v, exploration, max_steps
+        self.smooth = exploration.SOFTMAX and exploration.limit_rate > 0.0
+        self.found: list[SelfConsistent] = []
+        self.averaged: dict[bytes, SelfConsistent | None] = {}
+        self.states = np.arange(mdp.n_states)
+
+    def check(self) -> None:
+        """Refuse what has no limit, and a start from which w^∞ is never seen whole."""
+        H = operator(self.mdp, self.scheme, self.v, np.zeros((self.mdp.n_states, self.mdp.n_actions)))
+        anything = np.full(H.rho.shape, 1.0 / self.mdp.n_actions)
+        lost = (visitation(self.mdp, anything, self.max_steps) == 0.0) & (H.rho > 0.0)
+        said = f"{int(lost.sum())} that it does not lead to"
+        _checks.require(not lost.any(), "start", "lead to every pair that is replayed", said)
+
+    def values(self, d: Floats) -> Floats:
+        """Q = H_d Q."""
+        return operator(self.mdp, self.scheme, self.v, d).fixed_point()
+
+    def visits(self, Q: Floats) -> Floats:
+        """d of exploring by Q."""
+        return visitation(self.mdp, behaviour(Q, self.exploration), self.max_steps)
+
+    def visits_of(self, policy: Ints) -> Floats:
+        """d of exploring around a greedy policy."""
+        return self.visits(np.eye(self.mdp.n_actions)[policy])
+
+    def width(self, Q: Floats) -> float:
+        """The range of Q over states that have outcomes; 1 where it has none."""
+        return float(np.ptp(Q[~self.mdp.is_terminal])) or 1.0
+
+    def improved(self, Q: Floats, policy: Ints) -> Ints:
+        """The greedy policy for Q, which stays with its action where no other is better."""
+        better = ~self.mdp.is_terminal & (Q.max(1) > Q[self.states, policy] + TIE * self.width(Q))
+        return np.where(better, Q.argmax(1), policy)
+
+    # -- three ways to go on from a start -------------------------------------------------------------------------------
+
+    def follow(self, Q: Floats, starts: int) -> None:
+        """Iterate policy → d → Q → policy from the greedy policy of Q, and keep what it comes to."""
+        if self.smooth:
+            return self.relax(Q, starts)
+        policy = self.improved(Q, np.zeros(self.mdp.n_states, np.int64))
+        trail: dict[bytes, Floats] = {}
+        while policy.tobytes() not in trail and len(trail) < ROUNDS:
+            d = trail[policy.tobytes()] = self.visits_of(policy)
+            Q = self.values(d)
+            after = self.improved(Q, policy)
+            if np.array_equal(after, policy):
+                return self.keep(SelfConsistent(Q, d, policy, starts, None, None, True, 0.0))
+            policy = after
+        names = list(trail)
+        cycle = names[names.index(policy.tobytes()) if policy.tobytes() in trail else len(names) // 2 :]
+        return self.average([trail[name] for name in cycle], policy, starts)
+
+    def relax(self, Q: Floats, starts: int) -> None:
+        """d ← d + η·(d(Q(d)) − d), η halved whenever the step does not shrink: for exploration that is smooth in Q."""
+        d, eta, before = self.visits(Q), 1.0, np.inf
+        for _ in range(ROUNDS):
+            Q = self.values(d)
+            step = self.visits(Q) - d
+            residual = float(np.abs(step).sum())
+            if residual <= TIE:
+                policy = np.asarray(Q.argmax(1), np.int64)
+                return self.keep(SelfConsistent(Q, d, policy, starts, None, None, True, residual))
+            eta = eta if residual < before else eta / 2.0
+            d, before = d + eta * step, residual
+        return None
+
+    def average(self, visits: list[Floats], policy: Ints, starts: int) -> None:
+        """Average visits from the mean of these on, once, and keep what it comes to."""
+        if self.smooth:
+            return self.relax(self.values(visits[0]), starts)
+        d = np.mean(visits, 0)
+        key = d.round(12).tobytes()
+        if key not in self.averaged:
+            self.averaged[key] = self.averaging(d, len(visits), policy)
+        found = self.averaged[key]
+        return None if found is None else self.keep(found._replace(starts=starts))
+
+    def averaging(self, d: Floats, k: int, policy: Ints) -> SelfConsistent | None:
+        """d ← d + (d_π − d)/k, π greedy for the Q of d: a settled policy, a tie, or nothing.
+
+        Each block forgets what came before the last one: where W is small, a trace of old visits is much.
+        """
+        known: dict[bytes, Floats] = {}
+        for rounds in BLOCKS:
+            met: Counter[bytes] = Counter()
+            for _ in range(rounds):
+                policy = self.improved(self.values(d), policy)
+                name = policy.tobytes()
+                if name not in known:
+                    known[name] = self.visits_of(policy)
+                met[name] += 1
+                k += 1
+                d = d + (known[name] - d) / k
+            mix = _mix(met, known)
+            found = self.tied(mix) or self.balance(mix)
+            if found.residual <= TIE:
+                break
+            d, k = mix.d, rounds
+        return found if found.residual <= RESIDUAL else None
+
+    # -- mixtures -------------------------------------------------------------------------------------------------------
+
+    def tied(self, mix: _Mix) -> SelfConsistent | None:
+        """The mixture found before whose ties are all that these policies differ in."""
+        mixtures = [one for one in self.found if not one.settled]
+        inside = (one._replace(residual=0.0) for one in mixtures if self.best(one)[self.states, mix.policies].all())
+        return next(inside, None) if len(mix.shares) > 1 else None
+
+    def balance(self, mix: _Mix) -> SelfConsistent:
+        """The shares of these policies under which all that have one are greedy: Newton's method, as far as it goes."""
+        found = self.mixture(mix)
+        for _ in range(NEWTON):
+            if found.residual <= TIE or len(mix.shares) == 1:
+                break
+            mix = self.newton(mix)
+            found = min(found, self.mixture(mix), key=lambda one: one.residual)
+        return found
+
+    def mixture(self, mix: _Mix) -> SelfConsistent:
+        """The Q of mixed visits, and by how much the worst of the policies falls short of greedy for it."""
+        d = mix.d
+        Q = self.values(d)
+        residual = float((Q.max(1) - Q[self.states, mix.policies]).max()) / self.width(Q)
+        settled = len(mix.shares) == 1 and residual <= TIE
+        return SelfConsistent(Q, d, mix.policies[0], 0, None, None, settled, residual)
+
+    def newton(self, mix: _Mix) -> _Mix:
+        """The mix with shares one step nearer to no gap between the actions that its policies differ in.
+
+        Towards z_i of the visits of policy i alone the gaps are g + Σ z_i·g_i to first order. The least z that closes
+        them gives the new shares; where one of these would be negative, the shares x ≥ 0 that make g + Σ x_i·g_i least.
+        """
+
+        def gaps(d: Floats) -> Floats:
+            Q = self.values(d)
+            return np.asarray((Q[self.states, mix.policies[1:]] - Q[self.states, mix.policies[0]]).ravel())
+
+        d, m = mix.d, len(mix.shares)
+        here = gaps(d)
+        slopes = np.stack([(gaps(d + NUDGE * (other - d)) - here) / NUDGE for other in mix.visits], 1)
+        z = np.linalg.lstsq(slopes, -here, rcond=1e-8)[0]
+        x = mix.shares * (1.0 - z.sum()) + z
+        if x.min() < 0.0:
+            scale = float(np.abs(slopes).max())
+            rows = np.vstack([slopes / scale, np.full((1, m), HEAVY), np.eye(m) / HEAVY])
+            x = nnls(rows, np.concatenate([-here / scale, [HEAVY], mix.shares / HEAVY]))[0]
+        kept = np.flatnonzero(x > 0.0)
+        return _Mix(mix.policies[kept], x[kept] / x.sum(), mix.visits[kept])
+
+    # -- what was found -------------------------------------------------------------------------------------------------
+
+    def keep(self, new: SelfConsistent) -> None:
+        """Add a limit, or count it for the one it is."""
+        for k, old in enumerate(self.found):
+            if self.same(old, new):
+                self.found[k] = old._replace(starts=old.starts + new.starts)
+                return
+        self.found.append(new)
+
+    def same(self, one: SelfConsistent, other: SelfConsistent) -> bool:
+        """Alike in Q, or in which actions are best, wherever either goes."""
+        met = (one.d + other.d).sum(1) > 0.0
+        if np.abs(one.Q - other.Q)[met].max() <= ALIKE * self.width(one.Q):
+            return True
+        return not self.smooth and np.array_equal(self.best(one)[met], self.best(other)[met])
+
+    def best(self, one: SelfConsistent) -> Bools:
+        """Which actions are as good as the best, [S, A]."""
+        short = one.Q.max(1, keepdims=True) - one.Q
+        return np.asarray(short <= max(ALIKE, 2.0 * one.residual) * self.width(one.Q))
+
+    def nearest(self, runs: Runs) -> tuple[Ints, Floats]:
+        """For each run the limit that is nearest to its Q, −1 if none is near, and how far that is."""
+        which, far = np.full(len(runs.seeds), -1), np.full(len(runs.seeds), np.inf)
+        for i, (Q, visits) in enumerate(zip(runs.Q, runs.visits, strict=True)):
+            often = often_visited(visits)
+            errors = [float(np.abs(Q - one.Q)[often].max()) / self.width(one.Q) for one in self.found]
+            if min(errors, default=np.inf) <= NEAR:
+                which[i], far[i] = int(np.argmin(errors)), min(errors)
+        return which, far
+
+    def ranked(self, runs: Runs | None) -> tuple[SelfConsistent, ...]:
+        """What was found, with what learning says of it, most frequent first."""
+        found = self.found
+        if runs is not None:
+            which, far = self.nearest(runs)
+            shares = [float(np.mean(which == k)) for k in range(len(found))]
+            medians = [float(np.median(far[which == k])) if x else None for k, x in enumerate(shares)]
+            found = [one._replace(learned=x, distance=m) for one, x, m in zip(found, shares, medians, strict=True)]
+        return tuple(sorted(found, key=lambda one: (-(one.learned or 0.0), -one.starts)))
+
+
+def _mix(met: Counter[bytes], known: dict[bytes, Floats]) -> _Mix:
+    names, counts = zip(*met.most_common(), strict=True)
+    policies = np.array([np.frombuffer(name, np.int64) for name in names])
+    return _Mix(policies, np.array(counts) / met.total(), np.array([known[name] for name in names]))
+
+
+def often_visited(visits: Ints) -> Bools:
+    """Pairs visited more than 500 times, or a tenth of the most where none is visited so often, [S, A]."""
+    return np.asarray(visits > min(OFTEN, int(visits.max()) // 10))
