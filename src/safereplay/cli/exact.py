@@ -103,13 +103,14 @@ def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[A
 
     console = Console()
     console.print(f"[bold]{learner.describe()}[/] on {model}, γ = {mdp.gamma:g}: exact limits", highlight=False)
-    table = plain_table(["limit", "seeds", "path", "mean", "std", "CVaR₁₀", "P(unsafe)", "never"])
+    counted = any(a.learned is not None for a in answers)
+    table = plain_table(["limit", *["seeds"] * counted, "path", "mean", "std", "CVaR₁₀", "P(unsafe)", "never"])
     table.columns[0].no_wrap = True
     for a in answers:
-        seeds = "" if a.learned is None else f"{a.learned:.0%}"
+        seeds = ["" if a.learned is None else f"{a.learned:.0%}"] * counted
         numbers = [number(x) for x in (a.risk.mean, a.risk.std, a.risk.cvar(0.1))]
         chances = [f"{a.risk.p_unsafe:.2%}", f"{a.risk.p_never:.0%}"]
-        table.add_row(a.name, seeds, verdict(mdp, a.policy), *numbers, *chances)
+        table.add_row(a.name, *seeds, verdict(mdp, a.policy), *numbers, *chances)
     console.print(table)
     for said in sorted({how(a.risk) for a in answers} - {"exact"}):
         console.print(said, highlight=False)

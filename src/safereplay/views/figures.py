@@ -233,5 +233,5 @@ def xray_figure(mdp: TabularMDP | None, found: Xray) -> Figure:
     ax.set_yticks(y, labels, fontsize=8)
     ax.set(xlim=(0, 1), xlabel="probability")
     ax.set_title("Replayed most (share of all replays)")
-    ax.legend(frameon=False, fontsize=7.5, loc="lower right")
+    figure.legend(loc="outside lower right", ncols=2, frameon=False, fontsize=8)
     return figure
