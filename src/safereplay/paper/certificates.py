@@ -38,9 +38,9 @@ class World:
 def run_limits(effort: Effort, work: Work) -> list[World]:
     """Both grids at their defaults, and the cliff where the limit depends on the seed."""
     settings = [
-        ("volatile", grids.volatile(), EpsilonGreedy()),
+        ("volatile grid", grids.volatile(), EpsilonGreedy()),
         ("cliff", grids.cliff(), EpsilonGreedy()),
-        ("cliff, γ = 0.9, ε = 0.05", grids.cliff(gamma=0.9), EpsilonGreedy(0.05)),
+        ("cliff at γ = 0.9, ε = 0.05", grids.cliff(gamma=0.9), EpsilonGreedy(0.05)),
     ]
 
     def job(setting: tuple[str, TabularMDP, EpsilonGreedy]) -> World:

@@ -296,7 +296,7 @@ def promise_of_theorem_2(study: Study, grid: str) -> Finding:
     evidence = (
         f"gamble for 20 or 0, or wait (γ = 0.9): all variance is on the gamble, the best action by {x.gap:g}; the theorem's "
         f"bound is {x.bound:g}, so it says that the agent waits; it gambles, since waiting is for the gamble. "
-        f"With the fall of the other action, {x.fall:g}, counted in, the inequality is right. On the paper's grids it {others}"
+        f"With the fall of the other action, {x.fall:g}, counted in, the inequality is right. On the paper's grids: {others}"
     )
     return Finding("predicted, not seen" if x.broken else "as predicted", not x.broken, evidence)
 

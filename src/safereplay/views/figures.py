@@ -48,7 +48,8 @@ class Panel(NamedTuple):
 def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
     """Q as colour, one triangle an action, and the policy as arrows; all panels share one scale."""
     rows, columns = mdp.layout.shape if mdp.layout else (4, 6)
-    scale, across = min(0.75, 9.0 / max(rows, columns)), min(2, len(panels))
+    across = len(panels) if len(panels) <= 3 else 2
+    scale = min(0.75 if across <= 2 else 0.52, 9.0 / max(rows, columns))
     down = -(-len(panels) // across)
     figure, axes = new_figure(across * scale * columns + 1.2, down * (scale * rows + 0.5) + 0.4, down, across)
     shown = np.concatenate([panel.Q[~mdp.is_terminal].ravel() for panel in panels])
