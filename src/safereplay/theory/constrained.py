@@ -8,7 +8,7 @@ an episode. The occupancies of the policies that end with probability 1 are exac
 the mean return is Σ x·R, and a limit that is linear in x makes a linear program.
 
 **P(unsafe) ≤ b.** The state remembers whether harm was done, where an unsafe outcome need not end the episode. The
-chance of harm is Σ x·h, with h(s,a) the chance that the next outcome does the first harm.
+chance of harm is Σ x·h, with h(s,a) the chance that the next outcome does the first harm; the program keeps it to 1e-10.
 
 **CVaR_α ≥ c.** CVaR_α(R) = max_η η − E[(η−R)⁺]/α, so the limit says that for some η, E[(η−R)⁺] ≤ α·(η−c). The best η is
 a quantile, so a point of the rewards' lattice. The state remembers what is owed, z = η − return so far. By the duality
@@ -462,7 +462,8 @@ class _Harm(_Program):
         model, occupancy = self.model, self.occupancy
         U = np.zeros(model.n_states)
         U[occupancy.states] = -self._gentlest.V
-        loss = model.expect(model.unsafe + np.where(model.terminal, 0.0, U[model.s_next])) - U[:, None]
+        harm = np.where(model.unsafe, 1.0, 0.0)
+        loss = model.expect(harm + np.where(model.terminal, 0.0, U[model.s_next])) - U[:, None]
         use = np.zeros(model.n_pairs, bool)
         use[occupancy.pairs] = loss.ravel()[occupancy.pairs] <= SLACK
         return _Occupancy(model, use, model.start)

@@ -14,8 +14,8 @@ their boundaries are found by bisection. A stretch narrower than a step of the g
 **v* itself is the worst v to learn with.** It is where two actions tie, so a learner's noise decides between them. The
 recommended v is the first on a grid at or above v* whose *learned* policies keep the limit in at least 95 % of the
 seeds, each exactly evaluated, and once more in 95 % of three times as many fresh seeds: the first that passes among many
-tries has had its luck. The grid has steps of ``v_step``, ten times finer for each nine that v has (0.37, 0.901, 0.9902); its points
-are tried at distances 0, 1, 3, 6, 10, ... from the first.
+tries has had its luck. The grid has steps of ``v_step``, ten times finer for each nine that v has (0.37, 0.901, 0.9902);
+its points are tried at distances 0, 1, 3, 6, 10, ... from the first.
 
 **The price.** Beside the plan stands the best mean that *any* policy could have under the same limit (see
 :mod:`safereplay.theory.constrained`). So what safety costs falls into two parts:
@@ -51,6 +51,7 @@ from .limits import fixed_point
 from .operator import limit_weights
 from .risk import RiskProfile, evaluate
 from .safety import plain
+from .visits import self_consistent
 
 SHARE = 0.95  # of the seeds that must keep the limit
 FRESH = 3  # times as many seeds, for what passed
@@ -60,7 +61,7 @@ TIGHT, TIGHTEST = 1e-7, 1e-13  # width of a boundary in ρ, and of the one that 
 MOST_TRIES = 12  # values of v that are tried by learning
 FEWER_TRIES = 4  # where replay misses the limit anyway
 TILTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # β times the widest range of rewards at a pair
-LITERAL_STEPS, LITERAL_TIGHT = 19, 1e-3  # the same for literal mixing, whose limits are far dearer
+LITERAL_STEPS, LITERAL_MOST, LITERAL_TIGHT = 19, 0.95, 1e-3  # in v, for literal mixing: its limits are far dearer
 CEILINGS = 13  # points of the best frontier
 
 
@@ -155,7 +156,7 @@ class Plan:
     beta: float | None
     scheme: Scheme
     learner: ReplayQLearning
-    profile: RiskProfile  #: of the policy that the learner converges to
+    profile: RiskProfile  #: of the policy that the learner converges to; of the riskiest, where there are several
     policy: Ints = field(repr=False)  #: [S]
     v_smallest: float  #: where the risk first is as good, exactly
     confirmation: tuple[Trial, ...] = field(repr=False)
@@ -219,8 +220,8 @@ def tune(
     The risk is that of an episode from ``start`` (a state, a distribution, or None for the model's); learners always
     begin where the model says. A policy that may never end keeps no limit. ``betas`` are tried where the scheme has a
     dial of this name; by default its own, 0, and some in steps of two over the range of the rewards. With
-    ``mixing="literal"`` the limits are self-consistent, there may be several, and all of them must keep the limit; only
-    the scheme's own β is tried unless others are given, and boundaries are found to 0.001.
+    ``mixing="literal"`` the limits are self-consistent, there may be dozens, and all that are found must keep the limit;
+    only the scheme's own β is tried unless others are given, v in steps of 0.05, and the smallest is found to 0.001.
 
     >>> import safereplay as sr
     >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.02, episodes=20_000)
@@ -271,7 +272,8 @@ class _Tracer:
 
     def __init__(self, mdp: TabularMDP, limit: Limit, start: Any, mixing: str, exploration: Exploration) -> None:
         self.mdp, self.limit, self.start = mdp, limit, start
-        self.mixing, self.exploration = mixing, exploration
+        self.mixing, self.exploration, self.matched = mixing, exploration, mixing == "matched"
+        self.steps, self.most = (STEPS, MOST_RHO) if self.matched else (LITERAL_STEPS, LITERAL_MOST)
         self.policies: list[Ints] = []
         self._number: dict[bytes, int] = {}
         self._profiles: dict[int, RiskProfile] = {}
@@ -303,7 +305,7 @@ class _Tracer:
         if scheme not in self._weight:
             w = limit_weights(self.mdp, scheme)
             W = float(np.bincount(self.mdp.pair, weights=w).max())
-            self._weight[scheme] = W if W > 0.0 and self.mixing == "matched" else 1.0
+            self._weight[scheme] = W if W > 0.0 and self.matched else 1.0
         return u / (u + (1.0 - u) * self._weight[scheme])
 
     def view(self, scheme: Scheme, u: float, v: float | None = None) -> _View:
@@ -315,17 +317,13 @@ class _Tracer:
         return _View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key)
 
     def _limits(self, scheme: Scheme, v: float) -> list[Ints]:
-        if self.mixing == "matched" or v == 0.0:
+        if self.matched or v == 0.0:
             return [fixed_point(self.mdp, scheme, v).argmax(1)]
-        from .visits import self_consistent
-
         return [np.asarray(x.policy) for x in self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)]
 
     def stretches(self, scheme: Scheme) -> list[_View]:
         """The first view of every stretch of v with the same risks, from v = 0 on."""
-        steps = STEPS if self.mixing == "matched" else LITERAL_STEPS
-        most = MOST_RHO if self.mixing == "matched" else 0.95
-        views = [self.view(scheme, float(u)) for u in np.linspace(0.0, most, steps + 1)]
+        views = [self.view(scheme, float(u)) for u in np.linspace(0.0, self.most, self.steps + 1)]
         found = views[:1]
         for low, high in pairwise(views):
             found += self._between(low, high)
@@ -334,17 +332,18 @@ class _Tracer:
     def _between(self, low: _View, high: _View) -> list[_View]:
         if low.key == high.key:
             return []
-        if high.u - low.u <= (TIGHT if self.mixing == "matched" else LITERAL_TIGHT):
+        if not self.matched or high.u - low.u <= TIGHT:  # of many limits, something changes at every step
             return [high]
         middle = self.view(low.scheme, 0.5 * (low.u + high.u))
         return self._between(low, middle) + self._between(middle, high)
 
     def sharpened(self, view: _View, goal: Limit) -> _View:
-        """The first view that keeps the limit, to rounding; at most TIGHT below the one that is known to."""
-        if view.v == 0.0 or self.mixing != "matched":
+        """The first view that keeps the limit, to rounding (literal: to 0.001), from one that does and is nearly it."""
+        if view.v == 0.0:
             return view
-        low, high = self.view(view.scheme, max(0.0, view.u - TIGHT)), view
-        while high.u - low.u > TIGHTEST:
+        width, tight = (TIGHT, TIGHTEST) if self.matched else (self.most / self.steps, LITERAL_TIGHT)
+        low, high = self.view(view.scheme, max(0.0, view.u - width)), view
+        while high.u - low.u > tight:
             middle = self.view(view.scheme, 0.5 * (low.u + high.u))
             if goal.allows(goal.sign * middle.badness):
                 high = middle
@@ -441,7 +440,7 @@ def _confirmed(
     """The first view on the grid that learners keep the limit at, else the one where most did; and all trials."""
     trials: list[Trial] = []
     tried: list[tuple[int, _View]] = []
-    most = tracer.v_at(first.scheme, MOST_RHO)
+    most = tracer.v_at(first.scheme, tracer.most)
     for v in _grid(first.v, most, v_step, tries) or [first.v]:
         view = tracer.view(first.scheme, nan, v)
         if not goal.allows(goal.sign * view.badness):
