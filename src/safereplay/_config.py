@@ -5,19 +5,28 @@ finds the class again by that name. A user's own subclass takes part as soon as 
 """
 
 import numbers
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from math import isfinite
 from typing import Any, ClassVar
 
 from . import _checks
 
 
-def _plain(value: Any) -> Any:
-    """A field as JSON has it: numpy's numbers and fractions become Python's."""
+def plain(value: Any) -> Any:
+    """A value as JSON has it: dataclasses and arrays taken apart, numbers Python's own, None for what is not finite."""
     if isinstance(value, Config):
         return value.to_dict()
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(x) for key, x in value.items()}
+    if hasattr(value, "tolist"):  # numpy's arrays and numbers
+        value = value.tolist()
+    if isinstance(value, tuple | list):
+        return [plain(x) for x in value]
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return value
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return int(value) if isinstance(value, numbers.Integral) else float(value) if isfinite(value) else None
 
 
 class Config:
@@ -34,7 +43,7 @@ class Config:
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {
             "kind": type(self).__name__,
-            **{k: _plain(v) for k, v in values.items()},
+            **{k: plain(v) for k, v in values.items()},
         }
 
     @staticmethod

@@ -15,7 +15,7 @@ from ..schedules import EpsilonGreedy
 from ..schemes import VarianceReplay
 from ..theory.conditions import CheckReport, check
 from ..theory.limits import exact, fixed_point
-from ..theory.safety import Theorem2, theorem_2
+from ..theory.theorem2 import Theorem2, theorem_2
 from ..theory.tuning import Plan, tune
 from ..theory.visits import SelfConsistent
 from .experiments import GRIDS, MAX_STEPS, REPLAY, Effort, Work

@@ -11,7 +11,7 @@ Theorem 1 promises that learning converges, if
                    that do not end: Q and Q + c show that no smaller one will do.
 
 What it converges to is safe, says Theorem 2, if w favours volatile pairs and bad rewards (Assumption 1): see
-:mod:`safereplay.theory.safety`.
+:mod:`safereplay.theory.theorem2`.
 
 Ref: Szlak & Shamir (2021), Lemma 1, Lemma 2, Lemma 3, Lemma 4, Theorem 1.
 """
@@ -28,6 +28,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 
 from .. import _checks
+from .._config import plain
 from .._types import Bools, Floats, Ints
 from ..kernels.memory import STATISTICS
 from ..learners import ReplayQLearning
@@ -35,9 +36,11 @@ from ..mdp import TabularMDP
 from ..runs import Runs, learn
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from ..schemes import Scheme, VarianceReplay, alike, if_seen, no_tilt
+from .assumption1 import Assumption1, Part, assumption_1
 from .limits import fixed_point
 from .operator import limit_weights, operator
-from .safety import Assumption1, Part, Switch, Theorem2, assumption_1, limit_table, plain, taken_apart, theorem_2
+from .theorem2 import Switch, Theorem2, theorem_2
+from .weights import limit_table, taken_apart
 
 OCTAVES = 9  # of episodes over which w_t is followed, two snapshots each
 EARLY = 16  # episodes before which a distance says nothing of the rate

@@ -98,7 +98,7 @@ class Operator(NamedTuple):
         return optimal(self.mdp, self.p)
 
     @property
-    def R(self) -> Floats:
+    def R(self) -> Floats:  # noqa: N802
         """R̃(s,a) = Σ p̃·r, the reward that a pair seems to give, [S, A]."""
         return self.mdp.expect(self.mdp.r, self.p)
 

@@ -7,10 +7,6 @@ need for P(unsafe) ≤ 1 %?' has an exact answer:
 
 Of the β whose v* round up to the same point of a grid, the smallest |β| is taken: it is gentler, for next to nothing.
 
-A policy is piecewise constant in v. Each β is traced over v on a grid that is even in ρ, the share of replays at the
-pair that is replayed most, up to ρ = 0.99, since v acts through ρ alone; where the risk differs between two points,
-their boundaries are found by bisection. A stretch narrower than a step of the grid may be missed.
-
 **v* itself is the worst v to learn with.** It is where two actions tie, so a learner's noise decides between them. The
 recommended v is the first on a grid at or above v* whose *learned* policies keep the limit in at least 95 % of the
 seeds, each exactly evaluated, and once more in 95 % of three times as many fresh seeds: the first that passes among many
@@ -25,9 +21,8 @@ its points are tried at distances 0, 1, 3, 6, 10, ... from the first.
 Where replay cannot keep the limit, the plan is the gentlest replay with the best risk that it can reach, and the price
 is that of this risk.
 
-Ref: Szlak & Shamir (2021), Theorem 1, Section 5.
+Ref: Szlak & Shamir (2021), Section 5.
 """
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -39,29 +34,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._config import plain
 from .._progress import Bar
 from .._types import Floats, Ints
 from ..learners import MIXINGS, ReplayQLearning
 from ..mdp import TabularMDP
-from ..runs import _seed_list, learn
+from ..runs import seed_list, learn
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from ..schemes import Scheme
 from .constrained import SLACK, Ceiling, CeilingPoint, Ceilings, Limit
 from .limits import fixed_point
 from .operator import limit_weights
 from .risk import RiskProfile, evaluate
-from .safety import plain
 from .visits import self_consistent
 
 SHARE = 0.95  # of the seeds that must keep the limit
 FRESH = 3  # times as many seeds, for what passed
-MOST_RHO = 0.99  # share of replays at the most replayed pair up to which v is looked at
-STEPS = 33  # of ρ, before boundaries are looked for
-TIGHT, TIGHTEST = 1e-7, 1e-13  # width of a boundary in ρ, and of the one that matters
 MOST_TRIES = 12  # values of v that are tried by learning
 FEWER_TRIES = 4  # where replay misses the limit anyway
-TILTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # β times the widest range of rewards at a pair
-LITERAL_STEPS, LITERAL_MOST, LITERAL_TIGHT = 19, 0.95, 1e-3  # in v, for literal mixing: its limits are far dearer
 CEILINGS = 13  # points of the best frontier
 
 
@@ -241,10 +231,10 @@ def tune(
     _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
     _checks.require(isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
     v_step = _checks.between("v_step", v_step, "(0, 0.1]")
-    test = _Test(_checks.whole("episodes", episodes, 1), _seed_list(seeds), exploration, step_size, quiet)
-    schemes = _candidates(mdp, scheme, betas, mixing)
-    tracer = _Tracer(mdp, limit, start, mixing, exploration)
-    views = _traced(tracer, scheme, schemes, quiet)
+    test = _Test(_checks.whole("episodes", episodes, 1), seed_list(seeds), exploration, step_size, quiet)
+    schemes = candidates(mdp, scheme, betas, mixing)
+    tracer = Tracer(mdp, limit, start, mixing, exploration)
+    views = traced(tracer, scheme, schemes, quiet)
     meets = any(limit.allows(limit.sign * view.badness) for view in views)
     goal = limit if meets else limit.at(limit.sign * min(view.badness for view in views))
     first = _gentlest(tracer, views, goal, v_step)
@@ -252,143 +242,7 @@ def tune(
     return _plan(tracer, test, views, first, chosen, trials, meets)
 
 
-# -- exact limits -----------------------------------------------------------------------------------------------------
-
-
-class _View(NamedTuple):
-    """The limits of a replay at one v."""
-
-    scheme: Scheme
-    u: float  #: ρ at the most replayed pair
-    v: float
-    policies: tuple[int, ...]
-    worst: int  #: the policy with the worst risk
-    badness: float  #: its risk, signed so that less is better; inf where it may never end
-    key: tuple[str, ...]  #: what their risks are: views of one key are alike
-
-
-class _Tracer:
-    """Exact limits and exact risks, each worked out once."""
-
-    def __init__(self, mdp: TabularMDP, limit: Limit, start: Any, mixing: str, exploration: Exploration) -> None:
-        self.mdp, self.limit, self.start = mdp, limit, start
-        self.mixing, self.exploration, self.matched = mixing, exploration, mixing == "matched"
-        self.steps, self.most = (STEPS, MOST_RHO) if self.matched else (LITERAL_STEPS, LITERAL_MOST)
-        self.policies: list[Ints] = []
-        self._number: dict[bytes, int] = {}
-        self._profiles: dict[int, RiskProfile] = {}
-        self._weight: dict[Scheme, float] = {}
-
-    def number(self, policy: Ints) -> int:
-        """The number of a policy, counted from 0 as they come."""
-        policy = np.where(self.mdp.is_terminal, 0, policy)
-        name = policy.tobytes()
-        if name not in self._number:
-            self._number[name] = len(self.policies)
-            self.policies.append(policy)
-        return self._number[name]
-
-    def profile(self, number: int) -> RiskProfile:
-        """The risk of a policy."""
-        if number not in self._profiles:
-            self._profiles[number] = evaluate(self.mdp, self.policies[number], self.start, quiet=True)
-        return self._profiles[number]
-
-    def badness(self, number: int) -> float:
-        """The risk of a policy, less is better; inf where it may never end."""
-        profile = self.profile(number)
-        risk = self.limit.sign * self.limit.risk(profile) if profile.p_never <= SLACK else inf
-        return inf if isnan(risk) else risk
-
-    def v_at(self, scheme: Scheme, u: float) -> float:
-        """The v at which ρ = vW/((1−v) + vW) is u at the most replayed pair; literal mixing is traced by v itself."""
-        if scheme not in self._weight:
-            w = limit_weights(self.mdp, scheme)
-            W = float(np.bincount(self.mdp.pair, weights=w).max())
-            self._weight[scheme] = W if W > 0.0 and self.matched else 1.0
-        return u / (u + (1.0 - u) * self._weight[scheme])
-
-    def view(self, scheme: Scheme, u: float, v: float | None = None) -> _View:
-        """The limits at one v."""
-        v = self.v_at(scheme, u) if v is None else v
-        numbers = sorted({self.number(policy) for policy in self._limits(scheme, v)})
-        worst = max(numbers, key=lambda n: (self.badness(n), n))
-        key = tuple(sorted({_fingerprint(self.profile(n)) for n in numbers}))
-        return _View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key)
-
-    def _limits(self, scheme: Scheme, v: float) -> list[Ints]:
-        if self.matched or v == 0.0:
-            return [fixed_point(self.mdp, scheme, v).argmax(1)]
-        return [np.asarray(x.policy) for x in self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)]
-
-    def stretches(self, scheme: Scheme) -> list[_View]:
-        """The first view of every stretch of v with the same risks, from v = 0 on."""
-        views = [self.view(scheme, float(u)) for u in np.linspace(0.0, self.most, self.steps + 1)]
-        found = views[:1]
-        for low, high in pairwise(views):
-            found += self._between(low, high)
-        return found
-
-    def _between(self, low: _View, high: _View) -> list[_View]:
-        if low.key == high.key:
-            return []
-        if not self.matched or high.u - low.u <= TIGHT:  # of many limits, something changes at every step
-            return [high]
-        middle = self.view(low.scheme, 0.5 * (low.u + high.u))
-        return self._between(low, middle) + self._between(middle, high)
-
-    def sharpened(self, view: _View, goal: Limit) -> _View:
-        """The first view that keeps the limit, to rounding (literal: to 0.001), from one that does and is nearly it."""
-        if view.v == 0.0:
-            return view
-        width, tight = (TIGHT, TIGHTEST) if self.matched else (self.most / self.steps, LITERAL_TIGHT)
-        low, high = self.view(view.scheme, max(0.0, view.u - width)), view
-        while high.u - low.u > tight:
-            middle = self.view(view.scheme, 0.5 * (low.u + high.u))
-            if goal.allows(goal.sign * middle.badness):
-                high = middle
-            else:
-                low = middle
-        return high
-
-
-def _fingerprint(profile: RiskProfile) -> str:
-    return " ".join(f"{x:.9g}" for x in (profile.mean, profile.std, profile.p_unsafe, profile.p_never))
-
-
-def _candidates(mdp: TabularMDP, scheme: Scheme, betas: Iterable[float] | None, mixing: str) -> list[Scheme]:
-    """The scheme at each β that is tried; only itself where it has no such dial."""
-    if "beta" not in scheme.params_names():
-        _checks.require(betas is None, "betas", f"be None: {type(scheme).__name__} has no dial named beta", betas)
-        return [scheme]
-    own = float(scheme.beta)  # type: ignore[attr-defined]
-    if betas is None and mixing == "literal":
-        return [scheme]
-    if betas is None:
-        lowest, highest = np.full(mdp.n_pairs, inf), np.full(mdp.n_pairs, -inf)
-        np.minimum.at(lowest, mdp.pair, mdp.r)
-        np.maximum.at(highest, mdp.pair, mdp.r)
-        spread = float((highest - lowest).max()) or 1.0
-        betas = [own, 0.0, *(float(f"{tilt / spread * (-1 if own < 0 else 1):.3g}") for tilt in TILTS)]
-    try:
-        listed = sorted({_checks.real("beta", beta) for beta in betas}, key=lambda beta: (abs(beta), beta))
-    except TypeError:
-        _checks.fail("betas", "list numbers", betas)
-    _checks.require(bool(listed), "betas", "name at least one number", listed)
-    return [replace(scheme, beta=beta) for beta in listed]  # type: ignore[call-arg]
-
-
-def _traced(tracer: _Tracer, scheme: Scheme, schemes: Sequence[Scheme], quiet: bool) -> list[_View]:
-    """The views of all candidates; v = 0, which is the same for all, once and first, with the scheme as it came."""
-    views = [tracer.view(scheme, 0.0)]
-    with Bar("tracing the frontier", len(schemes), quiet) as bar:
-        for i, candidate in enumerate(schemes):
-            bar.update(i)
-            views += tracer.stretches(candidate)[1:]
-    return views
-
-
-def _gentlest(tracer: _Tracer, views: Sequence[_View], goal: Limit, v_step: float) -> _View:
+def _gentlest(tracer: Tracer, views: Sequence[View], goal: Limit, v_step: float) -> View:
     """The view of the smallest v on the grid, then of the smallest |β|; its v is the exact one."""
     kept = [view for view in views if goal.allows(goal.sign * view.badness)] or views[:1]
     first = min(kept, key=lambda view: (_up(view.v, v_step), abs(_beta(view.scheme) or 0.0), _beta(view.scheme) or 0.0))
@@ -435,11 +289,11 @@ def _grid(v: float, most: float, v_step: float, tries: int = MOST_TRIES) -> list
 
 
 def _confirmed(
-    tracer: _Tracer, test: _Test, first: _View, goal: Limit, v_step: float, tries: int
-) -> tuple[_View, tuple[Trial, ...]]:
+    tracer: Tracer, test: _Test, first: View, goal: Limit, v_step: float, tries: int
+) -> tuple[View, tuple[Trial, ...]]:
     """The first view on the grid that learners keep the limit at, else the one where most did; and all trials."""
     trials: list[Trial] = []
-    tried: list[tuple[int, _View]] = []
+    tried: list[tuple[int, View]] = []
     most = tracer.v_at(first.scheme, tracer.most)
     for v in _grid(first.v, most, v_step, tries) or [first.v]:
         view = tracer.view(first.scheme, nan, v)
@@ -454,7 +308,7 @@ def _confirmed(
     return max(tried, key=lambda t: t[0], default=(0, first))[1], tuple(trials)
 
 
-def _trial(tracer: _Tracer, test: _Test, view: _View, goal: Limit, *, fresh: bool) -> Trial:
+def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, *, fresh: bool) -> Trial:
     """Learn, and count the seeds whose policy keeps the limit."""
     learner = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing)
     seeds = _unused(test.seeds, FRESH * len(test.seeds)) if fresh else test.seeds
@@ -476,11 +330,11 @@ def _unused(seeds: Sequence[int], n: int) -> list[int]:
 
 
 def _plan(
-    tracer: _Tracer,
+    tracer: Tracer,
     test: _Test,
-    views: Sequence[_View],
-    first: _View,
-    chosen: _View,
+    views: Sequence[View],
+    first: View,
+    chosen: View,
     trials: tuple[Trial, ...],
     meets: bool,
 ) -> Plan:
@@ -526,14 +380,14 @@ def _gap(more: float, less: float) -> float:
     return 0.0 if abs(gap) <= SLACK * max(1.0, abs(less)) < inf else gap
 
 
-def _point(tracer: _Tracer, view: _View) -> FrontierPoint:
+def _point(tracer: Tracer, view: View) -> FrontierPoint:
     profile, limit = tracer.profile(view.worst), tracer.limit
     discounted = evaluate(tracer.mdp, tracer.policies[view.worst], tracer.start, discounted=True, quiet=True)
     numbers = (profile.mean, discounted.mean, profile.std, profile.p_unsafe, profile.cvar(limit.alpha), profile.p_never)
     return FrontierPoint(view.v, _beta(view.scheme), *numbers, view.worst, limit.allows(limit.sign * view.badness))
 
 
-def _frontier(tracer: _Tracer, views: Sequence[_View]) -> tuple[FrontierPoint, ...]:
+def _frontier(tracer: Tracer, views: Sequence[View]) -> tuple[FrontierPoint, ...]:
     """The points of all views, those that no other beats marked."""
     points = [_point(tracer, view) for view in views]
     goods = np.array([(-point.mean, view.badness) for point, view in zip(points, views, strict=True)])

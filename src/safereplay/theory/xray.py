@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._config import plain
 from .._types import AnyArray, Bools, Floats, Ints
 from ..agent import Agent
 from ..grids import ACTIONS
@@ -248,8 +249,8 @@ class Xray:
             "outcomes": outcomes,
             "pairs": {name: getattr(self, name) for name in tables},
         }
-        plain: dict[str, Any] = _plain(whole)
-        return plain
+        found: dict[str, Any] = plain(whole)
+        return found
 
     def __repr__(self) -> str:
         replays, outcomes = int(self.replays.sum()), int((self.replayed > 0).sum())
@@ -437,15 +438,6 @@ def _ratio(x: Any, total: Any) -> Floats:
 def _row(columns: Sequence[AnyArray | None], k: int) -> list[Any]:
     """Entry k of each column, as Python's own numbers; None of a column that there is not."""
     return [None if x is None else x[k].item() for x in columns]
-
-
-def _plain(value: Any) -> Any:
-    """Arrays as lists, and None for what is not finite."""
-    if isinstance(value, dict):
-        return {key: _plain(x) for key, x in value.items()}
-    if isinstance(value, np.ndarray | list):
-        return [_plain(x) for x in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _aligned(lines: list[str]) -> list[str]:

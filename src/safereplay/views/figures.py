@@ -18,7 +18,7 @@ from .._types import Floats, Ints
 from ..mdp import TabularMDP
 from ..theory.conditions import Settling
 from ..theory.risk import Distribution
-from ..theory.safety import Theorem2
+from ..theory.theorem2 import Theorem2
 from ..theory.tuning import Plan
 from ..theory.xray import Xray
 from .drawing import BLUE, GREY, ORANGE, RED, draw_grid, draw_policy, new_figure, styled

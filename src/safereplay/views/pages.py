@@ -16,10 +16,10 @@ from .._files import make_folder, write_atomic
 from .._types import Floats, Ints
 from ..learners import QLearning
 from ..mdp import TabularMDP
+from ..theory.assumption1 import Part
 from ..theory.conditions import CheckReport
 from ..theory.limits import exact
 from ..theory.risk import RiskProfile, evaluate
-from ..theory.safety import Part
 from ..theory.tuning import Plan
 from ..theory.visits import SelfConsistent
 from ..theory.xray import Xray

@@ -1,0 +1,262 @@
+"""Theorem 2: where replay makes the policy leave a volatile action, and what is so, on a given model.
+
+Let a be the best action of s without replay, Q₀ and V₀ the values then, Q* and V* those with it, T(V) and
+U(V) the target of (s,a) over its own outcomes and over its worst ones:
+
+    T(V) = Σ p·(r + γ·V(s')),        U(V) = r_min + γ·Σ_{s' ∈ S_rmin} V(s')/|S_rmin|.
+
+The theorem says: if (s,a) has nearly all the variance and some b is worse by less than
+
+    bound  =  T(V₀) − T(V*) + v·(T(V*) − U(V*)),                              then Q*(s,a) < Q*(s,b).
+
+In the limit the bound is Q₀(s,a) − Q*(s,a), so the inequality says Q*(s,a) < Q₀(s,b). The proof then puts Q*(s,b) for
+Q₀(s,b), since nothing of (s,b) is replayed. But b may lead back to s, whose value replay has lowered. Two ways to mend it:
+
+    Q₀(s,a) − Q₀(s,b) + (Q₀(s,b) − Q*(s,b))  <  bound      the fall of b counts too: then equivalent to the switch;
+    ρ·(T(V⁻) − U(V⁻))  >  T(V⁻) − V⁻(s)                    V⁻ the best values where a is not on offer in s.
+
+The second needs no Q*: it gives the share ρ of replays from which on the policy leaves a, once and for all. The theorem
+is right as it stands where b has no way back to s, or more generally where b is worth as much without a.
+
+Ref: Szlak & Shamir (2021), Theorem 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, isfinite, isnan
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from .._types import Bools, Floats, Ints
+from ..mdp import TabularMDP
+from ..runs import slots_of
+from ..schemes import Scheme
+from .assumption1 import NEARLY, Part
+from .operator import Operator, operator
+from .solver import optimal, targets
+from .weights import extremes
+
+TIE = 1e-9  # values of Q that differ by less (relative) are equal
+SWEEP = 32  # values of v at which a switch is looked for
+V_TOLERANCE = 1e-6  # of the v at which it happens
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What Theorem 2 says of a state, and what is so."""
+
+    s: int
+    a: int  #: the best action without replay
+    unique: bool  #: whether no other is as good
+    share: float  #: var(r(s,a)) / Σ var
+    w_worst: float  #: w(s,a,·,r_min): the premise is that it is nearly 1
+    b: int  #: the best other action without replay
+    gap: float  #: Q₀(s,a) − Q₀(s,b)
+    bound: float  #: the theorem's right-hand side
+    predicted: bool  #: gap < bound: the theorem's inequality
+    rho: float  #: ρ(s,a), the share of the pair's updates that are replays; the theorem has v in its place
+    fall: float  #: Q₀(s,b') − Q*(s,b') of the best other action b' with replay, which the theorem takes for 0
+    needed: float  #: Q₀(s,a) − Q*(s,b'): the gap to b' and its fall
+    bound_rho: float  #: the right-hand side with ρ for v
+    corrected: bool  #: needed < bound_rho: the inequality put right
+    way_back: bool  #: whether b can lead back to s, at once or later
+    switched: bool  #: whether the policy has left a
+    broken: bool  #: some b meets the theorem's inequality, and yet Q*(s,a) ≥ Q*(s,b)
+    v_switch: float | None  #: the smallest v at which the policy leaves a; None where it never does
+
+
+@dataclass(frozen=True)
+class Theorem2(Part):
+    """Theorem 2, state by state. ``holds`` speaks of states that meet its premise; None where there are none.
+
+    Ref: Szlak & Shamir (2021), Theorem 2.
+    """
+
+    v: float
+    states: tuple[Switch, ...]
+    premise: int | None  #: the state whose best action has nearly all variance, and nearly all of w on its worst reward
+    v_exact: float | None  #: the v at which that state's action changes, in closed form; inf if at none
+
+    def count(self, name: str) -> int:
+        """In how many states something is so: 'predicted', 'corrected', 'switched', 'broken', ..."""
+        return sum(getattr(state, name) for state in self.states)
+
+
+def theorem_2(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = None) -> Theorem2:
+    """What Theorem 2 says of every state of a model, and what is so.
+
+    ``visitation`` is d(s,a) [S, A], or None for the paper's d ≡ 1; it is held fixed while v is varied. The smallest v is
+    looked for on 32 steps, then to 1e-6: a switch and its undoing within one step would be missed.
+
+    >>> import safereplay as sr
+    >>> rows = [(0, 0, 0.5, 1, 20, True), (0, 0, 0.5, 1, 0, True), (0, 1, 1, 0, 0)]     # gamble, or wait
+    >>> wait = sr.TabularMDP.from_outcomes(2, 2, rows, gamma=0.9, start=0)
+    >>> state = theorem_2(wait, sr.VarianceReplay(beta=5.0), v=0.5).states[0]
+    >>> state.gap, state.bound, state.predicted, state.switched, state.corrected
+    (1.0, 5.0, True, False, False)
+
+    Ref: Szlak & Shamir (2021), Theorem 2.
+    """
+    H = operator(mdp, scheme, v, visitation)
+    Q0, Q = optimal(mdp, mdp.p), H.fixed_point()
+    a, s, tie = Q0.argmax(1), np.arange(mdp.n_states), TIE * max(1.0, float(np.abs(Q0).max()))
+    y, lean = targets(mdp, Q.max(1)), _worst_outcomes(mdp)
+    T, U = mdp.expect(y), mdp.expect(y, lean)
+    bound, bound_rho = (Q0 - T + x * (T - U) for x in (v, H.rho))
+    before, now = _without(Q0, a), _without(Q, a)  # the other actions
+    b, rival = before.argmax(1), now.argmax(1)
+    gap, needed = Q0[s, a] - before.max(1), Q0[s, a] - now.max(1)
+    met = Q0[s, a][:, None] - before < bound[s, a][:, None] - tie
+    variance = mdp.reward_variance
+    columns = {
+        "s": s,
+        "a": a,
+        "unique": gap > tie,
+        "share": (variance / max(float(variance.sum()), 1e-300))[s, a],
+        "w_worst": mdp.expect(H.w, (lean > 0).astype(np.float64))[s, a],
+        "b": b,
+        "gap": gap,
+        "bound": bound[s, a],
+        "predicted": met.any(1),
+        "rho": H.rho[s, a],
+        "fall": Q0[s, rival] - Q[s, rival],
+        "needed": needed,
+        "bound_rho": bound_rho[s, a],
+        "corrected": needed < bound_rho[s, a] - tie,
+        "way_back": _ways_back(mdp)[s, b],
+        "switched": Q[s, a] < now.max(1) - tie,
+        "broken": (met & (now <= Q[s, a][:, None] + tie)).any(1),
+        "v_switch": _first_switch(mdp, scheme, visitation, a, tie),
+    }
+    live = np.flatnonzero(~mdp.is_terminal & (mdp.n_actions > 1))
+    rows = [{name: column[k].item() for name, column in columns.items()} for k in live]
+    states = tuple(Switch(**{**row, "v_switch": None if isnan(row["v_switch"]) else row["v_switch"]}) for row in rows)
+    return _judged(mdp, v, states, H, visitation)
+
+
+def _judged(mdp: TabularMDP, v: float, states: tuple[Switch, ...], H: Operator, visitation: Any) -> Theorem2:
+    """The theorem's verdict: on the one state, if any, whose best action has nearly all the variance."""
+    close = [x for x in states if x.unique and x.share >= NEARLY and x.w_worst >= NEARLY]
+    if not close:
+        most = max((x.share for x in states), default=0.0)
+        reason = f"says nothing here: of all variance, no state's best action has more than {most:.0%}"
+        if most >= NEARLY:
+            reason = "says nothing here: too little of w is on the worst reward of the volatile pair"
+        return Theorem2(None, reason, v, states, None, None)
+    (x,) = close
+    rho = critical_share(mdp, x.s, x.a)
+    d = 1.0 if visitation is None else float(np.asarray(visitation)[x.s, x.a])
+    W = float(mdp.expect(H.w, np.ones_like(H.w))[x.s, x.a])
+    v_exact = rho * d / (W * (1.0 - rho) + rho * d) if isfinite(rho) else inf
+    holds = False if x.broken else True if x.predicted else None
+    compared = f"state {x.s}: gap {x.gap:.4g} {'<' if x.predicted else '≥'} bound {x.bound:.4g}"
+    ends = {True: "and the action switches", False: "yet the action stays", None: "so nothing is promised"}[holds]
+    return Theorem2(holds, f"{compared}, {ends}", v, states, x.s, v_exact)
+
+
+def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
+    """The share ρ of replays from which on the policy leaves a in s, if only (s,a) is replayed, at its worst reward.
+
+    Let V⁻ be the best values where a is not on offer in s. The policy has left a exactly when V⁻ is optimal with a on
+    offer as well, that is when one a is worth no more than V⁻(s): (1−ρ)·T(V⁻) + ρ·U(V⁻) < V⁻(s). So
+
+        ρ  >  ( T(V⁻) − V⁻(s) ) / ( T(V⁻) − U(V⁻) ),
+
+    once and for all: it is linear in ρ. Infinity where no share below 1 will do, 0 where a is not the best to begin with.
+
+    >>> import safereplay as sr
+    >>> rows = [(0, 0, 0.5, 1, 20, True), (0, 0, 0.5, 1, 0, True), (0, 1, 1, 1, 6, True)]     # gamble, or take 6
+    >>> critical_share(sr.TabularMDP.from_outcomes(2, 2, rows, start=0), 0, 0)
+    0.4
+
+    Ref: Szlak & Shamir (2021), Theorem 2.
+    """
+    here = mdp.pair == s * mdp.n_actions + a
+    floor = -2.0 * float(np.abs(mdp.r).max()) / (1.0 - mdp.gamma) - 1.0  # below every value: never chosen
+    without = replace(mdp, r=np.where(here, floor, mdp.r), terminal=mdp.terminal | here)
+    V = optimal(without, mdp.p).max(1)
+    y = targets(mdp, V)
+    T, U = float(mdp.expect(y)[s, a]), float(mdp.expect(y, _worst_outcomes(mdp))[s, a])
+    ahead = T - float(V[s])
+    if ahead <= 0.0:
+        return 0.0
+    rho = ahead / (T - U) if T > U else inf
+    return rho if rho < 1.0 else inf
+
+
+def _without(Q: Floats, a: Ints) -> Floats:
+    """Q with −inf for action a of each state."""
+    rest = Q.copy()
+    rest[np.arange(a.size), a] = -inf
+    return rest
+
+
+def _worst_outcomes(mdp: TabularMDP) -> Floats:
+    """The limit of what is replayed at a pair: each next state of its worst reward alike, [K]."""
+    slot = slots_of(mdp)
+    worst = (slot == np.arange(slot.size)) & (mdp.r == extremes(mdp)[0][mdp.pair])
+    size = np.bincount(mdp.pair, weights=worst, minlength=mdp.n_pairs)
+    return np.asarray(worst / size[mdp.pair])
+
+
+def _ways_back(mdp: TabularMDP) -> Bools:
+    """Whether an action of s can lead back to s, at once or later, [S, A]: to a state of the same strong component."""
+    s, on = mdp.pair // mdp.n_actions, ~mdp.terminal
+    graph = sparse.coo_array((np.ones(int(on.sum())), (s[on], mdp.s_next[on])), shape=(mdp.n_states,) * 2)
+    component = connected_components(graph, directed=True, connection="strong")[1]
+    returns = on & (component[s] == component[mdp.s_next])
+    return mdp.expect(returns.astype(np.float64)) > 0
+
+
+def _first_switch(mdp: TabularMDP, scheme: Scheme, visitation: Any, a: Ints, tie: float) -> Floats:
+    """The smallest v at which each state's policy leaves a, [S]; nan where none does.
+
+    One sweep serves all states, and so does every further look: it narrows the bracket of each state it falls into.
+    Looks aim at where a straight line would cross, a little to either side; each third one halves the bracket.
+    """
+    if mdp.n_actions == 1:
+        return np.full(mdp.n_states, np.nan)
+    look = _Lead(mdp, scheme, visitation, a, tie)
+    low, high = np.zeros(mdp.n_states), np.full(mdp.n_states, np.nan)
+    at_low = look(0.0)
+    at_high = at_low.copy()
+    for v in [*np.linspace(0.0, 1.0, SWEEP + 1)[1:-1].tolist(), 1.0 - V_TOLERANCE]:
+        lead, searching = look(v), np.isnan(high)
+        left, stays = searching & (lead < 0), searching & (lead >= 0)
+        high[left], at_high[left] = v, lead[left]
+        low[stays], at_low[stays] = v, lead[stays]
+    tried = 0
+    while (wide := np.flatnonzero(high - low > V_TOLERANCE)).size:
+        s, side = wide[0], (0.45, -0.45, None)[tried % 3]
+        line = low[s] + (high[s] - low[s]) * at_low[s] / (at_low[s] - at_high[s])
+        v = float((low[s] + high[s]) / 2 if side is None else line + side * V_TOLERANCE)
+        v = float(np.clip(v, low[s] + 0.1 * V_TOLERANCE, high[s] - 0.1 * V_TOLERANCE))
+        lead, inside = look(v), (low < v) & (v < high)
+        left, stays = inside & (lead < 0), inside & (lead >= 0)
+        high[left], at_high[left] = v, lead[left]
+        low[stays], at_low[stays] = v, lead[stays]
+        tried += 1
+    return high
+
+
+class _Lead:
+    """How far a leads the other actions of its state at v, [S]: below 0 once the policy has left it.
+
+    Rewards are shaped by the values Φ found last, r + γ·Φ(s') − Φ(s). That changes no policy, and lets policy iteration
+    start from the last one's.
+    """
+
+    def __init__(self, mdp: TabularMDP, scheme: Scheme, visitation: Any, a: Ints, tie: float) -> None:
+        self.mdp, self.scheme, self.visitation, self.a, self.tie = mdp, scheme, visitation, a, tie
+        self.phi = np.zeros(mdp.n_states)
+
+    def __call__(self, v: float) -> Floats:
+        mdp = self.mdp
+        shaped = replace(mdp, r=targets(mdp, self.phi) - self.phi[mdp.pair // mdp.n_actions])
+        Q = optimal(shaped, operator(mdp, self.scheme, v, self.visitation).p)
+        self.phi = self.phi + Q.max(1)
+        return np.asarray(Q[np.arange(self.a.size), self.a] - _without(Q, self.a).max(1) + self.tie)

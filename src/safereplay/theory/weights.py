@@ -1,0 +1,136 @@
+"""w^∞ taken apart: the factors of a scheme's weights on a model, as logarithms, so that none is lost to rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._types import Floats, Ints
+from ..kernels.compile import Array, Bound, digest_of, specialise
+from ..kernels.memory import STATISTICS
+from ..mdp import TabularMDP
+from ..runs import slots_of
+from ..schemes import Scheme
+from .operator import MANY
+
+
+class Entries(NamedTuple):
+    """Parallel arrays of weights: of pairs, of their rewards, or of their outcomes. All sorted by pair, then reward.
+
+    Weights are logarithms: e^{−1000} is small, and not 0. A tie by underflow would not be a tie.
+    """
+
+    pair: Ints
+    r: Floats  #: nan where summed over rewards
+    place: Ints  #: 2·s' + (whether the episode ends there); −1 where summed over next states
+    within: Floats  #: log of the share of its pair's weight
+    log_w: Floats  #: log w
+
+    def argument(self, k: int) -> str:
+        """The entry as the argument of w."""
+        to = "·" if self.place[k] < 0 else f"s_next={self.place[k] // 2}"
+        return "·, ·" if np.isnan(self.r[k]) else f"{to}, r={self.r[k]:g}"
+
+
+class Weights(NamedTuple):
+    """A scheme's w on a model: at each pair, summed over next states, and outcome by outcome."""
+
+    raw: Floats  #: [P] pair_weight, not yet a share
+    pairs: Entries
+    rewards: Entries
+    outcomes: Entries
+
+
+class Table(NamedTuple):
+    """The J distinct outcomes of a model, and the statistics of its pairs after endless visits."""
+
+    pair: Ints  #: [J]
+    r: Floats  #: [J]
+    place: Ints  #: [J]
+    seen: Floats  #: [J] counts
+    stats: Floats  #: [P, 6] in the order of STATISTICS
+
+
+def limit_table(mdp: TabularMDP) -> Table:
+    """The outcomes and statistics that w^∞ is made of."""
+    slot = slots_of(mdp)
+    k = np.unique(slot)
+    seen = np.asarray(np.bincount(slot, weights=mdp.p, minlength=mdp.p.size)[k] * MANY, np.float64)
+    r_min, r_max = extremes(mdp)
+    columns = {
+        "n": np.full(mdp.n_pairs, MANY),
+        "mean": mdp.expect(mdp.r).ravel(),
+        "var": mdp.reward_variance.ravel(),
+        "r_min": r_min,
+        "r_max": r_max,
+        "td": np.zeros(mdp.n_pairs),
+    }
+    stats = np.column_stack([columns[name] for name in STATISTICS])
+    return Table(mdp.pair[k], mdp.r[k], 2 * mdp.s_next[k] + mdp.terminal[k], seen, stats)
+
+
+def extremes(mdp: TabularMDP) -> tuple[Floats, Floats]:
+    """r_min and r_max of each pair, [P]; 0 where it has no outcomes."""
+    used = np.diff(mdp.row) > 0
+    low, high = np.zeros(mdp.n_pairs), np.zeros(mdp.n_pairs)
+    low[used], high[used] = mdp.r[mdp.row[:-1][used]], mdp.r[mdp.row[1:][used] - 1]  # rows are sorted by reward
+    return low, high
+
+
+def evaluated(scheme: Scheme, table: Table) -> tuple[Floats, Floats, Floats]:
+    """(pair_weight [P], log_tilt [J], next_weight [J])."""
+    weight, tilt, share = np.empty(len(table.stats)), np.empty(table.r.size), np.empty(table.r.size)
+    evaluate = _evaluator(*(scheme.bound(factor) for factor in scheme.OFFERS))
+    evaluate(table.pair, table.r, table.seen, table.stats, scheme.params(), weight, tilt, share)
+    return weight, tilt, share
+
+
+@lru_cache(maxsize=64)
+def _evaluator(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Callable[..., None]:
+    weight_of, tilt_of, next_of = pair_weight.call, log_tilt.call, next_weight.call
+
+    def evaluate(
+        pair: Array, r: Array, count: Array, stats: Array, params: Any, weight: Array, tilt: Array, share: Array
+    ) -> None:
+        for i in range(weight.size):
+            x = stats[i]
+            weight[i] = weight_of((x[0], x[1], x[2], x[3], x[4], x[5], *params))
+        for k in range(r.size):
+            x = stats[pair[k]]
+            tilt[k] = tilt_of((r[k], x[0], x[1], x[2], x[3], x[4], x[5], *params))
+            share[k] = next_of((count[k], *params))
+
+    return specialise(evaluate, digest_of([pair_weight, log_tilt, next_weight]))
+
+
+def taken_apart(scheme: Scheme, table: Table) -> Weights:
+    """w for these statistics, factor by factor."""
+    raw, tilt, share = evaluated(scheme, table)
+    new = np.ones(table.r.size, bool)
+    new[1:] = (np.diff(table.pair) != 0) | (np.diff(table.r) != 0)
+    reward = np.cumsum(new) - 1
+    pair, mass = table.pair[new], np.bincount(reward, weights=share)
+    with np.errstate(divide="ignore", invalid="ignore"):  # log 0 is −inf, as it should be
+        tilt = np.where(mass > 0, tilt[new], -inf)
+        total = log_sums(tilt, pair, raw.size)
+        raw = np.where(np.isfinite(total), raw, 0.0)
+        W = np.where(raw > 0, np.log(raw) - np.log(raw.sum()), -inf)
+        tilt = np.where(W[pair] > -inf, tilt - total[pair], -inf)
+        within = tilt[reward] + np.where(share > 0, np.log(share / mass[reward]), -inf)
+    used = np.unique(pair)
+    none = np.full(pair.size, -1)
+    pairs = Entries(used, np.full(used.size, np.nan), none[: used.size], np.zeros(used.size), W[used])
+    rewards = Entries(pair, table.r[new], none, tilt, W[pair] + tilt)
+    return Weights(raw, pairs, rewards, Entries(table.pair, table.r, table.place, within, W[table.pair] + within))
+
+
+def log_sums(x: Floats, group: Ints, n_groups: int) -> Floats:
+    """log Σ e^x within each group; −inf where there is nothing."""
+    top = np.full(n_groups, -inf)
+    np.maximum.at(top, group, x)
+    top = np.where(np.isfinite(top), top, 0.0)
+    return np.asarray(top + np.log(np.bincount(group, weights=np.exp(x - top[group]), minlength=n_groups)))
