@@ -14,19 +14,22 @@ option here, with the reading that fits what the paper reports as the default.
 Ref: Szlak & Shamir (2021), Section 5, Figure 1, Figure 2.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _checks
-from .mdp import Layout, TabularMDP
+from ._types import Bools, Floats, Ints
+from .mdp import Layout, TabularMDP, reached
 
 ACTIONS = ("up", "right", "down", "left")
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 ARROWS = "^>v<"
+ARROW_CODES = np.frombuffer(ARROWS.encode("ascii"), np.uint8)
 SYMBOLS = ".#SGX" + ARROWS
 VOLATILE_REWARDS = ((0.6, 100.0), (0.4, -100.0))
+PIECE = 1 << 10  # states whose rows are made at a time: few enough for the processor's cache
 
 #: Readings of Figure 1: where the goal is, and which moves are volatile.
 VOLATILE_LAYOUTS = {
@@ -142,12 +145,12 @@ def from_map(
     """
     lines = _lines(text)
     world = _World(lines, goal, step, hazard, volatile, slip, slip_to, fall_ends, goal_slips)
-    rows = [outcome for s in range(len(world.cells)) for a in range(4) for outcome in world.outcomes(s, a)]
     starts = _start_states(world, start)
     _check_reachable(world, starts)
-    layout = Layout("\n".join(lines), tuple(world.cells), world.origin(starts))
-    distribution = np.bincount(starts, minlength=len(world.cells)) / len(starts)
-    return TabularMDP.from_outcomes(len(world.cells), 4, rows, gamma, distribution, layout=layout, name=name)
+    cells = zip(*(index.tolist() for index in np.divmod(world.cell, world.width)), strict=True)
+    layout = Layout("\n".join(lines), tuple(cells), world.origin(starts))
+    distribution = np.bincount(starts, minlength=world.cell.size) / starts.size
+    return TabularMDP.from_pieces(world.cell.size, 4, world.rows(), gamma, distribution, layout=layout, name=name)
 
 
 #: The grids that can be asked for by name.
@@ -155,7 +158,7 @@ NAMED: dict[str, Callable[..., TabularMDP]] = {"volatile": volatile, "cliff": cl
 
 
 class _World:
-    """A checked map and its dynamics; a state is a cell that is not a wall."""
+    """A checked map and its dynamics, all cells at once; a state is a cell that is not a wall, in reading order."""
 
     def __init__(
         self,
@@ -169,9 +172,12 @@ class _World:
         fall_ends: bool,
         goal_slips: bool,
     ) -> None:
-        self.lines = lines
-        self.cells = [(i, j) for i, line in enumerate(lines) for j, c in enumerate(line) if c != "#"]
-        self.state = {cell: s for s, cell in enumerate(self.cells)}
+        whole = np.frombuffer("".join(lines).encode("ascii"), np.uint8)
+        self.height, self.width = len(lines), len(lines[0])
+        self.cell = np.flatnonzero(whole != ord("#"))  #: [S] place of each state in the map, read line by line
+        self.state = np.full(whole.size, -1)  #: the state at each place, −1 for a wall
+        self.state[self.cell] = np.arange(self.cell.size)
+        self.symbol = whole[self.cell]  #: [S]
         self.step, self.hazard = _checks.real("step", step), _checks.real("hazard", hazard)
         self.slip = _checks.between("slip", slip, "[0, 1]")
         self.slip_to = _checks.choice("slip_to", slip_to, ("any", "others"))
@@ -182,77 +188,127 @@ class _World:
             _checks.fail("volatile", "list pairs (probability, reward)", volatile)
         self.volatile = [(_checks.between("p of volatile", p, "[0, 1]"), _checks.real("volatile", r)) for p, r in pairs]
         _checks.distribution("p of volatile", [p for p, _ in self.volatile], len(self.volatile))
-        self.goals = self._goal_rewards(goal)
-        marked = self.where("S")
-        self.home = self.state[marked[0]] if marked else 0
-        if not fall_ends and self.where("X"):
-            _checks.require(bool(marked), "text", "mark a start S when fall_ends is false", "none")
+        self.goals, self.goal_reward = self._goal_rewards(goal)
+        self.ends = self.marked("GX")
+        starts = np.flatnonzero(self.marked("S"))
+        self.home = int(starts[0]) if starts.size else 0
+        if not fall_ends and self.marked("X").any():
+            _checks.require(bool(starts.size), "text", "mark a start S when fall_ends is false", "none")
+        self.neighbour = self._neighbours()  #: [S, 4] where a move leads if it does not slip
+        self.landing = self._landings()  #: [S, 4] the state the agent is in afterwards
 
-    def where(self, symbols: str) -> list[tuple[int, int]]:
-        return [(i, j) for i, j in self.cells if self.lines[i][j] in symbols]
+    def marked(self, symbols: str) -> Bools:
+        """Which states have one of these symbols, [S]."""
+        return np.isin(self.symbol, np.frombuffer(symbols.encode("ascii"), np.uint8))
 
-    def _goal_rewards(self, goal: Any) -> dict[tuple[int, int], float]:
-        cells = self.where("G")
-        _checks.require(bool(cells), "text", "have a goal G", "none")
+    def place(self, s: int) -> tuple[int, int]:
+        """The (row, column) of a state."""
+        return divmod(int(self.cell[s]), self.width)
+
+    def state_at(self, row: int, column: int) -> int:
+        """The state of a cell, −1 where there is none."""
+        inside = 0 <= row < self.height and 0 <= column < self.width
+        return int(self.state[row * self.width + column]) if inside else -1
+
+    def _goal_rewards(self, goal: Any) -> tuple[Ints, Floats]:
+        """The goals' states in the order they are given in, and the reward of every state that is one, [S]."""
+        goals = np.flatnonzero(self.marked("G"))
+        rewards = np.zeros(self.cell.size)
+        _checks.require(bool(goals.size), "text", "have a goal G", "none")
         if not isinstance(goal, Mapping):
-            return dict.fromkeys(cells, _checks.real("goal", goal))
+            rewards[goals] = _checks.real("goal", goal)
+            return goals, rewards
+        known = {self.place(s): s for s in goals.tolist()}
         for cell in goal:
-            _checks.require(cell in cells, "goal", "name cells marked G", cell)
-        missing = [c for c in cells if c not in goal]
+            _checks.require(cell in known, "goal", "name cells marked G", cell)
+        missing = [cell for cell in known if cell not in goal]
         _checks.require(not missing, "goal", "give a reward for every cell marked G", missing)
-        return {cell: _checks.real(f"goal at {cell}", r) for cell, r in goal.items()}
+        for cell, r in goal.items():
+            rewards[known[cell]] = _checks.real(f"goal at {cell}", r)
+        return np.array([known[cell] for cell in goal]), rewards
 
-    def neighbour(self, s: int, a: int) -> int:
-        i, j = self.cells[s]
-        return self.state.get((i + MOVES[a][0], j + MOVES[a][1]), s)
+    def _neighbours(self) -> Ints:
+        i, j = np.divmod(self.cell, self.width)
+        here = np.arange(self.cell.size)
+        found = []
+        for down, right in MOVES:
+            row, column = i + down, j + right
+            inside = (row >= 0) & (row < self.height) & (column >= 0) & (column < self.width)
+            there = self.state[np.where(inside, row * self.width + column, self.cell)]
+            found.append(np.where(there >= 0, there, here))
+        return np.column_stack(found)
 
-    def ends(self, s: int) -> bool:
-        i, j = self.cells[s]
-        return (i, j) in self.goals or self.lines[i][j] == "X"
+    def _landings(self) -> Ints:
+        falls = self.marked("X")[self.neighbour] & (not self.fall_ends)
+        return np.where(falls, self.home, self.neighbour)
 
-    def directions(self, s: int, a: int) -> list[tuple[float, int]]:
-        """(probability, direction that is really taken)."""
-        into_goal = self.cells[self.neighbour(s, a)] in self.goals
-        if self.slip == 0 or (into_goal and not self.goal_slips):
-            return [(1.0, a)]
-        strays = range(4) if self.slip_to == "any" else [b for b in range(4) if b != a]
-        return [(1.0 - self.slip, a), *((self.slip / len(strays), b) for b in strays)]
+    def _ways(self) -> tuple[Ints, Floats]:
+        """Directions that action a may really take, [4, D], and their probabilities [D] unless the move is sure."""
+        if self.slip == 0:
+            return np.arange(4)[:, None], np.ones(1)
+        strays = [[b for b in range(4) if self.slip_to == "any" or b != a] for a in range(4)]
+        share = self.slip / len(strays[0])
+        return np.column_stack((np.arange(4), strays)), np.array([1.0 - self.slip] + [share] * len(strays[0]))
 
-    def outcomes(self, s: int, a: int) -> list[tuple[int, int, float, int, float, bool, bool]]:
-        if self.ends(s):
-            return []
-        return [(s, a, p * q, *rest) for p, b in self.directions(s, a) for q, *rest in self.landing(s, b)]  # type: ignore[misc]
+    def rows(self) -> Iterator[Floats]:
+        """Rows (s, a, p, s_next, r, terminal, unsafe) in pieces [m, 7]: by state, action, direction, volatile reward."""
+        free = np.flatnonzero(~self.ends)
+        return (self._rows_of(free[k : k + PIECE]).T for k in range(0, free.size, PIECE))
 
-    def landing(self, s: int, b: int) -> list[tuple[float, int, float, bool, bool]]:
-        """(probability, s_next, r, terminal, unsafe) of going direction b."""
-        s_next = self.neighbour(s, b)
-        i, j = self.cells[s_next]
-        if (i, j) in self.goals:
-            return [(1.0, s_next, self.goals[i, j], True, False)]
-        if self.lines[i][j] == "X":
-            return [(1.0, s_next if self.fall_ends else self.home, self.hazard, self.fall_ends, True)]
-        here = self.cells[s]
-        if self.lines[here[0]][here[1]] == ARROWS[b]:
-            return [(p, s_next, r, False, r < 0) for p, r in self.volatile]
-        return [(1.0, s_next, self.step, False, False)]
+    def _rows_of(self, free: Ints) -> Floats:
+        """The rows of some states, as columns [7, m]."""
+        ways, chance = self._ways()
+        sure = (self.symbol[self.neighbour[free]] == ord("G")) & (not self.goal_slips)
+        f, a, way = np.nonzero(~sure[:, :, None] | (np.arange(chance.size) == 0))
+        s, b = free[f], ways[a, way]
+        p = np.where(sure[f, a], 1.0, chance[way])
+        into = self.neighbour[s, b]
+        goal, fall = self.symbol[into] == ord("G"), self.symbol[into] == ord("X")
+        r = np.where(goal, self.goal_reward[into], np.where(fall, self.hazard, self.step))
+        volatile = (self.symbol[s] == ARROW_CODES[b]) & ~(goal | fall)
+        columns = [s, a, p, self.landing[s, b], r, goal | (fall & self.fall_ends), fall]
+        return np.stack(columns if not volatile.any() else self._with_volatile(columns, volatile))
 
-    def origin(self, starts: list[int]) -> int:
+    def _with_volatile(self, columns: list[Any], volatile: Bools) -> list[Any]:
+        """Each volatile row once for every reward it may have."""
+        times = np.where(volatile, len(self.volatile), 1)
+        turn = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        s, a, p, s_next, r, ends, unsafe = (np.repeat(column, times) for column in columns)
+        k = np.flatnonzero(np.repeat(volatile, times))
+        chance, reward = np.array(self.volatile).T
+        p[k] *= chance[turn[k]]
+        r[k] = reward[turn[k]]
+        unsafe[k] = r[k] < 0
+        return [s, a, p, s_next, r, ends, unsafe]
+
+    def origin(self, starts: Ints) -> int:
         """S if the map has one; else the first volatile cell, where the short way begins; else the first start."""
-        for symbols in ("S", ARROWS):
-            cells = self.where(symbols)
-            if cells:
-                longest = max(cells, key=lambda c: (self._run(c), -c[0], -c[1]))
-                return self.state[longest if symbols == ARROWS else cells[0]]
-        return starts[0]
+        if self.marked("S").any():
+            return self.home
+        if self.marked(ARROWS).any():
+            return int(self._runs().argmax())
+        return int(starts[0])
 
-    def _run(self, cell: tuple[int, int]) -> int:
-        """How many volatile moves in a row begin at a cell."""
-        count, seen = 0, set()
-        while cell in self.state and cell not in seen and self.lines[cell[0]][cell[1]] in ARROWS:
-            seen.add(cell)
-            move = MOVES[ARROWS.index(self.lines[cell[0]][cell[1]])]
-            cell, count = (cell[0] + move[0], cell[1] + move[1]), count + 1
-        return count
+    def _runs(self) -> Ints:
+        """How many volatile moves in a row begin at each state, [S]; the cells of a ring count once each.
+
+        Arrows form paths. Those of 2, 4, 8, ... arrows are put together from two of half the length, until every path
+        has come to its end: a ring, a cell without an arrow, or a move that stays (state n stands for what is after).
+        """
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        n = self.cell.size
+        here, direction = np.nonzero(self.symbol[:, None] == ARROW_CODES)
+        there = self.neighbour[here, direction]
+        _, ring = connected_components(csr_array((np.ones(here.size), (here, there)), (n, n)), connection="strong")
+        size = np.append(np.bincount(ring)[ring], 1)
+        after, count = np.arange(n + 1), np.zeros(n + 1, np.int64)
+        path = size[here] == 1
+        after[here[path]], count[here[path]] = np.where(there == here, n, there)[path], 1
+        while count[after].any():
+            count, after = count + count[after], after[after]
+        return np.asarray(count + np.where(size > 1, size, 0)[after])[:n]
 
 
 def _named_map(layout: str, known: dict[str, str]) -> str:
@@ -268,47 +324,35 @@ def _lines(text: str) -> list[str]:
     _checks.require(bool(lines) and bool(lines[0]), "text", "be a map of at least one cell", text)
     for i, line in enumerate(lines):
         _checks.require(len(line) == len(lines[0]), f"row {i} of the map", f"have {len(lines[0])} cells", len(line))
-        for j, symbol in enumerate(line):
-            _checks.require(symbol in SYMBOLS, f"cell ({i}, {j}) of the map", f"be one of {SYMBOLS}", symbol)
+        for symbol in sorted(set(line) - set(SYMBOLS), key=line.index)[:1]:
+            _checks.fail(f"cell ({i}, {line.index(symbol)}) of the map", f"be one of {SYMBOLS}", symbol)
     return lines
 
 
-def _start_states(world: _World, start: Any) -> list[int]:
+def _start_states(world: _World, start: Any) -> Ints:
     if isinstance(start, str):
         kind = _checks.choice("start", start, ("uniform", "S"))
-        cells = world.where("S") if kind == "S" else [c for s, c in enumerate(world.cells) if not world.ends(s)]
-        _checks.require(bool(cells), "text", "have a cell to start from", "none")
-    else:
-        try:
-            cells = [(int(row), int(column)) for row, column in start]
-        except (TypeError, ValueError):
-            _checks.fail("start", "be 'uniform', 'S' or a list of cells", start)
-        _checks.require(bool(cells), "start", "name at least one cell", cells)
-        for cell in cells:
-            free = cell in world.state and not world.ends(world.state[cell])
-            _checks.require(free, "start", "name free cells", cell)
-    return [world.state[cell] for cell in cells]
+        states = np.flatnonzero(world.marked("S") if kind == "S" else ~world.ends)
+        _checks.require(bool(states.size), "text", "have a cell to start from", "none")
+        return states
+    try:
+        cells = [(int(row), int(column)) for row, column in start]
+    except (TypeError, ValueError):
+        _checks.fail("start", "be 'uniform', 'S' or a list of cells", start)
+    _checks.require(bool(cells), "start", "name at least one cell", cells)
+    listed = [world.state_at(*cell) for cell in cells]
+    for cell, s in zip(cells, listed, strict=True):
+        _checks.require(s >= 0 and not world.ends[s], "start", "name free cells", cell)
+    return np.array(listed)
 
 
-def _check_reachable(world: _World, starts: list[int]) -> None:
+def _check_reachable(world: _World, starts: Ints) -> None:
     """Every goal can be reached from some start, and every start can reach some goal."""
-    onward = {s: {world.landing(s, a)[0][1] for a in range(4) if not world.ends(s)} for s in range(len(world.cells))}
-    back: dict[int, set[int]] = {s: set() for s in onward}
-    for s, ahead in onward.items():
-        for t in ahead:
-            back[t].add(s)
-    goals = [world.state[cell] for cell in world.goals]
-    reached, leading = _closure(starts, onward), _closure(goals, back)
-    for goal in goals:
-        _checks.require(goal in reached, f"goal at {world.cells[goal]}", "be reachable from a start", "no way to it")
-    for s in starts:
-        _checks.require(s in leading, f"start at {world.cells[s]}", "have a way to a goal", "none")
-
-
-def _closure(seeds: list[int], edges: dict[int, set[int]]) -> set[int]:
-    seen, todo = set(seeds), list(seeds)
-    while todo:
-        for t in edges[todo.pop()] - seen:
-            seen.add(t)
-            todo.append(t)
-    return seen
+    free = np.flatnonzero(~world.ends)
+    here, there = np.repeat(free, 4), world.landing[free].ravel()
+    found = reached(world.cell.size, starts, here, there)
+    leading = reached(world.cell.size, world.goals, there, here)
+    for goal in world.goals[~found[world.goals]][:1]:
+        _checks.fail(f"goal at {world.place(goal)}", "be reachable from a start", "no way to it")
+    for s in starts[~leading[starts]][:1]:
+        _checks.fail(f"start at {world.place(s)}", "have a way to a goal", "none")

@@ -66,11 +66,16 @@ class Layout:
         """(rows, columns) of the map."""
         return len(self.rows), len(self.rows[0])
 
+    @cached_property
+    def _states(self) -> dict[tuple[int, int], int]:
+        """The state of each cell; of several in one cell, the first."""
+        return {cell: s for s, cell in reversed(list(enumerate(self.cells)))}
+
     def state_at(self, row: int, column: int) -> int:
         """The state of a cell."""
-        if (row, column) not in self.cells:
+        if (row, column) not in self._states:
             _checks.fail("cell", f"be a free cell of the {self.shape[0]}×{self.shape[1]} map", (row, column))
-        return self.cells.index((row, column))
+        return self._states[row, column]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +133,32 @@ class TabularMDP:
 
         ``start`` is a distribution over states [S]; None is uniform over the states that are not terminal.
         """
+        return cls.from_pieces(n_states, n_actions, [rows], gamma, start, layout=layout, name=name)
+
+    @classmethod
+    def from_pieces(
+        cls,
+        n_states: int,
+        n_actions: int,
+        pieces: Iterable[Iterable[tuple[Any, ...]] | AnyArray],
+        gamma: float = 0.9,
+        start: Any = None,
+        *,
+        layout: Layout | None = None,
+        name: str = "mdp",
+    ) -> TabularMDP:
+        """A large model from rows that come in pieces, so that they need not all be in memory at once.
+
+        A piece is what :meth:`from_outcomes` takes, and has every outcome of its pairs; pieces come in order of the pairs.
+
+        >>> import safereplay as sr
+        >>> pieces = ([(s, 0, 1.0, s + 1, -1.0, s == 8, False)] for s in range(9))
+        >>> sr.TabularMDP.from_pieces(10, 1, pieces).n_pairs
+        10
+        """
         S, A = _checks.whole("n_states", n_states, 1), _checks.whole("n_actions", n_actions, 1)
         gamma = _checks.between("gamma", gamma, "(0, 1)")
-        table = _outcome_table(rows, S, A)
+        table = _joined(_outcome_table(rows, S, A) for rows in pieces)
         row = np.searchsorted(table["pair"], np.arange(S * A + 1)).astype(np.int64)
         _check_rows(table, row, S, A)
         mdp = cls(
@@ -187,6 +215,13 @@ class TabularMDP:
     def is_terminal(self) -> Bools:
         """Which states have no outcomes, [S]."""
         return _frozen(np.diff(self.row).reshape(self.n_states, self.n_actions).sum(1) == 0)
+
+    @cached_property
+    def is_reachable(self) -> Bools:
+        """Which states an episode can come to from the start, whatever is done, [S]."""
+        on = ~self.terminal
+        here, there = self.pair[on] // self.n_actions, self.s_next[on]
+        return _frozen(reached(self.n_states, np.flatnonzero(self.start > 0), here, there))
 
     @cached_property
     def origin(self) -> int:
@@ -287,6 +322,18 @@ class TabularMDP:
         )
 
 
+def reached(n: int, seeds: Ints, here: Ints, there: Ints) -> Bools:
+    """Which of n states can be reached from the seeds by edges here → there, [n]."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order
+
+    edges = np.concatenate((here, np.full(seeds.size, n))), np.concatenate((there, seeds))  # n leads to every seed
+    graph = csr_array((np.ones(edges[0].size), edges), shape=(n + 1, n + 1))
+    found = np.zeros(n + 1, np.bool_)
+    found[breadth_first_order(graph, n, return_predecessors=False)] = True
+    return found[:n]
+
+
 def _layout(text: Any, cells: Any, origin: Any, n_states: Any) -> Layout:
     """A layout from a file: one cell a state, and an origin among them."""
     layout = Layout(text, tuple(tuple(cell) for cell in cells), origin)
@@ -330,7 +377,7 @@ def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
         _checks.fail(f"p of (s={s[k]}, a={a[k]})", "be at least 0", float(p[k]), f"in row {k}")
     keep = p > 0
     flags = 2 * (columns["terminal"] != 0) + (columns["unsafe"] != 0)
-    order = np.flatnonzero(keep)[np.lexsort((flags[keep], s_next[keep], r[keep], pair[keep]))]
+    order = np.flatnonzero(keep)[_order(pair[keep], r[keep], s_next[keep], flags[keep], S)]
     flags, s_next, r, pair, p = flags[order], s_next[order], r[order], pair[order], p[order]
     new = np.ones(p.size, bool)
     new[1:] = np.any([c[1:] != c[:-1] for c in (pair, r, s_next, flags)], axis=0)
@@ -343,6 +390,32 @@ def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
         "terminal": flags[new] >= 2,
         "unsafe": flags[new] % 2 == 1,
     }
+
+
+def _joined(tables: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The tables of pieces as one."""
+    parts, last = [], -1
+    for i, part in enumerate(tables):
+        pair = part["pair"]
+        later = pair.size == 0 or pair[0] > last
+        _checks.require(bool(later), f"piece {i}", "begin with a later pair than the pieces before", "an earlier one")
+        last = pair[-1] if pair.size else last
+        parts.append(part)
+    _checks.require(bool(parts), "pieces", "be at least one", "none")
+    return {column: np.concatenate([part.pop(column) for part in parts]) for column in list(parts[0])}
+
+
+def _order(pair: Ints, r: Floats, s_next: Ints, flags: Ints, S: int) -> Ints:
+    """What sorts outcomes by pair, reward, next state, flags; of equals the first stays first.
+
+    All four as one whole number where that fits: rows that come pair by pair are nearly sorted by it, and cost a
+    sort little; key after key, each sort would undo that.
+    """
+    rewards = np.unique(r)
+    if (int(pair.max(initial=0)) + 1) * rewards.size * S * 4 >= 1 << 63:
+        return np.lexsort((flags, s_next, r, pair))
+    key = ((pair * rewards.size + np.searchsorted(rewards, r)) * S + s_next) * 4 + flags
+    return np.argsort(key, kind="stable")
 
 
 def _padded(row: tuple[Any, ...]) -> tuple[Any, ...]:

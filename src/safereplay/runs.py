@@ -135,9 +135,9 @@ def learn(
         _snapshot_points(snapshots, episodes),
         make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions),
     )
-    seed_list = _seed_list(seeds)
+    listed = seed_list(seeds)
     workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
-    done, interrupted = _run_all(plan, seed_list, workers, quiet)
+    done, interrupted = _run_all(plan, listed, workers, quiet)
     return _gather(plan, done, exploration, step_size, interrupted)
 
 
@@ -371,7 +371,12 @@ def _stack(arrays: Sequence[AnyArray | None]) -> AnyArray | None:
     return np.stack(present) if present else None
 
 
-def _seed_list(seeds: Iterable[int] | int) -> list[int]:
+def seed_list(seeds: Iterable[int] | int) -> list[int]:
+    """The seeds as a list: a number n means 0 to n − 1.
+
+    >>> seed_list(3), seed_list([7, 5])
+    ([0, 1, 2], [7, 5])
+    """
     if isinstance(seeds, int | np.integer) and not isinstance(seeds, bool):
         return list(range(_checks.whole("seeds", seeds, 1, bits=24)))
     try:

@@ -309,3 +309,18 @@ def test_factors_that_give_no_usable_number_are_refused_by_name(where, said):
         limit_weights(sr.grids.volatile(), Broken(where))
     with pytest.raises(BadInput, match=said):
         sr.learn(sr.grids.volatile(), sr.ReplayQLearning(Broken(where)), episodes=50, seeds=1)
+
+
+def test_a_pair_that_no_episode_comes_to_has_no_weight_and_takes_none():
+    """State 2 gambles for more than state 0 does, but the start never leads there."""
+    rows = [
+        (0, 0, 0.5, 1, 1.0, True),
+        (0, 0, 0.5, 1, -1.0, True),
+        (2, 0, 0.5, 1, 9.0, True),
+        (2, 0, 0.5, 1, -9.0, True),
+    ]
+    mdp = sr.TabularMDP.from_outcomes(3, 1, rows, start=0)
+    w = limit_weights(mdp, sr.VarianceReplay(0.0))
+    assert w.tolist() == [0.5, 0.5, 0.0, 0.0]
+    runs = sr.learn(mdp, sr.ReplayQLearning(sr.VarianceReplay(0.0)), episodes=2_000, seeds=1)
+    np.testing.assert_allclose(runs.w[0], w, atol=1e-12)

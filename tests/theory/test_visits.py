@@ -320,12 +320,20 @@ def test_bad_arguments_are_named():
         self_consistent(mdp, Frequent(), 0.5)
 
 
-def test_a_start_that_cannot_see_all_that_is_replayed_is_refused():
-    """Two gambles in two states that do not lead to each other, and a start at one of them."""
-    rows = [(s, 0, 0.5, 2, r, True) for s in (0, 1) for r in (-1.0, 1.0)]
-    mdp = sr.TabularMDP.from_outcomes(3, 1, rows, start=[1.0, 0.0, 0.0])
+def test_episodes_cut_off_before_they_see_all_that_is_replayed_are_refused():
+    """A gamble, one step away."""
+    rows = [(0, 0, 1.0, 1, 0.0, False), *((1, 0, 0.5, 2, r, True) for r in (-1.0, 1.0))]
+    mdp = sr.TabularMDP.from_outcomes(3, 1, rows, start=0)
     with pytest.raises(BadInput, match="start must lead to every pair that is replayed, got '1 that it does not"):
-        self_consistent(mdp, SCHEME, 0.5)
+        self_consistent(mdp, SCHEME, 0.5, max_steps=1)
+    assert len(self_consistent(mdp, SCHEME, 0.5, max_steps=2, seeds=0)) == 1
+
+
+def test_a_gamble_that_the_start_does_not_lead_to_does_not_count():
+    rows = [(s, 0, 0.5, 2, r, True) for s in (0, 1) for r in (-1.0, 1.0)]
+    mdp = sr.TabularMDP.from_outcomes(3, 1, rows, start=0)
+    (found,) = self_consistent(mdp, sr.VarianceReplay(0.7), 0.5, seeds=0)
+    assert found.Q[0, 0] == pytest.approx(0.5 * (np.exp(-0.7) - np.exp(0.7)) / (np.exp(-0.7) + np.exp(0.7)))
 
 
 def test_behaviours_that_are_none_are_refused():

@@ -24,8 +24,6 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import breadth_first_order
 
 from .. import _checks
 from .._config import plain
@@ -212,7 +210,7 @@ def check(
     if mixing == "literal" and d is None:
         d = runs.visitation.mean(0)
         where = f"d(s,a) as measured on {len(runs.seeds)} run{'s' * (len(runs.seeds) > 1)} of {episodes:,} episodes"
-    reached = _reachable(mdp)
+    reached = mdp.is_reachable
     parts = _Parts(
         _steps(step_size),
         _exploring(mdp, exploration, reached),
@@ -269,18 +267,6 @@ def _exploring(mdp: TabularMDP, exploration: Exploration, reached: Bools) -> Exp
     if mdp.n_actions == 1:
         explores, greedy, reason = True, True, "there is only one action"
     return Exploring(explores, reason, explores, greedy, glie.decay.proved, unreachable)
-
-
-def _reachable(mdp: TabularMDP) -> Bools:
-    """States that an episode can come to, whatever is done, [S]."""
-    S, on = mdp.n_states, ~mdp.terminal
-    origin = np.flatnonzero(mdp.start > 0)
-    source = np.concatenate([mdp.pair[on] // mdp.n_actions, np.full(origin.size, S)])  # S: before the start
-    target = np.concatenate([mdp.s_next[on], origin])
-    graph = sparse.csr_array((np.ones(source.size), (source, target)), shape=(S + 1, S + 1))
-    reached = np.zeros(S + 1, bool)
-    reached[breadth_first_order(graph, S, return_predecessors=False)] = True
-    return reached[:S]
 
 
 #: Factors that are continuous in the statistics of a pair, so that Lemma 4's proof serves.

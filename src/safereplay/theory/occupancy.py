@@ -118,6 +118,7 @@ class Ceiling:
     CVaR or on the spread has none: what attains it is a lottery between two policies that know the return so far.
 
     >>> import safereplay as sr
+    >>> from safereplay.theory.constrained import ceiling
     >>> tail = ceiling(sr.grids.cliff(), min_cvar=-1.0)
     >>> tail.status, round(tail.value, 3), round(tail.best, 3)
     ('optimal', 5.383, -0.405)

@@ -42,11 +42,14 @@ MANY = 1e15  # visits that stand for infinitely many
 def limit_weights(mdp: TabularMDP, scheme: Scheme) -> Floats:
     """w^∞ of every outcome, [K]: what w_t settles at once each outcome has been seen again and again.
 
+    A pair that no episode can come to is never seen, and has no weight.
+
     Ref: Szlak & Shamir (2021), Lemma 4.
     """
     _checks.require(scheme.has_limit, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
     memory = model_memory(mdp)
-    memory.count[:] = np.bincount(slots_of(mdp), weights=mdp.p, minlength=mdp.p.size) * MANY
+    often = np.where(mdp.is_reachable[mdp.pair // mdp.n_actions], mdp.p * MANY, 0.0)
+    memory.count[:] = np.bincount(slots_of(mdp), weights=often, minlength=mdp.p.size)
     mean, variance = mdp.expect(mdp.r).ravel(), mdp.reward_variance.ravel()
     memory.stats[:, mem.MEAN], memory.stats[:, mem.M2] = mean, variance * MANY
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)

@@ -43,6 +43,9 @@ MAX_LINES = 60  # values of λ
 MESH = 4  # points a unit of reward at which a spread is looked at
 
 
+# -- the dynamic program and its dual ---------------------------------------------------------------------------------
+
+
 class _Line(NamedTuple):
     """What the best policies at one λ have, for each z owed at the start: λ is inf where only the cost counts."""
 
@@ -143,6 +146,9 @@ def _mixed(points: Sequence[tuple[float, float]], budget: float) -> tuple[float,
                 rate = (reward - gain) / (more - cost)
                 best, slope = max((best, slope), (gain + rate * (budget - cost), rate))
     return best, slope
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
 
 
 class _Windowed(Program):

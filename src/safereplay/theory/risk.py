@@ -281,10 +281,10 @@ def _distribution(source: _Source) -> Distribution:
     length = inf
     if chain.ends[chain.active].all():
         length = float(start @ chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active))
-    lattice = _lattice(finite.r) if gamma == 1.0 else None
+    units = lattice(finite.r) if gamma == 1.0 else None
     found = None
-    if lattice is not None and length * finite.s.size <= MAX_WORK:
-        found = _carried(finite, start, lattice, length)
+    if units is not None and length * finite.s.size <= MAX_WORK:
+        found = _carried(finite, start, units, length)
     if found is None:
         found = _enumerated(finite, start, gamma)
     if found is not None:
@@ -316,7 +316,7 @@ def _with_atoms(returns: Floats, probabilities: Floats, atoms: list[tuple[float,
     return x[order], np.concatenate((scaled, [p for _, p in atoms]))[order]
 
 
-def _lattice(r: Floats) -> tuple[float, Ints] | None:
+def lattice(r: Floats) -> tuple[float, Ints] | None:
     """(unit, r/unit as whole numbers), or None where rewards have no common unit of reasonable size."""
     rewards = np.unique(r)
     fractions = [Fraction(float(x)).limit_denominator(1_000) for x in rewards]
@@ -330,9 +330,9 @@ def _lattice(r: Floats) -> tuple[float, Ints] | None:
     return float(unit), steps[np.searchsorted(rewards, r)]
 
 
-def _carried(chain: Chain, start: Floats, lattice: tuple[float, Ints], length: float) -> _Found | None:
+def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: float) -> _Found | None:
     """Probability carried over (state, return so far) until all but RESIDUE of it has ended; None if that is too much."""
-    unit, shift = lattice
+    unit, shift = units
     down, up = min(0, int(shift.min())), max(0, int(shift.max()))
     target = np.where(chain.terminal, chain.n_states, chain.s_next)
     room = 8 * (1 + up - down)

@@ -1,7 +1,7 @@
 """Tuning: the gentlest replay that keeps a limit on risk, what it costs, and what anybody could do at best.
 
-The limit of a shaped replay is known exactly, and so is the risk of its policy. So the question 'how much replay do I
-need for P(unsafe) ≤ 1 %?' has an exact answer:
+The limit of a shaped replay is known exactly (see :mod:`safereplay.theory.tracing`), and so is the risk of its policy. So
+the question 'how much replay do I need for P(unsafe) ≤ 1 %?' has an exact answer:
 
     v*  =  min { v : some β gives a fixed point whose policy keeps the limit }.
 
@@ -23,12 +23,13 @@ is that of this risk.
 
 Ref: Szlak & Shamir (2021), Section 5.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, islice, pairwise
-from math import ceil, floor, inf, isfinite, isnan, log10, nan
+from itertools import count, islice
+from math import ceil, floor, inf, isfinite, log10, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,14 +40,13 @@ from .._progress import Bar
 from .._types import Floats, Ints
 from ..learners import MIXINGS, ReplayQLearning
 from ..mdp import TabularMDP
-from ..runs import seed_list, learn
+from ..runs import learn, seed_list
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from ..schemes import Scheme
-from .constrained import SLACK, Ceiling, CeilingPoint, Ceilings, Limit
-from .limits import fixed_point
-from .operator import limit_weights
+from .constrained import CeilingPoint, Ceilings
+from .occupancy import SLACK, Ceiling, Limit
 from .risk import RiskProfile, evaluate
-from .visits import self_consistent
+from .tracing import Tracer, View, candidates, traced
 
 SHARE = 0.95  # of the seeds that must keep the limit
 FRESH = 3  # times as many seeds, for what passed
