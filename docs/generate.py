@@ -82,12 +82,27 @@ def cli_reference() -> str:
 
 
 def pictures() -> None:
-    """docs/img: the pictures of the README."""
+    """docs/img: the pictures of the README and of docs/theory.md."""
+    import safereplay as sr
     from safereplay.paper import experiments, figures
+    from safereplay.views import figures as theory
     from safereplay.views.drawing import save
+    from safereplay.views.pages import answer, grouped
 
+    images = DOCS / "img"
     cast = experiments.run_cast(experiments.QUICK, experiments.Work(lambda done: None))
-    save(figures.hero_figure(cast), DOCS / "img", "hero")
+    save(figures.hero_figure(cast), images, "hero")
+    cliff, scheme = sr.grids.cliff(), sr.VarianceReplay(beta=5.0)
+    save(theory.frontier_figure(sr.tune(cliff, scheme, max_p_unsafe=0.01)), images, "frontier")
+    save(theory.xray_figure(cliff, sr.xray(cast.runs["cliff", "replay"])), images, "xray")
+    hasty = sr.grids.cliff(gamma=0.9)
+    ends = sr.fixed_point(hasty, scheme, 0.5, "self", exploration=sr.EpsilonGreedy(0.05))
+    answers = [
+        answer(hasty, "Q-learning", sr.exact(hasty, sr.QLearning())),
+        *grouped(hasty, "Algorithm 1", ends),
+        answer(hasty, "the paper's mapping", sr.fixed_point(hasty, scheme, 0.5)),
+    ]
+    save(theory.values_figure(hasty, [theory.Panel(a.name, a.Q, a.policy) for a in answers]), images, "limits")
 
 
 def main() -> None:

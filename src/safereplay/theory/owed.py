@@ -12,7 +12,7 @@ added until the two meet.
 
 **std ≤ σ.** Var R = min_a E[(R−a)²]: the same with z² in place of z⁺, over a mesh of a. The mean is within half a mesh
 h of some a, so E[(R−a)²] ≤ σ² + h²/4 is what is asked: an upper bound that is a little generous. Only policies with a
-mean of at least four standard deviations below the best mean are looked at; others have a lower mean anyway.
+mean no more than four standard deviations below the best one are looked at; others have a lower mean anyway.
 
 What is owed is kept within a window. Beyond it, with V the best mean from there, no policy of mean μ ≤ V has less
 E[(z−R)⁺] than (z−μ)⁺ (Jensen), so V at the cost (z−V)⁺ bounds it, and exactly where every return falls short of z.
