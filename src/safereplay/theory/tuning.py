@@ -403,11 +403,14 @@ def _frontier(tracer: Tracer, views: Sequence[View]) -> tuple[FrontierPoint, ...
 
 
 def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet: bool) -> tuple[CeilingPoint, ...]:
-    """The ceilings from the best risk that anybody can reach to the worst that a replay has, and at the limit."""
+    """The ceilings from the best risk that anybody can reach to the worst that a replay has, at the limit, and at the
+    risk of every replay that no other beats: between two points the best is above the straight line, and so may a replay be.
+    """
     limit = ceilings.limit
     risks = [getattr(point, limit.measure) for point in frontier if point.p_never <= SLACK]
     ends = [x for x in (ceilings.best, *risks, limit.value) if isfinite(x)]
-    values = sorted({limit.value, *np.linspace(min(ends), max(ends), CEILINGS).tolist()})
+    own = {getattr(point, limit.measure) for point in frontier if point.pareto and point.p_never <= SLACK}
+    values = sorted({limit.value, *own, *np.linspace(min(ends), max(ends), CEILINGS).tolist()})
     found: list[CeilingPoint] = []
     with Bar("the best that anybody could do", len(values), quiet) as bar:
         for i, value in enumerate(values):

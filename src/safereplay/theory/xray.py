@@ -102,6 +102,10 @@ class Xray:
 
     Arrays of outcomes [K] are in the order of the model (of the memory, for an agent), arrays of pairs are [S, A]. What
     has no value, such as p̃ of a pair never visited, is nan.
+
+    >>> import safereplay as sr
+    >>> sr.xray(sr.learn(sr.grids.volatile(), sr.ReplayQLearning(v=0.5), 2_000, seeds=1))
+    Xray(replay(v=0.5, beta=5) on volatile, 2,000 episodes, seed 0: ... replays of 3 outcomes)
     """
 
     title: str
