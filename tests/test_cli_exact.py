@@ -1,6 +1,10 @@
 """solve, check and tune on the command line."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -109,6 +113,31 @@ def test_a_folder_that_cannot_be_written_gets_one_line_and_nothing_is_left(tmp_p
     assert code == 2
     assert len(lines) == 1
     assert "must be a folder that can be written to" in lines[0]
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_pictures(tmp_path, capsys):
+    (tmp_path / "report.md").mkdir()
+    code, lines = complaint(capsys, "solve", "volatile", "--mixing", "matched", "--out", str(tmp_path))
+    assert (code, len(lines)) == (2, 1)
+    assert "report.md must be writable" in lines[0]
+    assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
+
+
+def test_an_xray_of_a_learner_that_does_not_replay_is_refused_before_it_learns(capsys):
+    code, lines = complaint(capsys, "learn", "volatile", "--learner", "q", "--xray")
+    assert code == 2
+    assert lines == ["safereplay: --xray must go with a learner that replays, got 'q'"]
+
+
+def test_ctrl_c_stops_with_one_line():
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from safereplay.cli import main; main()"
+    command = [sys.executable, "-c", code, "tune", "cliff", "--max-p-unsafe", "0.01", "--episodes", "5000000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(8)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.strip().splitlines()[-1] == "safereplay: stopped"
 
 
 def test_an_xray_comes_with_learning_when_asked_for(capsys):

@@ -251,3 +251,34 @@ def test_an_exploration_of_ones_own_is_judged_by_its_values(base, rate, explores
 def test_at_the_slowest_cooling_that_explores_the_reason_names_the_gap():
     glie = schedule(sr.Softmax, "LogCooling", lambda n: 3.0 / log(n + 1.0))().glie()
     assert glie.reason == "T·ln n is 3 at n = 65535: explores actions that are worse by less"
+
+
+@dataclass(frozen=True)
+class Creeping(sr.Softmax):
+    """A temperature that falls, but so slowly that it hardly shows."""
+
+    @staticmethod
+    def rate(n):
+        return (n + 1.0) ** -0.01
+
+
+@dataclass(frozen=True)
+class Pulses(sr.EpsilonGreedy):
+    """ε = 0.1 at every thousandth visit, else 0."""
+
+    @staticmethod
+    def rate(n):
+        return 0.1 if n % 1000.0 == 0.0 else 0.0
+
+
+@dataclass(frozen=True)
+class Steady(sr.EpsilonGreedy):
+    @staticmethod
+    def rate(n):
+        return 0.1
+
+
+def test_what_cannot_be_told_from_values_is_not_told():
+    assert Creeping().glie().explores is None
+    assert Pulses().glie().explores is None
+    assert (Steady().glie().explores, Steady().glie().greedy) == (True, False)

@@ -72,7 +72,7 @@ class Decay(NamedTuple):
             return True
         if self.logs > (0.0 if self.proved else 5 * MARGIN):
             return True
-        return False if self.proved or abs(self.logs) < MARGIN else None
+        return False if self.proved or max(abs(self.power), abs(self.logs)) <= EXACT else None
 
 
 class Sums(NamedTuple):
@@ -166,8 +166,9 @@ def _measured(schedule: Schedule) -> Decay:
         return sum(value_of((2.0**octave + k, *params)) for k in range(WINDOW)) / WINDOW
 
     near, middle, far = (_local_exponent(level(octave), level(octave + 1)) for octave in OCTAVES)
-    if far == inf:
-        return Decay(inf, 0.0, False)
+    if far == inf:  # nothing left there: but is that a fall, or are these counts between two pulses?
+        quarter, half = (float(schedule.table()[n // 2 : n].max()) for n in (step.TABLE_SIZE // 2, step.TABLE_SIZE))
+        return Decay(inf, 0.0, False) if half <= quarter / 8.0 else Decay(float("nan"), float("nan"), False)
     slope_near, slope_middle, slope_far = (log2(1.0 + 1.0 / octave) for octave in OCTAVES)
     logs = (near - far) / (slope_near - slope_far)
     power = far - logs * slope_far

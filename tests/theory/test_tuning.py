@@ -414,3 +414,26 @@ def test_a_tail_is_kept_on_the_cliff(cliff):
     assert plan.confirmed
     assert plan.profile.cvar(0.1) >= -6.0
     assert plan.profile.mean <= plan.ceiling.value
+
+
+def test_the_price_of_an_unknown_ceiling_is_unknown():
+    """±√2 has no common unit with −0.1, so that the program for the spread cannot be set up."""
+    bad, good = (0, 0, 0.5, 1, -(2**0.5), True, True), (0, 0, 0.5, 1, 2**0.5, True, False)
+    mdp = sr.TabularMDP.from_outcomes(2, 2, [bad, good, (0, 1, 1.0, 1, -0.1, True)], start=0)
+    plan = sr.tune(mdp, sr.VarianceReplay(2.0), max_std=0.01, episodes=2_000, seeds=4, quiet=True)
+    assert plan.ceiling.status == "unknown"
+    assert np.isnan([plan.price.safety, plan.price.replay, plan.price.safety_discounted]).all()
+    assert "price of safety     unknown" in str(plan)
+
+
+def test_where_nothing_ends_the_headline_says_so():
+    rows = [(0, 0, 1.0, 0, 1.0), (0, 1, 0.5, 0, 2.0), (0, 1, 0.5, 0, -2.0)]
+    mdp = sr.TabularMDP.from_outcomes(1, 2, rows, start=0)
+    plan = sr.tune(mdp, sr.VarianceReplay(1.0), max_p_unsafe=0.1, betas=[1.0], episodes=50, seeds=2, quiet=True)
+    assert not plan.meets
+    assert "episodes may never end" in str(plan)
+
+
+def test_one_seed_counts_once():
+    with pytest.raises(BadInput, match=r"seeds must be different, got \[3, 3\]"):
+        sr.tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.1, seeds=[3, 3])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..mdp import TabularMDP
     from ..schedules import Exploration
 
+INTERRUPTED = 130  # what the parser makes of Ctrl-C
+
 #: The order in which ``--help`` lists the commands.
 ORDER = ("reproduce", "learn", "solve", "check", "tune", "bench")
 
@@ -84,6 +86,8 @@ def run(arguments: list[str]) -> int:
 
     try:
         result = app(arguments, standalone_mode=False, prog_name="safereplay")
+        if result == INTERRUPTED:
+            return complain("stopped", 1)
         return result if isinstance(result, int) else 0
     except SafeReplayError as error:
         return complain(str(error), 2)
@@ -140,6 +144,14 @@ def load_model(model: str, gamma: float | None, options: list[str] | None) -> Ta
     from ..sources import model_from
 
     return model_from(model, gamma, parse_options(options or []))
+
+
+def check_page_folder(out: Path | None) -> None:
+    """Refuse a folder for a page before any work is done; what is made is made, so it comes after all other checks."""
+    if out is not None:
+        from ..views.pages import page_folder
+
+        page_folder(out)
 
 
 def parse_options(pairs: list[str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from .common import (
     app,
     build_exploration,
     build_learner,
+    check_page_folder,
     load_model,
     plain_table,
     policy_text,
@@ -66,6 +67,7 @@ def solve(
     chosen = build_learner(learner, v, beta, kappa, mixing)
     exploration = build_exploration(epsilon, epsilon_power, temperature)
     mdp = load_model(model, gamma, option)
+    check_page_folder(out)
     answers = _answers(mdp, chosen, exploration, episodes, seeds)
     if out is not None:
         page = write_page(solve_page(mdp, f"{chosen.describe()} on {model}", answers), out)
@@ -145,6 +147,7 @@ def check(
 
     exploration, scheme = build_exploration(epsilon, epsilon_power, temperature), VarianceReplay(beta)
     mdp = load_model(model, gamma, option)
+    check_page_folder(out)
     report = check_conditions(
         mdp,
         scheme,
@@ -197,6 +200,7 @@ def tune(
 
     exploration, scheme = build_exploration(epsilon, epsilon_power, temperature), VarianceReplay(beta)
     mdp = load_model(model, gamma, option)
+    check_page_folder(out)
     plan = tune_replay(
         mdp,
         scheme,

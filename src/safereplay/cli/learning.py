@@ -61,10 +61,12 @@ def learn(
     as_json: Json = False,
 ) -> None:
     """Learn a policy over many seeds, and show which way it goes and what it risks."""
+    from .. import _checks
     from ..runs import learn as run_learner
     from ..schedules import PowerStep
 
     chosen = build_learner(learner, v, beta, kappa, mixing, t0, c0)
+    _checks.require(not xray or chosen.replay is not None, "--xray", "go with a learner that replays", learner)
     runs = run_learner(
         load_model(model, gamma, option),
         chosen,

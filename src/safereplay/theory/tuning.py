@@ -44,7 +44,7 @@ from ..runs import learn, seed_list
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from ..schemes import Scheme
 from .constrained import CeilingPoint, Ceilings
-from .occupancy import SLACK, Ceiling, Limit
+from .occupancy import SLACK, UNBOUNDED, UNKNOWN, Ceiling, Limit
 from .risk import RiskProfile, evaluate
 from .tracing import Tracer, View, candidates, traced
 
@@ -231,7 +231,10 @@ def tune(
     _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
     _checks.require(isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
     v_step = _checks.between("v_step", v_step, "(0, 0.1]")
-    test = _Test(_checks.whole("episodes", episodes, 1), seed_list(seeds), exploration, step_size, quiet)
+    listed = seed_list(seeds)
+    _checks.require(len(set(listed)) == len(listed), "seeds", "be different", listed)
+    quiet = _checks.flag("quiet", quiet)
+    test = _Test(_checks.whole("episodes", episodes, 1), listed, exploration, step_size, quiet)
     schemes = candidates(mdp, scheme, betas, mixing)
     tracer = Tracer(mdp, limit, start, mixing, exploration)
     views = traced(tracer, scheme, schemes, quiet)
@@ -362,16 +365,22 @@ def _plan(
         plain=frontier[0],
         ceiling=ceiling,
         ceiling_frontier=_best_frontier(ceilings, frontier, test.quiet),
-        price=Price(
-            _gap(frontier[0].mean, fair.value),
-            _gap(fair.value, own.mean),
-            _gap(frontier[0].mean_discounted, fair.value_discounted),
-            _gap(fair.value_discounted, own.mean_discounted),
-        ),
+        price=_price(frontier[0], fair, own),
         episodes=test.episodes,
         exploration=test.exploration,
         step_size=test.step_size,
     )
+
+
+def _price(plain: FrontierPoint, fair: Ceiling, own: FrontierPoint) -> Price:
+    """What safety costs; nan where the ceiling is unknown, or knows nothing of the limit."""
+    if fair.status == UNKNOWN:
+        return Price(nan, nan, nan, nan)
+    mean = _gap(plain.mean, fair.value), _gap(fair.value, own.mean)
+    if fair.status == UNBOUNDED and fair.limit.measure == "cvar":  # the discounted bound is the one without a limit
+        return Price(*mean, nan, nan)
+    discounted = fair.value_discounted
+    return Price(*mean, _gap(plain.mean_discounted, discounted), _gap(discounted, own.mean_discounted))
 
 
 def _gap(more: float, less: float) -> float:
@@ -423,6 +432,8 @@ def _headline(plan: Plan) -> str:
     learned = "" if plan.confirmed else ", but learners were not seen to"
     if plan.meets:
         return f"{plan.limit}: {plan.learner.describe()} keeps it{learned}"
+    if plan.profile.p_never > SLACK:
+        return f"{plan.limit}: no replay keeps it; under {plan.learner.describe()} episodes may never end"
     reached = f"{plan.limit.label} {plan.limit.shown(plan.risk)}"
     return f"{plan.limit}: no replay keeps it; {plan.learner.describe()} reaches {reached}{learned}"
 
@@ -442,11 +453,11 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
     }[ceiling.status]
     if ceiling.reason and ceiling.status == "infeasible":
         best = f"nobody can keep it, {ceiling.reason}"
-    if ceiling.status == "unbounded" and limit.measure == "cvar":  # the discounted bound there knows no limit
-        price = replace(price, safety_discounted=nan)
     discounted = not isfinite(price.safety)
     must, own = (price.safety_discounted, price.replay_discounted) if discounted else (price.safety, price.replay)
-    cost = f"{must:.3g} of the {'discounted return' if discounted else 'mean'} at least, and {own:.3g} is replay's own"
+    relaxed = "at most " if discounted or limit.measure == "std" else ""  # a bound that nobody may attain
+    whole = "discounted return" if discounted else "mean"
+    cost = f"{must:.3g} of the {whole} at least, and {relaxed}{own:.3g} is replay's own"
     cost += "" if plan.meets else f", at {limit.label} {limit.shown(plan.risk)}"
     trials = [f"{t.met} of {t.seeds}{' fresh' * t.fresh} at v={t.v:g}" for t in plan.confirmation]
     learned = "; ".join([*["..."] * (len(trials) > 4), *trials[-4:]]) + f" ({plan.episodes:,} episodes each)"

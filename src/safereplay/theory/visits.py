@@ -189,6 +189,9 @@ def self_consistent(
     exploration = EpsilonGreedy() if exploration is None else exploration
     _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
     count, runs_wanted = _checks.whole("starts", starts, 1), _checks.whole("seeds", seeds, 0, bits=24)
+    _checks.whole("episodes", episodes, 1)
+    _checks.require(step_size is None or isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
+    _checks.flag("quiet", quiet)
     first = _checks.whole("seed", seed, 0)
     search = _Search(mdp, scheme, v, exploration, _checks.whole("max_steps", max_steps, 1))
     search.check()

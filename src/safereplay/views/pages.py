@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from .._files import make_folder, write_atomic
 from .._types import Floats, Ints
+from ..errors import CannotWrite
 from ..learners import QLearning
 from ..mdp import TabularMDP
 from ..theory.assumption1 import Part
@@ -55,9 +56,18 @@ class Page:
             save(figure, folder, name)
 
 
+def page_folder(out: str | Path) -> Path:
+    """A folder that a page can be written to."""
+    folder = make_folder(out)
+    for name in ("report.md", "report.html"):
+        if (folder / name).is_dir():
+            raise CannotWrite(f"{folder / name} must be writable, got a folder of that name")
+    return folder
+
+
 def write_page(page: Page, out: str | Path) -> Path:
     """Write ``report.html``, ``report.md`` and ``figures/`` to a folder; where the HTML is."""
-    folder = make_folder(out)
+    folder = page_folder(out)
     figures = make_folder(folder / "figures")
     page.draw(figures)
     write_atomic(folder / "report.md", to_markdown(page.title, page.blocks))
