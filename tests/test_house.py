@@ -61,6 +61,7 @@ FLOORS = [
         "paper.report",
         "paper.theory_report",
         "paper.reproduce",
+        "peers",
         "bench",
     ],
     ["cli.common", "cli.learning", "cli.exact", "cli.project"],

@@ -1,6 +1,6 @@
-"""How fast the compiled loop is: beside a plain Python loop, and as the number of pairs grows.
+"""How fast we are: the compiled loop beside a plain Python one and as pairs grow, and exact solving beside its peers.
 
-An update is one change of Q(s,a): an MDP iteration or a replay. Two measurements:
+An update is one change of Q(s,a): an MDP iteration or a replay. Three measurements:
 
     speed    updates a second of :func:`safereplay.learn` on one thread and of ``benchmarks/plain.py``, Algorithm 1 as one
              writes it from the paper. Both learn the same thing on the same grid for the same number of episodes, in
@@ -9,7 +9,10 @@ An update is one change of Q(s,a): an MDP iteration or a replay. Two measurement
              random, so every pair that was seen often enough has a weight in the sum tree; next states are uniform, so
              that memory is visited at random. Set-up and a warm-up that visits the pairs are not in the time.
 
-Times are CPU seconds of this process: what else the machine does counts as little as it can.
+    solving  seconds to the optimal values of models of 10⁴ and 10⁵ states, beside quantecon and mdpsolver where they are
+             installed: see :mod:`safereplay.peers`.
+
+Times of updates are CPU seconds of this process: what else the machine does counts as little as it can.
 
 >>> from safereplay import bench
 >>> row = bench.Speed("cliff", "Q-learning", 20_000, plain=500_000.0, ours=25_000_000.0)
@@ -37,6 +40,7 @@ from .errors import BadFile
 from .kernels import rng, step
 from .learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from .mdp import TabularMDP
+from .peers import MODELS, Solving, measure_solving
 from .runs import learn, make_program, model_memory, sampling_model
 from .schedules import EpsilonGreedy, PowerStep
 from .schemes import VarianceReplay
@@ -62,10 +66,11 @@ class Effort(NamedTuple):
     rounds: int  #: of which the best counts
     warm_up: float  #: MDP iterations a pair before a scaling measurement
     pairs: tuple[int, ...]
+    states: tuple[int, ...]  #: of the models that are solved
 
 
-FULL = Effort(20_000, 50, 5, 10.0, PAIRS)
-QUICK = Effort(10_000, 50, 2, 2.0, PAIRS[::2])
+FULL = Effort(20_000, 50, 5, 10.0, PAIRS, (10_000, 100_000))
+QUICK = Effort(10_000, 50, 2, 2.0, PAIRS[::2], (10_000,))
 
 
 @dataclass(frozen=True)
@@ -96,11 +101,12 @@ class Scaling:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """Both measurements, and the machine they were made on."""
+    """All measurements, and the machine they were made on."""
 
     rows: tuple[Speed, ...]
     scaling: tuple[Scaling, ...]
     machine: dict[str, str]
+    solving: tuple[Solving, ...] = ()
 
     @property
     def growth(self) -> float:
@@ -111,7 +117,8 @@ class BenchReport:
         """Plain JSON types."""
         rows = [{**asdict(row), "ratio": row.ratio} for row in self.rows]
         scaling = [asdict(row) for row in self.scaling]
-        return {"machine": self.machine, "rows": rows, "scaling": scaling, "growth": self.growth}
+        solving = [asdict(row) for row in self.solving]
+        return {"machine": self.machine, "rows": rows, "scaling": scaling, "growth": self.growth, "solving": solving}
 
     def to_json(self) -> str:
         """The report as JSON text."""
@@ -249,7 +256,7 @@ def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 7) -> Scaling:
     return Scaling(n_pairs, best, visited, float((weights > 0.0).mean()))
 
 
-# -- both ----------------------------------------------------------------------------------------------------------------
+# -- all ----------------------------------------------------------------------------------------------------------------
 
 
 def run_bench(quick: bool = False, progress: Progress | None = None) -> BenchReport:
@@ -258,15 +265,20 @@ def run_bench(quick: bool = False, progress: Progress | None = None) -> BenchRep
     entries = [(grid, contest) for grid in GRIDS for contest in contests()]
     rows: list[Speed] = []
     scaling: list[Scaling] = []
-    total = len(entries) + len(effort.pairs)
+    models = [(kind, n) for kind in MODELS for n in effort.states]
+    solving: list[Solving] = []
+    total = len(entries) + len(effort.pairs) + len(models)
     for grid, contest in entries:
         tell(len(rows) / total, f"{grid}: {contest.learner.describe()}")
         rows.append(measure_speed(grid, contest, effort))
     for n_pairs in effort.pairs:
         tell((len(rows) + len(scaling)) / total, f"{n_pairs:,} pairs")
         scaling.append(measure_scaling(n_pairs, effort.warm_up))
+    for k, (kind, n_states) in enumerate(models):
+        tell((len(rows) + len(scaling) + k) / total, f"solving: {kind}, {n_states:,} states")
+        solving += measure_solving(kind, n_states, effort.rounds)
     tell(1.0, "done")
-    return BenchReport(tuple(rows), tuple(scaling), machine())
+    return BenchReport(tuple(rows), tuple(scaling), machine(), tuple(solving))
 
 
 def machine() -> dict[str, str]:
@@ -313,4 +325,19 @@ def scaling_table(rows: Sequence[Scaling]) -> Table:
         growth = row.nanoseconds / rows[0].nanoseconds
         shares = f"{row.visited:.0%}", f"{row.weighted:.0%}"
         shown.add_row(f"{row.pairs:,}", f"{row.nanoseconds:.0f}", f"{growth:.1f}×", *shares)
+    return shown
+
+
+def solving_table(rows: Sequence[Solving]) -> Table:
+    """The times to exact values, as a table for the terminal."""
+    from rich.table import Table
+
+    shown = Table(title="exact solving to 1e-6, γ = 0.99")
+    for column in ("model", "solver"):
+        shown.add_column(column)
+    for column in ("states", "seconds", "to ours", "error"):
+        shown.add_column(column, justify="right")
+    for row in rows:
+        ratio = f"{row.ratio:.1f}×"
+        shown.add_row(row.model, row.solver, f"{row.states:,}", f"{row.seconds:.3f}", ratio, f"{row.error:.0e}")
     return shown

@@ -126,6 +126,50 @@ def test_the_fate_of_a_loop_without_end_is_the_sign_of_a_lap(rewards, fate):
     np.testing.assert_array_equal(settled.terminal, [True, True, False])
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("gain", [1e-10, -1e-10, 0.0])
+def test_a_lap_that_gains_little_still_gains_whatever_the_size_of_its_rewards(scale, gain):
+    """The fate and the worst say the same of it: ±inf for a share of 1e-10, no limit and 0 for none."""
+    found = chain(2, [(0, 1.0, 1, scale * (1.0 + gain), False), (1, 1.0, 0, -scale, False)])
+    fate = math.copysign(INF, gain) if gain else math.nan
+    np.testing.assert_array_equal(found.fate, [fate, fate])
+    assert found.worst()[0] == (math.copysign(INF, gain) if gain else 0.0)
+
+
+@pytest.mark.parametrize(("n", "seed"), [(50, 0), (400, 1), (2_000, 2)])
+def test_rounding_does_not_make_a_balanced_lap_gain(n, seed):
+    """A ring walked at random with r = h(s') − h(s): long laps, and every one of them has total 0."""
+    generator = np.random.default_rng(seed)
+    h, p, s = generator.normal(size=n), generator.uniform(0.2, 0.8, n), np.arange(n)
+    ways = [(p, (s + 1) % n), (1.0 - p, (s - 1) % n)]
+    rows = np.vstack([np.column_stack([s, 0 * s, q, t, h[t] - h[s], 0 * s, 0 * s]) for q, t in ways])
+    found = chain_of(sr.TabularMDP.from_outcomes(n, 1, rows), np.zeros(n, int))
+    assert np.isnan(found.fate).all()
+
+
+@pytest.mark.parametrize("n", [2, 400])
+def test_a_way_out_that_rounding_loses_is_named(n):
+    """A state that leads on once in 1e17 steps, in a small (dense) and a large (sparse) system."""
+    rows = [(0, 1.0, 0, -1.0, False), (0, 1e-17, 1, 0.0, False)]
+    found = chain(n + 1, [*rows, *((s, 1.0, s + 1, 0.0, s == n - 1) for s in range(1, n))])
+    with pytest.raises(BadInput, match=r"^outcomes of s=0 must lead to an end with a chance .*, got 1e-17; the least"):
+        found.solve(np.ones(found.p.size), ~found.terminal, found.active)
+
+
+def test_two_rare_moves_in_a_row_are_as_rare_as_their_product():
+    rows = [
+        (0, 1 - 1e-9, 0, -1.0, False),
+        (0, 1e-9, 1, 0.0, False),
+        (1, 1 - 1e-9, 0, 0.0, False),
+        (1, 1e-9, 2, 0.0, True),
+    ]
+    found = chain(3, rows)
+    with pytest.raises(
+        BadInput, match="must lead to an end with a chance that rounding can tell from never, got 1e-09"
+    ):
+        found.solve(np.ones(4), ~found.terminal, found.active)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_drift_is_that_of_the_stationary_distribution(seed):
     """By hand: μ = μP, and the sign of Σ μ·p·r."""
@@ -251,6 +295,11 @@ def test_potentials_on_a_large_ring_leave_no_loop_and_one_broken_edge_makes_one(
 
 
 # -- chance ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_says_where_it_was_left():
+    played = chain(3, [(0, 1.0, 1, 1.0, False), (1, 1.0, 0, 1.0, False)]).play(np.eye(3)[0], 1.0, 5, 3, 0)
+    assert (played.last.tolist(), played.returns.tolist(), played.ended.any()) == ([1] * 5, [3.0] * 5, False)
 
 
 def test_threads_and_chunks_leave_every_bit_as_it_is():

@@ -11,6 +11,7 @@ from random_models import random_model
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.theory import risk as risks
+from safereplay.theory.occupancy import Limit
 from safereplay.theory.risk import sample_returns
 
 INF = math.inf
@@ -439,8 +440,8 @@ def test_a_distribution_sums_to_one_and_has_the_moments_of_the_equations(mdp, di
 def test_the_distribution_has_the_moments_of_the_equations(make):
     mdp = make()
     risk = sr.evaluate(mdp, greedy(mdp))
-    x, p, exact, error, samples, cut = risk.distribution
-    assert (exact, error, samples) == (True, 0.0, 0)
+    x, p, exact, error, samples, cut, rest = risk.distribution
+    assert (exact, error, samples, rest) == (True, 0.0, 0, 0.0)
     assert 0.0 <= cut <= 1e-14
     assert float(x @ p) == pytest.approx(risk.mean, abs=1e-9)
     assert math.sqrt(float((x - risk.mean) ** 2 @ p)) == pytest.approx(risk.std, abs=1e-7)
@@ -558,8 +559,90 @@ def test_what_a_step_limit_cuts_off_is_stated(only_sampled, monkeypatch):
     monkeypatch.setattr(risks, "MAX_LENGTH", 2)
     found = sr.evaluate(coin(), [0, 0], start=0).distribution
     assert found.cut == pytest.approx(1 / 16, abs=4 * math.sqrt(1 / 16 * 15 / 16 / 20_000))
-    assert found.returns.tolist() == [-2.0, 1.0, 2.0]
-    assert sr.evaluate(coin(), [0, 0], start=0, discounted=True).distribution.cut > 0.0
+    np.testing.assert_allclose(
+        found.returns, [-2.0 + 5 / 3, 1.0, 2.0], rtol=1e-12
+    )  # what it had, and the mean from there
+    assert found.rest == pytest.approx(math.sqrt(found.cut) * math.sqrt(0.25) / 0.75, rel=1e-12)
+    assert found.error == pytest.approx(found.cut + math.sqrt(math.log(2_000.0) / (2 * 20_000)), rel=1e-12)
+    risk = sr.evaluate(coin(), [0, 0], start=0, discounted=True)
+    assert risk.distribution.cut > 0.0
+    assert risk.to_dict()["cut"] == risk.distribution.cut
+
+
+@pytest.mark.parametrize("discounted", [False, True])
+def test_the_cvar_of_episodes_cut_off_is_within_its_error_of_the_exact_one(only_sampled, monkeypatch, discounted):
+    """The coin, cut off after 2 steps (20,000 episodes, seeds 0 to 9): too high, by some of the bound and not more."""
+    monkeypatch.setattr(risks, "MAX_LENGTH", 2)
+    cut_off = [sr.evaluate(coin(), [0, 0], start=0, discounted=discounted, seed=seed) for seed in range(10)]
+    values, errors = [risk.cvar(0.05) for risk in cut_off], [risk.cvar_error(0.05) for risk in cut_off]
+    assert all(0.0 < risk.distribution.unseen < risks.UNSEEN for risk in cut_off)
+    monkeypatch.undo()
+    exact = sr.evaluate(coin(), [0, 0], start=0, discounted=discounted).cvar(0.05)
+    assert all(exact < value <= exact + error for value, error in zip(values, errors, strict=True))
+
+
+def test_what_depends_on_what_was_cut_off_is_not_told(only_sampled, monkeypatch):
+    """A loss of 1 with an end once in 1,000 steps, cut off after 1,000: 37 % are, and the tail is among them."""
+    monkeypatch.setattr(risks, "MAX_LENGTH", 1_000)
+    mdp = model(2, [(0, 0, 0.999, 0, -1.0, False), (0, 0, 0.001, 1, 0.0, True)])
+    risk = sr.evaluate(mdp, [0, 0], start=0)
+    assert risk.distribution.cut == pytest.approx(0.999**1_000, abs=4 * 0.5 / math.sqrt(20_000))
+    assert (math.isnan(risk.cvar(0.1)), math.isnan(risk.quantile(0.1)), risk.cvar_error(0.1)) == (True, True, INF)
+    shown = risk.to_dict()
+    assert (shown["cvar10"], shown["cvar_error"], shown["exact"]) == (None, None, False)
+    assert shown["error"] > shown["cut"] > 0.3
+    for limit in (-1e9, 0.0):
+        assert not Limit.one_of(min_cvar=limit).met_by(risk)
+    assert Limit.one_of(max_p_unsafe=0.5).met_by(risk)
+
+
+def test_nothing_is_told_of_episodes_cut_off_that_may_have_no_finite_return(only_sampled, monkeypatch):
+    monkeypatch.setattr(risks, "MAX_LENGTH", 10)
+    rows = [(0, 0, 0.8, 0, -1.0, False), (0, 0, 0.1, 1, 0.0, True), (0, 0, 0.1, 2, 0.0, False)]
+    risk = sr.evaluate(model(3, [*rows, (2, 0, 1.0, 2, 1.0, False)]), [0, 0, 0], start=0)
+    assert risk.distribution.cut > 0.05
+    assert (math.isnan(risk.cvar(0.1)), risk.cvar_error(0.1), risk.distribution.unseen) == (True, INF, 1.0)
+
+
+def test_a_discounted_tail_cut_off_keeps_the_mean_and_most_of_the_tail(monkeypatch):
+    """±1 at random for ever with γ = 0.9995: nearly normal, σ² = 1/(1−γ²), CVaR = −φ(z)/α·σ; seed 0, 5,000 episodes."""
+    for name, value in (("MAX_LENGTH", 2_000), ("MAX_SAMPLES", 5_000)):
+        monkeypatch.setattr(risks, name, value)
+    mdp = model(1, [(0, 0, 0.5, 0, -1.0, False), (0, 0, 0.5, 0, 1.0, False)], gamma=0.9995)
+    risk = sr.evaluate(mdp, [0], discounted=True)
+    sigma = 1.0 / math.sqrt(1.0 - 0.9995**2)
+    expected = -0.17549833 / 0.1 * sigma
+    assert risk.distribution.cut == 1.0
+    assert risk.distribution.error == 1.0
+    assert risk.distribution.rest == pytest.approx(0.9995**2_000 * sigma, rel=1e-9)
+    assert abs(risk.cvar(0.1) - expected) <= risk.cvar_error(0.1) < 0.75 * abs(expected)
+
+
+def test_a_sure_discounted_return_is_its_mean_however_long_it_takes():
+    """A reward of 1 for ever, and one of 1 wherever chance leads, with γ = 1 − 1e-6."""
+    gamma = 1.0 - 1e-6
+    there = [(0, 0, 0.5, 0, 1.0, False), (0, 0, 0.5, 1, 1.0, False), (1, 0, 1.0, 0, 1.0, False)]
+    for n, rows in ((1, [(0, 0, 1.0, 0, 1.0, False)]), (2, there)):
+        risk = sr.evaluate(model(n, rows, gamma), [0] * n, start=0, discounted=True)
+        assert risk.distribution.exact
+        assert risk.worst <= risk.cvar(0.1) <= risk.mean == pytest.approx(1e6, rel=1e-9)
+        assert (risk.quantile(0.5), risk.cvar_error(0.1), risk.distribution.cut) == (risk.mean, 0.0, 0.0)
+
+
+@given(small_models(), st.booleans(), st.floats(0.001, 1.0))
+def test_cvar_lies_between_the_worst_and_the_mean_to_the_last_bit(mdp, discounted, alpha):
+    risk = sr.evaluate(mdp, [0] * mdp.n_states, start=0, discounted=discounted)
+    value = risk.cvar(alpha)
+    if not math.isnan(value):
+        assert risk.worst <= value
+        assert value <= risk.mean or math.isnan(risk.mean)
+
+
+def test_a_sure_loss_is_no_worse_than_itself_by_rounding():
+    """(mass·−3) / mass is −3.0000000000000004 for some α."""
+    rows = [(0, 0, 0.7, 1, -3.0, True), (0, 0, 0.3, 1, 1.0, True)]
+    risk = sr.evaluate(model(2, rows), [0, 0], start=0)
+    assert {risk.cvar(alpha) for alpha in np.linspace(0.001, 0.69, 1_000)} == {-3.0}
 
 
 def test_the_same_seed_gives_the_same_sample_for_any_number_of_threads(monkeypatch):
@@ -595,7 +678,7 @@ def test_a_sure_episode_is_discounted_step_by_step():
 def test_the_numbers_go_to_json():
     mdp = sr.grids.volatile()
     shown = json.loads(json.dumps(sr.evaluate(mdp, [1] * 20, start=mdp.origin).to_dict()))
-    names = {"mean", "std", "p_unsafe", "p_never", "length", "worst", "cvar10", "cvar_error", "error", "exact"}
+    names = {"mean", "std", "p_unsafe", "p_never", "length", "worst", "cvar10", "cvar_error", "error", "cut", "exact"}
     assert set(shown) == names
     assert (shown["worst"], shown["cvar_error"], shown["error"], shown["exact"]) == (-150.0, 0.0, 0.0, True)
 
@@ -624,6 +707,23 @@ def test_bad_arguments_are_named():
         sample_returns(coin(), [0, 0], 0)
     with pytest.raises(BadInput, match="max_steps must be at least 1, got 0"):
         sample_returns(coin(), [0, 0], 1, max_steps=0)
+
+
+@pytest.mark.parametrize("policy", [[[1, 2], [3]], [0, [1]]])
+def test_a_ragged_policy_is_refused_in_one_line(policy):
+    with pytest.raises(
+        BadInput, match=r"^policy must be actions \[S\] or probabilities \[S, A\], got \[.*\]; its rows"
+    ):
+        sr.evaluate(coin(), policy)
+
+
+def test_an_end_that_rounding_cannot_tell_from_never_is_named():
+    rows = [(0, 0, 1.0, 0, -1.0, False), (0, 0, 1e-17, 1, 0.0, True)]
+    with pytest.raises(BadInput, match=r"^outcomes of s=0 must lead to an end with a chance .*, got 1e-17; the least"):
+        sr.evaluate(model(2, rows), [0, 0], start=0)
+    rows[1] = (0, 0, 1e-12, 1, 0.0, True)
+    rows[0] = (0, 0, 1.0 - 1e-12, 0, -1.0, False)
+    assert sr.evaluate(model(2, rows), [0, 0], start=0).length == pytest.approx(1e12, rel=1e-3)
 
 
 def test_only_a_model_can_be_evaluated():

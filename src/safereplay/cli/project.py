@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import Json, Stages, app, plain_table
+from .common import Json, Stages, app, complain, plain_table
 
 
 @app.command()
@@ -41,14 +41,17 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions and sizes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Updates a second of each learner on one core, beside plain Python, and how cost grows with the pairs."""
+    """Updates a second of each learner beside plain Python, how cost grows, and exact solving beside its peers."""
     from rich.console import Console
 
-    from ..bench import run_bench, scaling_table, table
+    from ..bench import run_bench, scaling_table, solving_table, table
+    from ..peers import missing
 
     with Stages() as stages:
         report = run_bench(quick, lambda done, label: stages.tell(label, done))
     if as_json:
         typer.echo(report.to_json())
     else:
-        Console().print(table(report.rows), "", scaling_table(report.scaling))
+        Console().print(table(report.rows), "", scaling_table(report.scaling), "", solving_table(report.solving))
+    if missing():
+        complain(f"{' and '.join(missing())} not installed, so left out: pip install 'safereplay[peers]'", 0)

@@ -30,9 +30,10 @@ def play(
     lengths: Array,
     harmed: Array,
     ended: Array,
+    last: Array,
 ) -> None:
-    """Play an episode for each entry of ``returns``: Σ γ^t·r_t, its steps, whether it met an unsafe outcome, and
-    whether it ended; one that has not after ``max_steps`` counts what it had by then."""
+    """Play an episode for each entry of ``returns``: Σ γ^t·r_t, its steps, whether it met an unsafe outcome, whether
+    it ended, and the state that it came to; one that has not ended after ``max_steps`` counts what it had by then."""
     for e in range(returns.size):
         s = model.start_state[pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator))]
         total = 0.0
@@ -52,6 +53,7 @@ def play(
         lengths[at(e)] = steps
         harmed[at(e)] = harm
         ended[at(e)] = ends
+        last[at(e)] = s
 
 
 @jit

@@ -15,15 +15,17 @@ are 0, else −∞ or +∞ by the sign of what a lap gains on average. Where a l
 from __future__ import annotations
 
 import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, nan
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.linalg import MatrixRankWarning
 
 from .. import _checks
 from .._progress import Bar
@@ -36,16 +38,19 @@ from ..verdicts import checked_policy
 from .linear import solve
 
 CHUNK = 1_024  # episodes with a stream of random numbers of their own
-BALANCED = 1e-9  # a lap that gains less than this share of what it moves gains nothing
+ROUNDING = float(np.finfo(np.float64).eps)
+BALANCED = 8.0 * kernels.TOLERANCE  # a short lap that gains less than this share of what it moves gains nothing
+LASTING = 1.0 / (8.0 * ROUNDING)  # expected steps from which on an end cannot be told from none
 
 
 class Episodes(NamedTuple):
-    """Sampled episodes, [n] each. One that had not ``ended`` in time counts what it had by then."""
+    """Sampled episodes, [n] each. One that had not ``ended`` in time counts what it had by then, in state ``last``."""
 
     returns: Floats
     lengths: Ints
     unsafe: Bools
     ended: Bools
+    last: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,15 +74,38 @@ class Chain:
     # -- expectation --------------------------------------------------------------------------------------------------
 
     def solve(self, gain: Floats | Bools, passing: Bools | Floats, inside: Bools) -> Floats:
-        """x(s) = Σ p·(gain + passing·x(s')) over the states ``inside``; x = 0 elsewhere."""
+        """x(s) = Σ p·(gain + passing·x(s')) over the states ``inside``; x = 0 elsewhere.
+
+        With L the most expected steps inside, |x| ≤ L·max |b|, and rounding makes x wrong by some L·1e-16 of itself. A
+        chain that stays so long that nothing would be left of x is refused.
+        """
+        x, most = self._solve(gain, passing, inside)
+        if not np.abs(x).max() <= LASTING * most:
+            self._stuck(inside[self.s])
+        return x
+
+    def _solve(self, gain: Floats | Bools, passing: Bools | Floats, inside: Bools) -> tuple[Floats, float]:
+        """x as above and max |b|; nan where the equations are singular."""
         here = inside[self.s]
         weights = np.where(here, self.p * gain, 0.0)
         if not weights.any():
-            return np.zeros(self.n_states)
+            return np.zeros(self.n_states), 0.0
         onward = self.p * passing * (here & inside[self.s_next])
         P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
         b = np.bincount(self.s, weights=weights, minlength=self.n_states).astype(np.float64)
-        return np.where(inside, solve(P, b), 0.0)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MatrixRankWarning)  # a singular sparse matrix: x is nan
+                x = np.where(inside, solve(P, b), 0.0)
+        except np.linalg.LinAlgError:
+            x = np.full(self.n_states, nan)
+        return x, float(np.abs(b).max())
+
+    def _stuck(self, here: Bools) -> NoReturn:
+        """Say that the outcomes ``here`` [K] lead out only with chances that are lost to rounding."""
+        k = np.flatnonzero(here)[np.argmin(self.p[here])]
+        condition = "lead to an end with a chance that rounding can tell from never"
+        _checks.fail(f"outcomes of s={self.s[k]}", condition, float(self.p[k]), "the least likely outcome on the way")
 
     # -- possibility --------------------------------------------------------------------------------------------------
 
@@ -145,13 +173,19 @@ class Chain:
         return low, high
 
     def _drift(self, mixed: Bools) -> Floats:
-        """−inf, inf, or nan for none, by the mean sum of a lap: between two visits of one state of the set."""
+        """−inf, inf, or nan for none, by the mean sum of a lap: between two visits of one state of the set.
+
+        What a lap gains is known to some 1e-16 of what it moves, times its expected length: less is taken for nothing.
+        """
         states = np.flatnonzero(mixed)
         numbers, first = np.unique(self.classes[states], return_index=True)
         onward = ~np.isin(self.s_next, states[first])
-        lap, moved = (self.solve(r, onward, mixed)[states[first]] for r in (self.r, np.abs(self.r)))
+        lap, moved = (self._solve(r, onward, mixed)[0][states[first]] for r in (self.r, np.abs(self.r)))
+        length = np.zeros(self.n_states)
+        np.maximum.at(length, self.classes[states], self._solve(np.ones_like(self.p), onward, mixed)[0][states])
         drift = np.zeros(self.n_states)
-        drift[numbers] = np.where(np.abs(lap) <= BALANCED * moved, nan, np.copysign(inf, lap))
+        least = np.maximum(BALANCED, 8.0 * ROUNDING * length[numbers]) * moved
+        drift[numbers] = np.where(np.abs(lap) > least, np.copysign(inf, lap), nan)
         return drift
 
     # -- variants -----------------------------------------------------------------------------------------------------
@@ -188,8 +222,8 @@ class Chain:
         workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
         columns = (self.row, self.p, self.s_next, self.r, self.terminal, self.unsafe)
         model = sampling_model(TabularMDP(self.n_states, 1, *columns, start, gamma))
-        flags = np.empty((2, episodes), bool)
-        played = Episodes(np.empty(episodes), np.empty(episodes, np.int64), *flags)
+        (lengths, last), (harmed, ended) = np.empty((2, episodes), np.int64), np.empty((2, episodes), bool)
+        played = Episodes(np.empty(episodes), lengths, harmed, ended, last)
 
         def one(chunk: int) -> None:
             part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
@@ -316,7 +350,11 @@ def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
     array([0.75, 0.25])
     """
     s, a = np.divmod(mdp.pair, mdp.n_actions)
-    if np.ndim(policy) == 2:
+    try:
+        dimensions = np.ndim(policy)
+    except ValueError:
+        _checks.fail("policy", "be actions [S] or probabilities [S, A]", policy, "its rows differ in length")
+    if dimensions == 2:
         p = mdp.p * checked_probabilities(mdp, policy)[s, a]
     else:
         p = np.where(checked_policy(mdp, policy)[s] == a, mdp.p, 0.0)

@@ -12,6 +12,12 @@ same kind. The worst case is a shortest path. The whole distribution of the retu
     enumerated   the same with any rewards, discounted or not, over the pairs (state, return) that happen, if few do;
     sampled      episodes are played; the distribution says how many, and how far off it may be.
 
+A discounted return without any spread is its mean. A sampled episode that is cut off in state s after T steps counts
+what it had and what it could expect, γ^T·m(s). That leaves the mean as it is and makes the rest look less spread than
+it is, with a variance of E[γ^2T·σ²(s)] unseen. With D the difference, CVaR is then too high, by at most
+
+    sup { E[D | A] : P(A) = α }  ≤  √(E[D²] / α).
+
 The first two stop when all but 1e-16 of the probability has ended, and the distribution says what was cut off. An
 episode that never ends has a return as well, the fate of where it stays: −∞, +∞, what it had, or nan.
 """
@@ -30,7 +36,7 @@ from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..kernels import episodes as kernels
 from ..mdp import TabularMDP
-from .chain import Chain, Episodes, chain_of
+from .chain import ROUNDING, Chain, Episodes, chain_of
 
 RESIDUE = 1e-16  # probability that may be left unfinished when the distribution is cut off
 MAX_WORK = 6e9  # (step, return, outcome) triples before a lattice is given up: seconds
@@ -44,14 +50,16 @@ MAX_LENGTH = 1e6  # steps after which a sampled episode is cut off, if it needs 
 DOUBT = 1e-3  # chance that a sampled distribution lies outside its stated error
 NEGLIGIBLE = 1e-13  # of the largest reward: a discounted tail worth less is not enumerated
 FAINT = 1e-9  # and not sampled
+UNSEEN = 0.2  # share of the variance cut off from samples beyond which they say nothing of the tail
 
 
 class Distribution(NamedTuple):
     """A distribution of the return, by rising return; ``exact`` says whether it was computed rather than sampled.
 
     Sampled, P(return ≤ x) is off by at most ``error`` for all x at once, in 99.9 % of cases (the
-    Dvoretzky–Kiefer–Wolfowitz band). ``cut`` is the probability of episodes that were not followed to their end: left
-    out where computed, counted with what they had by then where sampled.
+    Dvoretzky–Kiefer–Wolfowitz band, and ``cut``). ``cut`` is the probability of episodes that were not followed to
+    their end: left out where computed; where sampled, counted with what they had by then and the mean of what was
+    still to come, from which they differ by ``rest`` in the root mean square over all episodes.
 
     >>> import safereplay as sr
     >>> sr.evaluate(sr.grids.from_map("S>.G"), [1] * 4, start=1).distribution.returns
@@ -64,6 +72,16 @@ class Distribution(NamedTuple):
     error: float = 0.0
     samples: int = 0
     cut: float = 0.0
+    rest: float = 0.0
+
+    @property
+    def unseen(self) -> float:
+        """The share of the variance of finite returns that lies in what was cut off: rest² / (rest² + σ²)."""
+        if self.rest in (0.0, inf):
+            return float(self.rest > 0.0)
+        k = np.isfinite(self.returns)
+        x, p = self.returns[k], self.probabilities[k] / self.probabilities[k].sum()
+        return float(self.rest**2 / (self.rest**2 + (x - x @ p) ** 2 @ p))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +125,9 @@ class RiskProfile:
     @cached_property
     def worst(self) -> float:
         """The infimum of the returns that can happen; −inf where a loop of negative total can be taken."""
-        return float(self.per_state.worst[self.source.start > 0].min())
+        return min(
+            float(self.per_state.worst[self.source.start > 0].min()), self.mean
+        )  # rounding aside; nan is ignored
 
     @cached_property
     def per_state(self) -> PerState:
@@ -120,36 +140,59 @@ class RiskProfile:
         return _distribution(self.source)
 
     def quantile(self, q: float) -> float:
-        """The smallest return that at least a share q of episodes does not exceed; nan where some have no return."""
+        """The smallest return that at least a share q of episodes does not exceed.
+
+        It is nan where some have no return, and where too much was cut off from samples to say.
+        """
         q = _checks.between("q", q, "(0, 1]")
         returns, probabilities = self.distribution[:2]
+        if isnan(returns[-1]) or self.distribution.unseen > UNSEEN:
+            return nan
         k = int(np.searchsorted(np.cumsum(probabilities), q - 1e-12))
-        return float(returns[min(k, returns.size - 1)]) if not isnan(returns[-1]) else nan
+        return self._no_worse(float(returns[min(k, returns.size - 1)]))
 
     def cvar(self, alpha: float = 0.1) -> float:
-        """The mean return of the worst share α of episodes; nan where some have no return."""
+        """The mean return of the worst share α of episodes.
+
+        It is nan where some have no return, and where too much was cut off from samples to say. It is never below the
+        worst return or above the mean.
+        """
         alpha = _checks.between("alpha", alpha, "(0, 1]")
         returns, probabilities = self.distribution[:2]
-        if isnan(returns[-1]):
+        if isnan(returns[-1]) or self.distribution.unseen > UNSEEN:
             return nan
         before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
         mass = np.clip(alpha - before, 0.0, probabilities)
         k = mass > 0.0
-        return float((mass[k] * returns[k]).sum() / mass.sum())
+        tail = returns[k]
+        value = float(np.clip((mass[k] * tail).sum() / mass.sum(), tail[0], tail[-1]))
+        return min(self._no_worse(value), self.mean)
+
+    def _no_worse(self, x: float) -> float:
+        """A return or a mean of some, not below the worst by rounding."""
+        return max(x, self.worst) if isfinite(x) else x
 
     def cvar_error(self, alpha: float = 0.1) -> float:
-        """The standard error of :meth:`cvar`: σ((q − G)⁺) / (α·√n) with q the α-quantile; 0 where it is exact."""
+        """The standard error of :meth:`cvar`, σ((q − G)⁺) / (α·√n) with q the α-quantile, and a bound on its bias.
+
+        The bias is that of samples cut off, rest / √α. The error is 0 where CVaR is exact, and inf where too much was
+        cut off to say.
+        """
         value, found = self.cvar(alpha), self.distribution
+        if found.unseen > UNSEEN:
+            return inf
         if found.exact or not isfinite(value):
             return nan if isnan(value) else 0.0
         short = np.maximum(self.quantile(alpha) - found.returns, 0.0)
         mean = float(short @ found.probabilities)
-        return sqrt(float((short - mean) ** 2 @ found.probabilities) / found.samples) / alpha
+        spread = sqrt(float((short - mean) ** 2 @ found.probabilities) / found.samples) / alpha
+        return spread + found.rest / sqrt(alpha)
 
     def to_dict(self) -> dict[str, Any]:
         """The headline numbers, for JSON; what is not finite becomes None."""
         numbers = {n: getattr(self, n) for n in ("mean", "std", "p_unsafe", "p_never", "length", "worst")}
-        numbers |= {"cvar10": self.cvar(0.1), "cvar_error": self.cvar_error(0.1), "error": self.distribution.error}
+        numbers |= {"cvar10": self.cvar(0.1), "cvar_error": self.cvar_error(0.1)}
+        numbers |= {"error": self.distribution.error, "cut": self.distribution.cut}
         plain = {name: x if isfinite(x) else None for name, x in numbers.items()}
         return {**plain, "exact": self.distribution.exact}
 
@@ -271,7 +314,7 @@ class _Found(NamedTuple):
 
 
 def _distribution(source: _Source) -> Distribution:
-    """Carried, enumerated or sampled, in this order; with the fate of episodes that never end."""
+    """Carried, sure, enumerated or sampled, in this order; with the fate of episodes that never end."""
     gamma = source.gamma
     chain, start = (source.chain if gamma < 1.0 else source.chain.settled()).restricted(source.start)
     atoms = [(x, p) for x in (-inf, inf, nan) if (p := _chance(chain, start, x)) > 0.0]
@@ -285,6 +328,8 @@ def _distribution(source: _Source) -> Distribution:
     found = None
     if units is not None and length * finite.s.size <= MAX_WORK:
         found = _carried(finite, start, units, length)
+    if found is None and gamma < 1.0:
+        found = _sure(chain, start, gamma)
     if found is None:
         found = _enumerated(finite, start, gamma)
     if found is not None:
@@ -367,6 +412,18 @@ def _ahead(window: Ints, sums: Floats, length: float) -> float:
     return done * (length / max(1, window[kernels.STEPS]) if left > 0.5 else log(RESIDUE) / log(left))
 
 
+def _sure(chain: Chain, start: Floats, gamma: float) -> _Found | None:
+    """The discounted returns where each state has but one, its mean; None where outcomes differ by more than rounding."""
+    m = _moments(chain, gamma)[0]
+    after = np.where(chain.terminal, 0.0, gamma * m[chain.s_next])
+    size = np.abs(chain.r) + np.abs(after) + np.abs(m[chain.s])
+    if (np.abs(chain.r + after - m[chain.s]) > 4.0 * ROUNDING * size).any():
+        return None
+    s = np.flatnonzero(start)
+    _, returns, mass = _merged(np.zeros(s.size, np.int64), m[s], start[s])
+    return _Found(returns, mass, 0.0)
+
+
 def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
     """Probability carried over the pairs (state, return so far) that happen; None if they are too many."""
     s = np.flatnonzero(start)
@@ -447,9 +504,24 @@ def _sampled(
     limit = int(min(100.0 * length + 100.0, horizon + 1.0, MAX_LENGTH))
     count = int(np.clip(MAX_SAMPLED_STEPS / min(length, limit), 1_000, MAX_SAMPLES))
     played = chain.play(start, gamma, count, limit, source.seed, source.threads, source.quiet)
+    expected, rest = _remainder(chain, gamma, played)
     finite = np.isfinite(played.returns)
-    returns, counts = np.unique(played.returns[finite], return_counts=True)
+    returns, counts = np.unique((played.returns + expected)[finite], return_counts=True)
     samples = int(counts.sum())
-    error = (1.0 - sum(p for _, p in atoms)) * sqrt(log(2.0 / DOUBT) / (2.0 * max(1, samples)))
+    room = 1.0 - sum(p for _, p in atoms)
     cut = 0.0 if limit > horizon else 1.0 - float(played.ended.mean())
-    return Distribution(*_with_atoms(returns, counts.astype(np.float64), atoms), False, min(1.0, error), samples, cut)
+    error = room * sqrt(log(2.0 / DOUBT) / (2.0 * max(1, samples))) + cut
+    found = _with_atoms(returns, counts.astype(np.float64), atoms)
+    return Distribution(*found, False, min(1.0, error), samples, cut, rest)
+
+
+def _remainder(chain: Chain, gamma: float, played: Episodes) -> tuple[Floats, float]:
+    """What episodes cut off could still expect, [n], and how far off that is: √E[γ^2T·σ²], inf where nothing is known."""
+    left = ~played.ended
+    if not left.any():
+        return np.zeros(left.size), 0.0
+    if not np.isfinite(chain.r).all():
+        return np.zeros(left.size), inf
+    mean, variance = _moments(chain, gamma)
+    discount = np.where(left, gamma**played.lengths, 0.0)
+    return discount * mean[played.last], sqrt(float((discount**2 * np.maximum(variance, 0.0)[played.last]).mean()))

@@ -1,0 +1,183 @@
+"""Exact solving beside quantecon and mdpsolver, on the same models, in one run.
+
+Each solver gets the model in its own form beforehand; only solving is timed, the best of some rounds in turns. All are
+asked for values within 1e-6 of the exact ones, and the error of each is measured against a solution a million times as
+exact. Peers run with the method that is fastest for them among those they offer:
+
+    quantecon    value iteration, or modified policy iteration with k = 5, 20 or 100 steps
+    mdpsolver    modified policy iteration, plain or Gauss–Seidel, with 5, 20 or 100 steps
+
+Which one that is, is found on a smaller model of the same kind first. Times are wall-clock seconds: mdpsolver uses all
+cores, the other two one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from ._types import Floats
+from .grids import from_map
+from .mdp import TabularMDP
+from .theory.solver import by_sweeps
+
+GAMMA = 0.99
+TOLERANCE = 1e-6
+PEERS = ("quantecon", "mdpsolver")
+SMALL = 2_500  # states of the model that a peer's method is chosen on
+MOST_ITERATIONS = 100_000
+
+
+@dataclass(frozen=True)
+class Solving:
+    """One solver on one model."""
+
+    model: str
+    states: int
+    solver: str
+    seconds: float
+    error: float  #: largest, of the values
+    ratio: float  #: of its time to ours
+
+
+class Method(NamedTuple):
+    """A way to solve: what to call it, and a function that solves and gives the values [S]."""
+
+    name: str
+    solve: Callable[[], Floats]
+
+
+def slippery_grid(n_states: int) -> TabularMDP:
+    """A square map with one goal in a corner, where one move in ten goes astray."""
+    side = round(n_states**0.5)
+    rows = ["." * side] * (side - 1) + ["." * (side - 1) + "G"]
+    return from_map("\n".join(rows), slip=0.1, gamma=GAMMA, name="slippery grid")
+
+
+def random_mdp(n_states: int, n_actions: int = 4) -> TabularMDP:
+    """Two to four outcomes a pair, to states drawn uniformly; one outcome in fifty ends the episode."""
+    generator = np.random.default_rng(0)
+    pair = np.repeat(np.arange(n_states * n_actions), generator.integers(2, 5, size=n_states * n_actions))
+    p = generator.exponential(size=pair.size)
+    columns = [
+        pair // n_actions,
+        pair % n_actions,
+        p / np.bincount(pair, weights=p)[pair],
+        generator.integers(n_states, size=pair.size),
+        generator.normal(size=pair.size),
+        generator.random(pair.size) < 0.02,
+        np.zeros(pair.size),
+    ]
+    return TabularMDP.from_outcomes(n_states, n_actions, np.column_stack(columns), GAMMA, name="random")
+
+
+MODELS: dict[str, Callable[[int], TabularMDP]] = {"slippery grid": slippery_grid, "random": random_mdp}
+
+
+def missing() -> list[str]:
+    """Peers that are not installed."""
+    return [name for name in PEERS if find_spec(name) is None]
+
+
+# -- the model in each peer's form -------------------------------------------------------------------------------------
+
+
+def with_end(mdp: TabularMDP) -> tuple[Any, Floats]:
+    """P [(S+1)·A, S+1] and R [(S+1)·A], with the end as one more state that stays where it is and pays nothing."""
+    S, A = mdp.n_states, mdp.n_actions
+    idle = np.concatenate((np.flatnonzero(np.diff(mdp.row) == 0), np.arange(S * A, (S + 1) * A)))
+    row = np.concatenate((mdp.pair, idle))
+    column = np.concatenate((np.where(mdp.terminal, S, mdp.s_next), np.full(idle.size, S)))
+    P = sparse.csr_matrix((np.concatenate((mdp.p, np.ones(idle.size))), (row, column)), shape=((S + 1) * A, S + 1))
+    return P, np.append(mdp.expect(mdp.r).ravel(), np.zeros(A))
+
+
+def quantecon_methods(mdp: TabularMDP) -> list[Method]:
+    """quantecon's ways to solve a model."""
+    from quantecon.markov import DiscreteDP
+
+    P, R = with_end(mdp)
+    n, A = mdp.n_states + 1, mdp.n_actions
+    program = DiscreteDP(R, P, mdp.gamma, np.repeat(np.arange(n), A), np.tile(np.arange(A), n))
+
+    def by(method: str, **options: Any) -> Callable[[], Floats]:
+        def solve() -> Floats:
+            found = program.solve(method, epsilon=TOLERANCE, max_iter=MOST_ITERATIONS, **options)
+            return np.asarray(found.v[:-1], np.float64)
+
+        return solve
+
+    partial = [Method(f"quantecon, MPI k={k}", by("modified_policy_iteration", k=k)) for k in (5, 20, 100)]
+    return [Method("quantecon, VI", by("value_iteration")), *partial]
+
+
+def mdpsolver_methods(mdp: TabularMDP) -> list[Method]:
+    """mdpsolver's ways to solve a model."""
+    import mdpsolver
+
+    P, R = with_end(mdp)
+    n, A = mdp.n_states + 1, mdp.n_actions
+    ends, columns, values = P.indptr.tolist(), P.indices.tolist(), P.data.tolist()
+    rows = [[slice(ends[s * A + a], ends[s * A + a + 1]) for a in range(A)] for s in range(n)]
+    model = mdpsolver.model()
+    model.mdp(
+        discount=mdp.gamma,
+        rewards=R.reshape(n, A).tolist(),
+        tranMatProbs=[[values[part] for part in parts] for parts in rows],
+        tranMatColumns=[[columns[part] for part in parts] for parts in rows],
+    )
+
+    def by(update: str, steps: int) -> Callable[[], Floats]:
+        def solve() -> Floats:
+            fresh = {"initValueVector": [0.0] * n, "initPolicy": [0] * n}  # or it begins where it ended last time
+            model.solve(algorithm="mpi", update=update, tolerance=TOLERANCE, parIterLim=steps, **fresh)
+            return np.array(model.getValueVector())[:-1]
+
+        return solve
+
+    ways = [(update, steps) for update in ("standard", "gs") for steps in (5, 20, 100)]
+    return [Method(f"mdpsolver, MPI {update} {steps}", by(update, steps)) for update, steps in ways]
+
+
+FORMS = {"quantecon": quantecon_methods, "mdpsolver": mdpsolver_methods}
+
+
+# -- the contest -------------------------------------------------------------------------------------------------------
+
+
+def seconds_of(method: Method) -> tuple[float, Floats]:
+    """How long it takes, and the values."""
+    began = time.perf_counter()
+    V = method.solve()
+    return time.perf_counter() - began, V
+
+
+def best_method(peer: str, make: Callable[[int], TabularMDP]) -> int:
+    """The place in a peer's list of the method that is fastest on a small model of the kind; a first round warms up."""
+    methods = FORMS[peer](make(SMALL))
+    for method in methods[:2]:
+        method.solve()
+    return int(np.argmin([min(seconds_of(method)[0] for _ in range(2)) for method in methods]))
+
+
+def measure_solving(kind: str, n_states: int, rounds: int) -> list[Solving]:
+    """Every solver that is installed on one model, in turns; the best of each counts."""
+    mdp = MODELS[kind](n_states)
+    present = [peer for peer in PEERS if peer not in missing()]
+    ours = Method("safereplay", lambda: by_sweeps(mdp, mdp.p, TOLERANCE).max(1))
+    methods = [ours, *(FORMS[peer](mdp)[best_method(peer, MODELS[kind])] for peer in present)]
+    ours.solve()  # compiles
+    exact = by_sweeps(mdp, mdp.p, TOLERANCE * 1e-6).max(1)
+    runs = [[seconds_of(method) for method in methods] for _ in range(rounds)]
+    best = [min(turn[k][0] for turn in runs) for k in range(len(methods))]
+    errors = [float(np.abs(V - exact).max()) for _, V in runs[-1]]
+    return [
+        Solving(kind, mdp.n_states, method.name, seconds, error, seconds / best[0])
+        for method, seconds, error in zip(methods, best, errors, strict=True)
+    ]
