@@ -63,7 +63,7 @@ def test_check_says_what_check_says(tmp_path, capsys):
     found = shown_as_json(capsys, "check", "volatile", *few)
     report = sr.check(sr.grids.volatile(), sr.VarianceReplay(5.0), episodes=2_000, seeds=2, quiet=True)
     assert found["assumption"]["holds"] is report.assumption.holds is False
-    assert found["converges"] is report.converges
+    assert found["conditions_hold"] is report.conditions_hold
     assert run(["check", "volatile", *few, "--out", str(tmp_path)]) == 0
     assert "Assumption 1" in capsys.readouterr().out
     assert (tmp_path / "report.html").read_text().count("<img") == 2

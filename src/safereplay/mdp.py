@@ -272,6 +272,15 @@ class TabularMDP:
         _checks.require(float(stuck.sum()) == 0.0, "start", "give terminal states probability 0", float(stuck.sum()))
         return replace(self, start=probabilities)
 
+    def reachable_part(self) -> TabularMDP:
+        """The same model without the outcomes of states that no episode can come to."""
+        if self.is_reachable[~self.is_terminal].all():
+            return self
+        keep = self.is_reachable[self.pair // self.n_actions]
+        row = np.searchsorted(self.pair[keep], np.arange(self.n_pairs + 1)).astype(np.int64)
+        columns = {name: getattr(self, name)[keep] for name in ("p", "s_next", "r", "terminal", "unsafe")}
+        return replace(self, row=row, **columns)
+
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:

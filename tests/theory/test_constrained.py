@@ -400,12 +400,11 @@ def test_rewards_without_a_common_unit_have_no_ceiling_under_a_tail():
     assert ceiling(mdp, max_p_unsafe=0.5).value == pytest.approx((1 + math.sqrt(2)) / 2)
 
 
-def test_where_a_loop_gains_for_ever_a_tail_bounds_nothing_and_a_spread_is_left_open():
+def test_where_a_loop_gains_for_ever_limits_on_the_return_are_left_open():
     mdp = sr.grids.volatile()
     tail, spread = ceiling(mdp, min_cvar=100.0), ceiling(mdp, max_std=10.0)
-    assert (tail.status, tail.value) == ("unbounded", math.inf)
-    assert spread.status == "unknown"
-    assert "leaves open" in spread.reason
+    assert tail.status == spread.status == "unknown"
+    assert "leaves open" in tail.reason
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -434,3 +433,12 @@ def test_limits_are_checked():
         ceiling(mdp, min_cvar=0.0, alpha=0.0)
     with pytest.raises(BadInput, match="mdp must be a TabularMDP, got 5"):
         ceiling(5, max_p_unsafe=0.1)
+
+
+def test_a_loop_that_gains_for_ever_behind_a_bad_chance_does_not_make_every_cvar_feasible():
+    """Half of all episodes end with −100 before the loop is reached: no policy has a CVaR 10 % above −100."""
+    rows = [(0, 0, 0.5, 2, -100.0, True), (0, 0, 0.5, 1, 0.0), (0, 1, 1.0, 2, -150.0, True)]
+    loop = [(1, 0, 1.0, 1, 1.0), (1, 1, 1.0, 2, 0.0, True)]
+    found = ceiling(sr.TabularMDP.from_outcomes(3, 2, rows + loop, start=0), min_cvar=0.0)
+    assert found.status == "unknown"
+    assert np.isnan([found.value, found.best]).all()

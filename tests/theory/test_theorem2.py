@@ -26,7 +26,7 @@ def test_theorem_2_is_false_where_the_other_action_waits(scheme):
     assert (state.gap, state.bound, state.fall, state.needed) == pytest.approx((1.0, 5.0, 4.5, 5.5))
     assert (state.predicted, state.corrected, state.switched, state.broken) == (True, False, False, True)
     assert state.v_switch is None
-    assert (found.holds, found.premise, found.v_exact) == (False, 0, inf)
+    assert (found.holds, found.premise, found.v_limit) == (False, 0, inf)
     assert found.reason == "state 0: gap 1 < bound 5, yet the action stays"
 
 
@@ -49,7 +49,7 @@ def test_theorem_2_is_true_where_the_other_action_ends():
         assert not state.way_back
         assert state.v_switch == pytest.approx(0.4, abs=1.01e-6)
         assert state.v_switch > 0.4
-        assert found.v_exact == pytest.approx(0.4)
+        assert found.v_limit == pytest.approx(0.4)
         assert found.holds is (True if predicted else None)
 
 
@@ -61,7 +61,7 @@ def test_under_literal_mixing_the_inequality_is_not_necessary_and_with_rho_for_v
     assert (state.rho, state.bound, state.bound_rho) == pytest.approx((6 / 13, 3.0, 60 / 13))
     assert (state.predicted, state.corrected, state.switched) == (False, True, True)
     assert state.v_switch == pytest.approx(0.25, abs=1.01e-6)  # ρ = v/(½(1−v) + v) = 0.4
-    assert found.v_exact == pytest.approx(0.25)
+    assert found.v_limit == pytest.approx(0.25)
 
 
 def test_under_literal_mixing_waiting_is_a_counterexample_too():
@@ -77,7 +77,7 @@ def test_with_two_volatile_pairs_alike_the_bound_is_too_generous():
     rows = [*GAMBLE, (0, 1, 1, 1, 6, True)] + [(2, *row[1:]) for row in [*GAMBLE, (0, 1, 1, 1, 6, True)]]
     found = theorem_2(sr.TabularMDP.from_outcomes(3, 2, rows, gamma=0.9), STEEP, 0.5)
     assert found.holds is None
-    assert found.reason == "says nothing here: of all variance, no state's best action has more than 50%"
+    assert found.reason == "says nothing here: of all variance, no state's best action has more than 50.0%"
     for state in found.states:
         assert (state.share, state.rho, state.bound, state.bound_rho) == pytest.approx((0.5, 1 / 3, 5.0, 10 / 3))
         assert (state.predicted, state.corrected, state.switched, state.broken) == (True, False, False, True)
@@ -128,7 +128,7 @@ def test_without_a_way_back_inequality_and_switch_agree_on_300_random_models():
     assert {x.way_back for x, _ in found} == {False}
     assert 60 < sum(x.switched for x, _ in found) < 240  # both outcomes, many times
     for x, theorem in found:
-        assert x.predicted == x.corrected == x.switched == (theorem.v > theorem.v_exact)
+        assert x.predicted == x.corrected == x.switched == (theorem.v > theorem.v_limit)
         assert not x.broken
         assert theorem.holds is (True if x.switched else None)
 
@@ -136,7 +136,7 @@ def test_without_a_way_back_inequality_and_switch_agree_on_300_random_models():
 def test_with_ways_back_only_the_corrected_inequality_agrees_on_300_random_models():
     found = premises(300, back=True)
     assert sum(x.way_back for x, _ in found) > 200
-    assert all(x.corrected == x.switched == (theorem.v > theorem.v_exact) for x, theorem in found)
+    assert all(x.corrected == x.switched == (theorem.v > theorem.v_limit) for x, theorem in found)
     assert sum(x.switched for x, _ in found) > 40
     broken = [x for x, _ in found if x.broken]
     assert len(broken) > 20  # the theorem, as it stands, is false here
@@ -149,9 +149,9 @@ def test_the_smallest_v_found_by_search_is_the_closed_form(back):
     searched = 0
     for x, theorem in premises(20, back, judge=lambda mdp, v: theorem_2(mdp, STEEP, v)):
         if x.v_switch is None:
-            assert theorem.v_exact > 1 - 2e-6
+            assert theorem.v_limit > 1 - 2e-6
         else:
-            assert 0 <= x.v_switch - theorem.v_exact < 1.1e-6
+            assert 0 <= x.v_switch - theorem.v_limit < 1.1e-6
             searched += 1
     assert searched > 5
 
@@ -275,8 +275,30 @@ def test_parts_go_to_plain_json():
 
     found = theorem_2(WAIT, STEEP, 0.5).to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["v_exact"] is None
+    assert found["v_limit"] is None
     assert found["states"][0]["bound"] == pytest.approx(5.0)
     point = assumption_1(WAIT, STEEP).to_dict()["points"][2]
     assert point["readings"][0]["witness"]["pairs"] == [[0, 0]]
-    assert replace(theorem_2(WAIT, STEEP, 0.5), v_exact=0.5).to_dict()["v_exact"] == 0.5
+    assert replace(theorem_2(WAIT, STEEP, 0.5), v_limit=0.5).to_dict()["v_limit"] == 0.5
+
+
+def test_a_share_that_is_not_quite_1_refutes_nothing():
+    """A sure 5.01 that ends, and 0.8 % of the variance elsewhere: gap 4.99 < bound 5, but ρ is a little below v = ½."""
+    other = (2 * 100 * 0.008 / 0.992) ** 0.5 / 2**0.5
+    rows = [*GAMBLE, (0, 1, 1.0, 1, 5.01, True), (2, 0, 0.5, 1, other, True), (2, 0, 0.5, 1, -other, True)]
+    mdp = sr.TabularMDP.from_outcomes(3, 2, [*rows, (2, 1, 1.0, 1, -50.0, True)], gamma=0.9)
+    found = theorem_2(mdp, sr.VarianceReplay(50.0), 0.5)
+    x = found.states[0]
+    assert (x.predicted, x.switched, x.way_back) == (True, False, False)
+    assert found.holds is None
+    assert "too near to call" in found.reason
+
+
+def test_states_that_no_episode_comes_to_do_not_count():
+    """State 2 gambles for more than state 0, but the start does not lead there."""
+    rows = [*GAMBLE, (0, 1, 1.0, 1, 6.0, True), (2, 0, 0.5, 1, 900.0, True), (2, 0, 0.5, 1, -900.0, True)]
+    mdp = sr.TabularMDP.from_outcomes(3, 2, [*rows, (2, 1, 1.0, 1, 0.0, True)], gamma=0.9, start=0)
+    found = theorem_2(mdp, STEEP, 0.5)
+    assert [x.s for x in found.states] == [0]
+    assert (found.states[0].share, found.premise, found.holds) == (1.0, 0, True)
+    assert assumption_1(mdp, STEEP).points[2].readings[0].compared == 1

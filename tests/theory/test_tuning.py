@@ -335,9 +335,17 @@ def test_a_plan_goes_to_json(two_percent):
 def test_a_plan_reads_well(two_percent):
     lines = str(two_percent).split("\n")
     assert lines[0] == f"P(unsafe) ≤ 2%: {two_percent.learner.describe()} keeps it"
-    labels = ("smallest v", "this replay", "plain Q-learning", "any policy", "price of safety", "seeds that kept it")
+    labels = (
+        "episodes from",
+        "smallest v",
+        "this replay",
+        "plain Q-learning",
+        "any policy",
+        "price of safety",
+        "seeds that kept it",
+    )
     assert [line[2:22].rstrip() for line in lines[1:]] == list(labels)
-    assert "of the mean at least" in lines[5]
+    assert "of the mean at least" in lines[6]
 
 
 def test_bad_arguments_are_answered_in_one_line(cliff):

@@ -62,7 +62,10 @@ Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes a seed.")]
 Seeds: TypeAlias = Annotated[int, typer.Option(help="How many seeds.")]
 Epsilon: TypeAlias = Annotated[float, typer.Option(help="ε of ε-greedy.")]
 EpsilonPower: TypeAlias = Annotated[
-    float, typer.Option(help="ε, or the temperature, falls as n(s)^−power; 0.5 is GLIE.")
+    float,
+    typer.Option(
+        help="ε, or the temperature, falls as n(s)^−power. For ε, up to 1 is GLIE; for a temperature none is."
+    ),
 ]
 Temperature: TypeAlias = Annotated[float | None, typer.Option(help="Explore by softmax at this temperature instead.")]
 StepPower: TypeAlias = Annotated[float, typer.Option(help="α = n(s,a)^−power.")]

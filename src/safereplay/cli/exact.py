@@ -230,7 +230,7 @@ def _show_plan(mdp: TabularMDP, model: str, plan: Plan) -> None:
 
     typer.echo(f"{model}, γ = {mdp.gamma:g}\n{plan}")
     gentlest = {p.policy: p for p in sorted(plan.frontier, key=lambda p: (-p.v, -abs(p.beta or 0.0))) if p.pareto}
-    table = plain_table(["from v", "β", "mean", "std", "CVaR", "P(unsafe)", ""], left=0)
+    table = plain_table(["from v", "β", "mean", "std", f"CVaR {plan.limit.alpha:.0%}", "P(unsafe)", ""], left=0)
     for p in sorted(gentlest.values(), key=lambda p: p.mean):
         beta = "" if p.beta is None else f"{p.beta:g}"
         numbers = [f"{x:.3f}" for x in (p.mean, p.std, p.cvar)]

@@ -107,6 +107,7 @@ def assumption_1(mdp: TabularMDP, scheme: Scheme) -> Assumption1:
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    mdp = mdp.reachable_part()
     limit_weights(mdp, scheme)  # refuses a scheme that has no w^∞, or whose factors give no numbers
     table = limit_table(mdp)
     weights = taken_apart(scheme, table)

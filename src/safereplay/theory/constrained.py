@@ -7,8 +7,8 @@ Limits on CVaR and on the spread need the return so far: :mod:`safereplay.theory
 
 **Unbounded.** Where some loop gains for ever, the mean return has no upper bound. There is always one for the
 *discounted* return, with cost discounted alike. It is valid: a cost C ≥ 0 that falls due at step T counts γ^T·C ≤ C, so
-E[γ^T·C] ≤ E[C], and whoever keeps the limit keeps the discounted one. With a limit on CVaR the mean is unbounded too:
-loop n times with a small probability, and since n gains outgrow their spread √n, E[(η−R)⁺] stays bounded.
+E[γ^T·C] ≤ E[C], and whoever keeps the limit keeps the discounted one. With a limit on CVaR or on the spread it is left
+open: whether such a loop can make good what may happen on the way to it is not worked out.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,12 @@
 """Occupancies: the best mean return of any policy as a linear program, without a limit and under P(unsafe) ≤ b.
 
 A policy may be random, and may remember. What counts is its occupancy x(s,a), how often a pair is expected to be met in
-an episode. The occupancies of the policies that end with probability 1 are exactly the solutions x ≥ 0 of
+an episode. The occupancy of a policy that ends with probability 1 is a solution x ≥ 0 of
 
     Σ_a x(s',a)  −  Σ_{s,a} p(s', not ended | s,a)·x(s,a)  =  start(s'),                                            (1)
 
-the mean return is Σ x·R, and a limit that is linear in x makes a linear program.
+and a solution is such an occupancy, but for flow that goes round in loops which no episode enters. The mean return is
+Σ x·R, and a limit that is linear in x makes a linear program.
 
 **P(unsafe) ≤ b.** The state remembers whether harm was done, where an unsafe outcome need not end the episode. The
 chance of harm is Σ x·h, with h(s,a) the chance that the next outcome does the first harm; the program keeps it to 1e-10.

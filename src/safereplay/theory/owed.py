@@ -34,7 +34,7 @@ from scipy.sparse.linalg import splu
 
 from .._types import Bools, Floats
 from ..mdp import TabularMDP
-from .occupancy import OPTIMAL, SLACK, UNBOUNDED, Ceiling, Limit, Program
+from .occupancy import OPTIMAL, SLACK, Ceiling, Limit, Program
 from .risk import lattice
 from .solver import MAX_ROUNDS
 
@@ -165,6 +165,8 @@ class _Windowed(Program):
         self.step = unit / self.mesh
         if not isfinite(unit):
             self.trouble = "the rewards have no common unit"
+        elif self.unlimited() == inf:
+            self.trouble = "some loop gains for ever, which leaves open what the risk before it allows"
         elif isfinite(self.unlimited()) and self.window[1] * int(self.endable.use.sum()) > MAX_VARIABLES:
             self.trouble = f"a program that knows the return so far would have more than {MAX_VARIABLES:,} variables"
 
@@ -266,16 +268,13 @@ class Tail(_Windowed):
     @cached_property
     def best(self) -> float:
         """The largest CVaR: max_η η − min E[(η−R)⁺]/α."""
-        if self.unlimited() == inf or self.alpha == 1.0:
+        if self.alpha == 1.0:
             return self.unlimited()
         of_interest = self.z <= self.highest_eta(self.lowest) + self.step
         return float(np.max((self.z - self.dual.least / self.alpha)[of_interest]))
 
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under CVaR_α ≥ limit."""
-        if self.unlimited() == inf:
-            reason = "some loop gains for ever; the discounted bound is that without a limit"
-            return Ceiling(limit, UNBOUNDED, inf, self.unlimited(True), nan, self.best, reason)
         c = limit.value
         if limit.allows(self.lowest):
             return self.unhindered(limit)
@@ -287,11 +286,6 @@ class Spread(_Windowed):
     """std ≤ σ."""
 
     mesh, linear = MESH, False
-
-    def __init__(self, mdp: TabularMDP, alpha: float) -> None:
-        super().__init__(mdp, alpha)
-        if not self.trouble and self.unlimited() == inf:
-            self.trouble = "some loop gains for ever, which leaves open what a limit on the spread allows"
 
     def cost(self, z: Floats) -> Floats:
         """z²: the square of how far the return is from a."""
@@ -320,7 +314,7 @@ class Spread(_Windowed):
 
     @cached_property
     def best(self) -> float:
-        """A lower bound on every spread, less than half a mesh below the least."""
+        """A lower bound on the spread, of means within four of it from the best, less than half a mesh below the least."""
         return sqrt(max(0.0, float(self.dual.least[self.of_interest].min()) - self.step**2 / 4.0))
 
     def solve(self, limit: Limit) -> Ceiling:

@@ -79,7 +79,7 @@ class Theorem2(Part):
     v: float
     states: tuple[Switch, ...]
     premise: int | None  #: the state whose best action has nearly all variance, and nearly all of w on its worst reward
-    v_exact: float | None  #: the v at which that state's action changes, in closed form; inf if at none
+    v_limit: float | None  #: the v at which that state's action changes if nothing else is replayed; inf if at none
 
     def count(self, name: str) -> int:
         """In how many states something is so: 'predicted', 'corrected', 'switched', 'broken', ..."""
@@ -101,6 +101,7 @@ def theorem_2(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any =
 
     Ref: Szlak & Shamir (2021), Theorem 2.
     """
+    mdp = mdp.reachable_part()
     H = operator(mdp, scheme, v, visitation)
     Q0, Q = optimal(mdp, mdp.p), H.fixed_point()
     a, s, tie = Q0.argmax(1), np.arange(mdp.n_states), TIE * max(1.0, float(np.abs(Q0).max()))
@@ -143,7 +144,7 @@ def _judged(mdp: TabularMDP, v: float, states: tuple[Switch, ...], H: Operator, 
     close = [x for x in states if x.unique and x.share >= NEARLY and x.w_worst >= NEARLY]
     if not close:
         most = max((x.share for x in states), default=0.0)
-        reason = f"says nothing here: of all variance, no state's best action has more than {most:.0%}"
+        reason = f"says nothing here: of all variance, no state's best action has more than {most:.1%}"
         if most >= NEARLY:
             reason = "says nothing here: too little of w is on the worst reward of the volatile pair"
         return Theorem2(None, reason, v, states, None, None)
@@ -151,11 +152,14 @@ def _judged(mdp: TabularMDP, v: float, states: tuple[Switch, ...], H: Operator, 
     rho = critical_share(mdp, x.s, x.a)
     d = 1.0 if visitation is None else float(np.asarray(visitation)[x.s, x.a])
     W = float(mdp.expect(H.w, np.ones_like(H.w))[x.s, x.a])
-    v_exact = rho * d / (W * (1.0 - rho) + rho * d) if isfinite(rho) else inf
-    holds = False if x.broken else True if x.predicted else None
+    v_limit = rho * d / (W * (1.0 - rho) + rho * d) if isfinite(rho) else inf
+    # It speaks of a share that goes to 1. So it is refuted only where the action stays with all of the variance there, too.
+    refuted = x.broken and v <= rho
+    holds = False if refuted else True if x.predicted and not x.broken else None
     compared = f"state {x.s}: gap {x.gap:.4g} {'<' if x.predicted else '≥'} bound {x.bound:.4g}"
-    ends = {True: "and the action switches", False: "yet the action stays", None: "so nothing is promised"}[holds]
-    return Theorem2(holds, f"{compared}, {ends}", v, states, x.s, v_exact)
+    open_end = "yet the action stays: too near to call at this share" if x.broken else "so nothing is promised"
+    ends = {True: "and the action switches", False: "yet the action stays", None: open_end}[holds]
+    return Theorem2(holds, f"{compared}, {ends}", v, states, x.s, v_limit)
 
 
 def critical_share(mdp: TabularMDP, s: int, a: int) -> float:

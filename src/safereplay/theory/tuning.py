@@ -44,7 +44,7 @@ from ..runs import learn, seed_list
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from ..schemes import Scheme
 from .constrained import CeilingPoint, Ceilings
-from .occupancy import SLACK, UNBOUNDED, UNKNOWN, Ceiling, Limit
+from .occupancy import SLACK, UNKNOWN, Ceiling, Limit
 from .risk import RiskProfile, evaluate
 from .tracing import Tracer, View, candidates, traced
 
@@ -131,11 +131,12 @@ class Plan:
     >>> plan = tune(sr.grids.volatile(), sr.VarianceReplay(), max_p_unsafe=0.5, episodes=5_000)
     >>> print(plan)                                                              # plain Q-learning will do
     P(unsafe) ≤ 50%: replay(v=0, beta=5, matched) keeps it
-      smallest v          0
+      episodes from       the model's start distribution
+      smallest v          0, of the β tried
       this replay         mean 174.4, P(unsafe) 38.4%
       plain Q-learning    mean 174.4, P(unsafe) 38.4%
       any policy          any mean, as some loop gains for ever; discounted 141.4 at best
-      price of safety     0 of the discounted return at least, and 0 is replay's own
+      price of safety     0 of the discounted return at least, and at most 0 is replay's own
       seeds that kept it  20 of 20 at v=0; 60 of 60 fresh at v=0 (5,000 episodes each)
     """
 
@@ -156,6 +157,7 @@ class Plan:
     ceiling: Ceiling
     ceiling_frontier: tuple[CeilingPoint, ...] = field(repr=False)
     price: Price
+    start: str  #: where the episodes that are judged begin, in words
     episodes: int  #: and with which schedules the learner was put to the test
     exploration: Exploration = field(repr=False)
     step_size: StepSize = field(repr=False)
@@ -178,6 +180,7 @@ class Plan:
             "ceiling": self.ceiling.to_dict(),
             "ceiling_frontier": plain(self.ceiling_frontier),
             "price": plain(self.price),
+            "start": self.start,
             "episodes": self.episodes,
             "exploration": self.exploration.to_dict(),
             "step_size": self.step_size.to_dict(),
@@ -296,37 +299,32 @@ def _confirmed(
 ) -> tuple[View, tuple[Trial, ...]]:
     """The first view on the grid that learners keep the limit at, else the one where most did; and all trials."""
     trials: list[Trial] = []
+    unused = (seed for seed in count() if seed not in set(test.seeds))
     tried: list[tuple[int, View]] = []
     most = tracer.v_at(first.scheme, tracer.most)
     for v in _grid(first.v, most, v_step, tries) or [first.v]:
         view = tracer.view(first.scheme, nan, v)
         if not goal.allows(goal.sign * view.badness):
             continue
-        trials.append(_trial(tracer, test, view, goal, fresh=False))
+        trials.append(_trial(tracer, test, view, goal, test.seeds))
         if trials[-1].passed:
-            trials.append(_trial(tracer, test, view, goal, fresh=True))
+            fresh = list(islice(unused, FRESH * len(test.seeds)))
+            trials.append(_trial(tracer, test, view, goal, fresh))
             if trials[-1].passed:
                 return view, tuple(trials)
         tried.append((trials[-1].met, view))
     return max(tried, key=lambda t: t[0], default=(0, first))[1], tuple(trials)
 
 
-def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, *, fresh: bool) -> Trial:
+def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int]) -> Trial:
     """Learn, and count the seeds whose policy keeps the limit."""
     learner = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing)
-    seeds = _unused(test.seeds, FRESH * len(test.seeds)) if fresh else test.seeds
     rest = (test.exploration, test.step_size)
     runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet)
     if runs.interrupted:
         raise KeyboardInterrupt
     met = sum(goal.allows(goal.sign * tracer.badness(tracer.number(policy))) for policy in runs.policy)
-    return Trial(view.v, _beta(view.scheme), met, len(seeds), test.episodes, fresh)
-
-
-def _unused(seeds: Sequence[int], n: int) -> list[int]:
-    """The first n seeds that are not among them."""
-    taken = set(seeds)
-    return list(islice((seed for seed in count() if seed not in taken), n))
+    return Trial(view.v, _beta(view.scheme), met, len(seeds), test.episodes, seeds is not test.seeds)
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------------
@@ -366,6 +364,7 @@ def _plan(
         ceiling=ceiling,
         ceiling_frontier=_best_frontier(ceilings, frontier, test.quiet),
         price=_price(frontier[0], fair, own),
+        start=_where(tracer.start),
         episodes=test.episodes,
         exploration=test.exploration,
         step_size=test.step_size,
@@ -373,12 +372,10 @@ def _plan(
 
 
 def _price(plain: FrontierPoint, fair: Ceiling, own: FrontierPoint) -> Price:
-    """What safety costs; nan where the ceiling is unknown, or knows nothing of the limit."""
+    """What safety costs; nan where the ceiling is unknown."""
     if fair.status == UNKNOWN:
         return Price(nan, nan, nan, nan)
     mean = _gap(plain.mean, fair.value), _gap(fair.value, own.mean)
-    if fair.status == UNBOUNDED and fair.limit.measure == "cvar":  # the discounted bound is the one without a limit
-        return Price(*mean, nan, nan)
     discounted = fair.value_discounted
     return Price(*mean, _gap(plain.mean_discounted, discounted), _gap(discounted, own.mean_discounted))
 
@@ -428,6 +425,13 @@ def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet:
     return tuple(found)
 
 
+def _where(start: Any) -> str:
+    """Where episodes begin, in words."""
+    if start is None:
+        return "the model's start distribution"
+    return f"state {start}" if np.ndim(start) == 0 else "the start distribution given"
+
+
 def _headline(plan: Plan) -> str:
     learned = "" if plan.confirmed else ", but learners were not seen to"
     if plan.meets:
@@ -462,7 +466,8 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
     trials = [f"{t.met} of {t.seeds}{' fresh' * t.fresh} at v={t.v:g}" for t in plan.confirmation]
     learned = "; ".join([*["..."] * (len(trials) > 4), *trials[-4:]]) + f" ({plan.episodes:,} episodes each)"
     return [
-        ("smallest v", f"{plan.v_smallest:.6g}"),
+        ("episodes from", plan.start),
+        ("smallest v", f"{plan.v_smallest:.6g}, of the β tried"),
         ("this replay", numbers(plan.profile.mean, plan.risk)),
         ("plain Q-learning", numbers(plan.plain.mean, getattr(plan.plain, limit.measure))),
         ("any policy", best),

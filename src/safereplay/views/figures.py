@@ -17,6 +17,7 @@ from matplotlib.patches import Rectangle
 from .._types import Floats, Ints
 from ..mdp import TabularMDP
 from ..theory.conditions import Settling
+from ..theory.occupancy import SLACK
 from ..theory.risk import Distribution
 from ..theory.theorem2 import Theorem2
 from ..theory.tuning import Plan
@@ -116,10 +117,13 @@ def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]], colo
 def frontier_figure(plan: Plan) -> Figure:
     """Mean return against risk: every exact limit of replay, the best that any policy could do, and the limit asked for."""
     limit, shown = plan.limit, plan.limit.measure
-    discounted = plan.ceiling.status == "unbounded"  # then only discounted returns can be compared
+    discounted = not np.isfinite(plan.ceiling.value)  # then only discounted returns can be compared
     mean = "mean_discounted" if discounted else "mean"
     best = [(p.limit, p.value_discounted if discounted else p.value) for p in plan.ceiling_frontier]
-    points = [p for p in plan.frontier if np.isfinite([getattr(p, shown), getattr(p, mean)]).all() and p.p_never == 0]
+    best = [point for point in best if np.isfinite(point).all()]
+    points = [
+        p for p in plan.frontier if np.isfinite([getattr(p, shown), getattr(p, mean)]).all() and p.p_never <= SLACK
+    ]
     figure, axes = new_figure(6.4, 3.8)
     ax = axes[0, 0]
     if best:

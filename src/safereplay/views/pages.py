@@ -185,7 +185,8 @@ def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
             "the switch itself, wherever all that is replayed of a pair is its worst reward."
         ),
         Picture(
-            f"{stem}switches", "The smallest v at which the action of a state changes; a dash where it never does."
+            f"{stem}switches",
+            "The smallest v at which the action of a state changes, with d(s,a) held as it is; a dash where it never does.",
         ),
         _switches(report),
     ]
