@@ -16,7 +16,7 @@ import safereplay as sr
 from safereplay import bench
 
 PLAIN = bench.load_plain()
-TINY = bench.Effort(episodes=20, seeds=2, rounds=1, warm_up=1.0, pairs=(40, 400))
+TINY = bench.Effort(episodes=20, seeds=2, rounds=1, warm_up=1.0, pairs=(40, 400), states=(400,))
 CONTESTS = {contest.learner.describe(): contest for contest in bench.contests()}
 
 
@@ -105,7 +105,8 @@ def test_a_report_holds_every_learner_on_both_grids_and_goes_to_json(monkeypatch
     assert [row.pairs for row in report.scaling] == [40, 400]
     assert [share for share, _ in told] == sorted(share for share, _ in told)
     assert told[-1] == (1.0, "done")
-    assert len(told) == 2 * len(CONTESTS) + 3
+    assert len(told) == 2 * len(CONTESTS) + 2 + 2 + 1
+    assert {row.model for row in report.solving} == set(bench.MODELS)
     data = json.loads(report.to_json())
     assert data == report.to_dict()
     assert data["rows"][0]["ratio"] == report.rows[0].ratio
@@ -116,7 +117,9 @@ def test_tables_show_every_row():
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(bench.table([bench.Speed("cliff", "Q-learning", 10, 5e5, 2.5e7)]))
     console.print(bench.scaling_table([bench.Scaling(100, 50.0, 1.0, 1.0), bench.Scaling(1_000, 75.0, 0.9, 0.8)]))
+    console.print(bench.solving_table([bench.Solving("random", 10_000, "quantecon, VI", 0.5, 1e-7, 4.0)]))
     text = console.export_text()
+    assert "4.0×" in text
     assert "25,000,000" in text
     assert "50×" in text
     assert "1.5×" in text

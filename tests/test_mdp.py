@@ -1,6 +1,7 @@
 import copy
 import pickle
 import re
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 import safereplay as sr
 from safereplay import _files
-from safereplay.mdp import Layout
+from safereplay.mdp import Layout, _order
 
 build = sr.TabularMDP.from_outcomes
 COIN = [(0, 0, 0.5, 1, 1.0, True, False), (0, 0, 0.5, 0, -1.0, False, True)]
@@ -168,6 +169,37 @@ def test_what_is_not_a_model_is_refused_with_the_place_and_the_value(arguments, 
 def test_probabilities_may_be_off_by_rounding():
     assert build(1, 1, [(0, 0, 0.1, 0, float(k), True) for k in range(10)]).p.sum() == pytest.approx(1.0, abs=1e-15)
     assert build(1, 1, [(0, 0, 1 + 5e-10, 0, 0.0, True)]).p.tolist() == [1.0]
+
+
+@given(tables(), st.data())
+def test_pieces_make_the_same_model_as_all_rows_at_once(table, data):
+    S, A, rows = table
+    cut = sorted(data.draw(st.lists(st.integers(0, S * A), max_size=3)))
+    bounds = list(zip([0, *cut], [*cut, S * A], strict=True))
+    pieces = [[x for x in rows if low <= x[0] * A + x[1] < high] for low, high in bounds]
+    assert sr.TabularMDP.from_pieces(S, A, filter(None, pieces)) == build(S, A, rows)
+
+
+def test_pieces_out_of_order_or_none_at_all_are_refused():
+    first, second = [(0, 0, 0.5, 0, 1.0), (0, 0, 0.5, 1, 1.0)], [(1, 0, 1.0, 0, 0.0, True)]
+    nothing = [(1, 0, 0.0, 0, 0.0)]
+    assert sr.TabularMDP.from_pieces(2, 1, iter([first, nothing, second])).r.tolist() == [1.0, 1.0, 0.0]
+    for pieces, place in (([second, first], 1), ([first, nothing, first], 2)):
+        with fails(f"piece {place} must begin with a later pair than the pieces before, got 'an earlier one'"):
+            sr.TabularMDP.from_pieces(2, 1, pieces)
+    with fails("pieces must be at least one, got 'none'"):
+        sr.TabularMDP.from_pieces(2, 1, [])
+
+
+def test_more_kinds_of_outcomes_than_one_number_can_tell_apart_are_sorted_all_the_same():
+    """2 pairs × 2 rewards × 2⁶⁰ states: (pair, reward, next state) does not fit 63 bits, but the order is the same."""
+    columns = (
+        np.array([1, 0, 1, 0, 1]),
+        np.array([2.0, 2.0, -1.0, 2.0, 2.0]),
+        np.array([3, 1, 2, 0, 1]),
+        np.zeros(5, int),
+    )
+    assert _order(*columns, 1 << 60).tolist() == _order(*columns, 4).tolist() == [3, 1, 2, 4, 0]
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------
@@ -370,6 +402,21 @@ def test_a_file_of_another_kind_or_a_newer_version_is_refused(tmp_path):
         sr.TabularMDP.load(file)
     with pytest.raises(sr.BadFile, match="must be a saved TabularMDP, got no such file"):
         sr.TabularMDP.load(tmp_path / "nowhere")
+
+
+def test_a_cell_of_a_large_map_is_found_at_once():
+    """100,000 look-ups in 40,000 cells; one by one through the cells would take minutes."""
+    n = 200
+    layout = Layout("\n".join(["." * n] * n), tuple((i, j) for i in range(n) for j in range(n)), 0)
+    began = time.perf_counter()
+    assert all(layout.state_at(k % n, n - 1) == k % n * n + n - 1 for k in range(100_000))
+    assert time.perf_counter() - began < 5.0
+    assert layout == Layout(layout.text, layout.cells, 0)
+    assert pickle.loads(pickle.dumps(layout)) == layout  # noqa: S301
+
+
+def test_of_several_states_in_one_cell_the_first_is_found():
+    assert Layout("..", ((0, 1), (0, 0), (0, 1)), 0).state_at(0, 1) == 0
 
 
 def test_a_layout_is_plain_data():

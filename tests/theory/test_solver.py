@@ -101,7 +101,7 @@ def test_states_come_by_their_likeliest_steps_to_an_end_and_the_rest_last():
     rows = [(s, 0, 1.0, s + 1, -1.0, s == 3) for s in range(4)] + [(s, 0, 1.0, 11 - s, -1.0) for s in (5, 6)]
     rows += [(0, 1, 0.6, 5, -1.0), (0, 1, 0.4, 4, 0.0, True)] + [(s, 1, 1.0, s, -1.0) for s in (1, 2, 3, 5, 6)]
     mdp = sr.TabularMDP.from_outcomes(7, 2, rows)
-    assert solver._made_ready(mdp, mdp.p)[2].tolist() == [4, 3, 2, 1, 0, 5, 6]
+    assert solver._made_ready(mdp, mdp.p)[2].tolist() == [3, 4, 2, 1, 0, 5, 6]
 
 
 # -- against other methods ----------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_sweeps_end_where_policy_iteration_does_on_grids(grid):
     marks = [(i, j, "#X>."[(3 * i + j) % 4]) for i in range(2, 18, 2) for j in range(2, 18, 2)]
     made = {"fall home": lambda: sr.grids.cliff(fall_ends=False), "maze": lambda: slippery(20, marks=marks)}
     mdp = (GRIDS | made)[grid]()
-    np.testing.assert_allclose(by_sweeps(mdp, mdp.p), by_policies(mdp, mdp.p), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(by_sweeps(mdp, mdp.p, 1e-9), by_policies(mdp, mdp.p), rtol=0, atol=1e-9)
 
 
 def quantecon_values(mdp, p):
@@ -140,14 +140,17 @@ def quantecon_values(mdp, p):
     return markov.DiscreteDP(R, P, mdp.gamma).solve("policy_iteration").v[:S]
 
 
-@pytest.mark.parametrize("model", [*GRIDS, *range(8)])
-def test_quantecon_finds_the_same_values_of_the_reshaped_model(model):
+@pytest.mark.parametrize("scheme", [sr.VarianceReplay(0.2), sr.VarianceReplay(-0.4), sr.Scheme()], ids=repr)
+@pytest.mark.parametrize("visited", [False, True], ids=["d = 1", "d(s,a)"])
+@pytest.mark.parametrize("model", [*GRIDS, *range(6)])
+def test_quantecon_finds_the_same_values_of_the_reshaped_model(model, visited, scheme):
     mdp = GRIDS[model]() if model in GRIDS else random_model(model, n_states=30)
-    H = operator(mdp, sr.VarianceReplay(beta=0.2), 0.6)
-    assert np.abs(H.p - mdp.p).max() > 0.01
+    shares = np.random.default_rng(0).dirichlet(np.ones(mdp.n_pairs)).reshape(mdp.n_states, mdp.n_actions)
+    H = operator(mdp, scheme, 0.6, shares if visited else None)
+    assert np.abs(H.p - mdp.p).max() > 1e-4
     theirs = quantecon_values(mdp, H.p)
     np.testing.assert_allclose(H.fixed_point().max(1), theirs, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(by_sweeps(mdp, H.p).max(1), theirs, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(by_sweeps(mdp, H.p, 1e-9).max(1), theirs, rtol=0, atol=1e-9)
 
 
 # -- what is promised ---------------------------------------------------------------------------------------------------
