@@ -5,6 +5,7 @@ from safereplay import peers
 from safereplay.theory.solver import by_policies
 
 
+@pytest.mark.slow  # mdpsolver's threads wait for each other by turning round, which takes long on busy cores
 @pytest.mark.parametrize("kind", peers.MODELS)
 def test_every_solver_solves_the_same_model_to_the_same_tolerance(kind):
     rows = peers.measure_solving(kind, 400, rounds=1)
@@ -16,7 +17,7 @@ def test_every_solver_solves_the_same_model_to_the_same_tolerance(kind):
     assert rows[0].ratio == 1.0
 
 
-@pytest.mark.parametrize("peer", peers.PEERS)
+@pytest.mark.parametrize("peer", ["quantecon", pytest.param("mdpsolver", marks=pytest.mark.slow)])
 def test_every_method_of_a_peer_finds_the_optimal_values(peer):
     pytest.importorskip(peer, reason=f"{peer} is not installed")
     mdp = peers.random_mdp(100)
@@ -34,5 +35,8 @@ def test_the_end_is_a_state_that_stays_and_pays_nothing():
 
 
 def test_peers_that_are_not_there_are_left_out(monkeypatch):
-    monkeypatch.setattr(peers, "missing", lambda: list(peers.PEERS))
-    assert [row.solver for row in peers.measure_solving("random", 400, rounds=1)] == ["safereplay"]
+    monkeypatch.setattr(peers, "missing", lambda: ["mdpsolver"])
+    ours, theirs = peers.measure_solving("random", 400, rounds=1)
+    assert ours.solver == "safereplay"
+    assert theirs.solver.startswith("quantecon")
+    assert max(ours.error, theirs.error) <= peers.TOLERANCE

@@ -5,10 +5,9 @@ asked for values within 1e-6 of the exact ones, and the error of each is measure
 exact. Peers run with the method that is fastest for them among those they offer:
 
     quantecon    value iteration, or modified policy iteration with k = 5, 20 or 100 steps
-    mdpsolver    modified policy iteration, plain or Gauss–Seidel, with 5, 20 or 100 steps
+    mdpsolver    modified policy iteration with 5, 20 or 100 steps: plain on one core or all, or Gauss–Seidel on one
 
-Which one that is, is found on a smaller model of the same kind first. Times are wall-clock seconds: mdpsolver uses all
-cores, the other two one.
+The two fastest on a smaller model of the same kind are tried, and the faster one counts. Times are wall-clock seconds.
 """
 
 from __future__ import annotations
@@ -133,16 +132,21 @@ def mdpsolver_methods(mdp: TabularMDP) -> list[Method]:
         tranMatColumns=[[columns[part] for part in parts] for parts in rows],
     )
 
-    def by(update: str, steps: int) -> Callable[[], Floats]:
+    def by(update: str, parallel: bool, steps: int) -> Callable[[], Floats]:
         def solve() -> Floats:
             fresh = {"initValueVector": [0.0] * n, "initPolicy": [0] * n}  # or it begins where it ended last time
-            model.solve(algorithm="mpi", update=update, tolerance=TOLERANCE, parIterLim=steps, **fresh)
+            how = {"update": update, "parallel": parallel, "parIterLim": steps}
+            model.solve(algorithm="mpi", tolerance=TOLERANCE, **how, **fresh)
             return np.array(model.getValueVector())[:-1]
 
         return solve
 
-    ways = [(update, steps) for update in ("standard", "gs") for steps in (5, 20, 100)]
-    return [Method(f"mdpsolver, MPI {update} {steps}", by(update, steps)) for update, steps in ways]
+    ways = [("standard", True), ("standard", False), ("gs", False)]
+    return [
+        Method(f"mdpsolver, MPI {update} {steps}{', all cores' * parallel}", by(update, parallel, steps))
+        for update, parallel in ways
+        for steps in (5, 20, 100)
+    ]
 
 
 FORMS = {"quantecon": quantecon_methods, "mdpsolver": mdpsolver_methods}
@@ -158,26 +162,28 @@ def seconds_of(method: Method) -> tuple[float, Floats]:
     return time.perf_counter() - began, V
 
 
-def best_method(peer: str, make: Callable[[int], TabularMDP]) -> int:
-    """The place in a peer's list of the method that is fastest on a small model of the kind; a first round warms up."""
-    methods = FORMS[peer](make(SMALL))
+def contenders(peer: str, mdp: TabularMDP, small: TabularMDP) -> list[Method]:
+    """A peer's two methods that are fastest on a small model of the kind; a first round warms up."""
+    methods = FORMS[peer](small)
     for method in methods[:2]:
         method.solve()
-    return int(np.argmin([min(seconds_of(method)[0] for _ in range(2)) for method in methods]))
+    times = [min(seconds_of(method)[0] for _ in range(2)) for method in methods]
+    return [FORMS[peer](mdp)[k] for k in np.argsort(times)[:2]]
 
 
 def measure_solving(kind: str, n_states: int, rounds: int) -> list[Solving]:
-    """Every solver that is installed on one model, in turns; the best of each counts."""
-    mdp = MODELS[kind](n_states)
-    present = [peer for peer in PEERS if peer not in missing()]
+    """Every solver that is installed on one model, in turns; the best time of each, by its better method, counts."""
+    mdp, small = MODELS[kind](n_states), MODELS[kind](min(SMALL, n_states))
     ours = Method("safereplay", lambda: by_sweeps(mdp, mdp.p, TOLERANCE).max(1))
-    methods = [ours, *(FORMS[peer](mdp)[best_method(peer, MODELS[kind])] for peer in present)]
     ours.solve()  # compiles
     exact = by_sweeps(mdp, mdp.p, TOLERANCE * 1e-6).max(1)
-    runs = [[seconds_of(method) for method in methods] for _ in range(rounds)]
-    best = [min(turn[k][0] for turn in runs) for k in range(len(methods))]
-    errors = [float(np.abs(V - exact).max()) for _, V in runs[-1]]
-    return [
-        Solving(kind, mdp.n_states, method.name, seconds, error, seconds / best[0])
-        for method, seconds, error in zip(methods, best, errors, strict=True)
-    ]
+    teams = [[ours], *(contenders(peer, mdp, small) for peer in PEERS if peer not in missing())]
+    turns = [[[seconds_of(method) for method in team] for team in teams] for _ in range(rounds)]
+    rows: list[Solving] = []
+    for k, team in enumerate(teams):
+        times = [min(turn[k][j][0] for turn in turns) for j in range(len(team))]
+        best = int(np.argmin(times))
+        error = float(np.abs(turns[-1][k][best][1] - exact).max())
+        ratio = times[best] / rows[0].seconds if rows else 1.0
+        rows.append(Solving(kind, mdp.n_states, team[best].name, times[best], error, ratio))
+    return rows
