@@ -9,7 +9,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
-	@echo "make quick      a smaller version of it: half a minute, and 20 s more on the first run, to compile"
+	@echo "make quick      a smaller version of it: about a minute"
 	@echo "make test       the tests          make test-slow  the long statistical and timing ones"
 	@echo "make check      lint and types     make format     let the formatter at it"
 	@echo "make bench      updates a second, beside plain Python"

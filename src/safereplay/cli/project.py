@@ -15,7 +15,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("reproduction"),
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A smaller version: half a minute, and 20 s more on the first run, to compile."),
+        typer.Option("--quick", help="A smaller version: about a minute."),
     ] = False,
 ) -> None:
     """Every experiment, figure and claim of the paper: DIR/report.html, report.md, claims.json, figures/."""
