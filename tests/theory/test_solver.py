@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import random_model
+from scipy import sparse
 
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.kernels import sweep
-from safereplay.theory import solver
+from safereplay.theory import linear, solver
 from safereplay.theory.operator import operator
 from safereplay.theory.solver import by_policies, by_sweeps, optimal, targets
 
@@ -258,6 +259,7 @@ def test_one_sweep_carries_the_goal_over_the_whole_map_whatever_its_cells_are_ca
 PLAIN = """
 import safereplay as sr
 from random_models import random_model
+from scipy import sparse
 from safereplay.theory.solver import by_sweeps
 models = [sr.grids.cliff(), sr.grids.volatile(slip=0.2), *(random_model(seed) for seed in range(4))]
 print(b"".join(by_sweeps(mdp, mdp.p).tobytes() for mdp in models).hex())
@@ -268,6 +270,44 @@ def test_the_plain_form_of_the_kernels_gives_the_same_bits(in_new_process):
     compiled, plain = (in_new_process(PLAIN, NUMBA_DISABLE_JIT=off) for off in "01")
     assert compiled == plain
     assert len(compiled) > 1_000
+
+
+# -- the linear equation ------------------------------------------------------------------------------------------------
+
+
+def far_steps(n, seed=0):
+    """Three steps a state to anywhere, each row summing to 0.98."""
+    generator = np.random.default_rng(seed)
+    row, p = np.repeat(np.arange(n), 3), 0.98 * generator.dirichlet(np.ones(3), n).ravel()
+    return sparse.csr_array((p, (row, generator.integers(n, size=3 * n))), shape=(n, n))
+
+
+def near_steps(n):
+    """A walk along a line, as likely up as down, that ends at both ends."""
+    half = np.full(n - 1, 0.5)
+    return sparse.csr_array(sparse.diags_array([half, half], offsets=[-1, 1]))
+
+
+@pytest.mark.parametrize("n", [3, 299, 301, linear.ELIMINATED, linear.ELIMINATED + 1, 20_000])
+def test_the_linear_equation_is_solved_at_every_size(n):
+    """x is chosen, b follows. Far steps beyond ELIMINATED states would take elimination minutes, products take less than a
+    second; a walk along a line is the other way round."""
+    x = np.random.default_rng(n).normal(size=n)
+    makes = [far_steps, near_steps] if n != linear.ELIMINATED else [near_steps]
+    for P in (make(n) for make in makes):
+        b = x - P @ x
+        found = linear.solve(P, b)
+        np.testing.assert_allclose(found - P @ found, b, rtol=0, atol=1e-13)
+    if n > linear.ELIMINATED:
+        np.testing.assert_allclose(linear.by_products(far_steps(n), x - far_steps(n) @ x), x, atol=1e-11)
+        assert linear.by_products(near_steps(n), np.ones(n)) is None
+
+
+def test_the_steps_of_a_walk_are_its_closed_form():
+    """A walk on 1, ..., n that ends at 0 and n + 1 takes s·(n + 1 − s) steps."""
+    n = linear.ELIMINATED + 1
+    s = np.arange(1.0, n + 1)
+    np.testing.assert_allclose(linear.solve(near_steps(n), np.ones(n)), s * (n + 1 - s), rtol=1e-8)
 
 
 # -- a million states ---------------------------------------------------------------------------------------------------
