@@ -85,7 +85,7 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
 
     Both in one call: of the few microseconds that a call costs, nearly all go into handing over the arrays.
     """
-    advance, observe = step.make(recipe)
+    recall, choose, learn = step.make(recipe)
     remembers = recipe.remembers
 
     def turn(
@@ -106,8 +106,16 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
                 if slot < 0:
                     slot = -1 - slot
                     mem.insert(memory, i, slot, r, s_next, ends)
-            observe(tables, memory, i, slot, r, s_next, ends, moved, dials)
-        return NOTHING if s == NOTHING else advance(tables, memory, s, dials)
+            learn(tables, memory, i, i, slot, r, s_next, ends, True, moved, dials)
+        if s == NOTHING:
+            return NOTHING
+        i = recall(tables, memory, dials)
+        while i != mem.NO_ROW:
+            k = mem.draw(memory, i, rng.uniform(tables.generator))
+            r, s_next, ends = memory.r[k], memory.s_next[k], memory.ends[k]
+            learn(tables, memory, i, i, k, r, s_next, ends, False, False, dials)
+            i = recall(tables, memory, dials)
+        return choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
 
     return specialise(turn, recipe.digest())
 

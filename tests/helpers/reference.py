@@ -240,18 +240,17 @@ class Algorithm1:
         return self.Q[s].index(max(self.Q[s]))
 
     def iterate(self):
-        """Replays until an iteration of the MDP is due, that iteration, and what matched mixing adds to it."""
+        """One iteration: a replay, or one of the MDP and what matched mixing adds to it."""
         if self.s is None:
             self.s, self.step = self.start[self.random.pick([p for p, _ in self.start])][1], 0
         self.t += 1
-        if self.weights is not None and self.mixing == "literal":
-            while self.t > self.T0 and self.random.uniform() < self.v:
-                shares = self.share_of_pairs()
-                if not shares:
-                    break
+        literal = self.weights is not None and self.mixing == "literal"
+        if literal and self.t > self.T0 and self.random.uniform() < self.v:
+            shares = self.share_of_pairs()
+            if shares:
                 pairs = sorted(shares)
                 self.replay(pairs[self.random.pick([shares[i] for i in pairs])])
-                self.t += 1
+                return
         s = self.s
         a = self.choose(s)
         outcomes = self.table[s][a]

@@ -40,11 +40,11 @@ def models_and_histories(draw):
 
 
 class Driver:
-    """A learner's ``observe``, fed with a history that the test chooses."""
+    """A learner's ``learn``, fed with a history that the test chooses."""
 
     def __init__(self, learner):
         self.learner = learner
-        self.observe = step.make(learner.recipe(sr.EpsilonGreedy(), sr.PowerStep())).observe
+        self.learn = step.make(learner.recipe(sr.EpsilonGreedy(), sr.PowerStep())).learn
         self.schedules = sr.EpsilonGreedy(), sr.PowerStep()
 
     def start(self, mdp, scheme):
@@ -57,7 +57,8 @@ class Driver:
     def see(self, k):
         mdp = self.mdp
         i = int(mdp.pair[k])
-        self.observe(self.tables, self.memory, i, k, mdp.r[k], mdp.s_next[k], mdp.terminal[k], False, self.dials)
+        outcome = mdp.r[k], mdp.s_next[k], mdp.terminal[k]
+        self.learn(self.tables, self.memory, i, i, k, *outcome, True, False, self.dials)
         return i, float(mdp.r[k]), int(mdp.s_next[k]), bool(mdp.terminal[k])
 
     def w(self):
@@ -309,10 +310,10 @@ def test_where_all_places_differ_the_outcome_replayed_least_is_forgotten_and_of_
 
 
 def test_statistics_are_those_of_the_raw_rewards():
-    memory = empty(8)
+    memory, record = empty(8), mem.make_record(ranges=True)
     rewards = [5.0, -3.0, 5.0, 1e3, -1e3, 0.125]
     for n, r in enumerate(rewards, 1):
-        mem.record(memory, 0, 0, r, n)
+        record(memory, 0, 0, r, n)
         n_, mean, var, r_min, r_max, td = mem.statistics(memory, 0, n)
         seen = np.array(rewards[:n])
         assert (n_, r_min, r_max, td) == (n, seen.min(), seen.max(), 0.0)
@@ -321,9 +322,9 @@ def test_statistics_are_those_of_the_raw_rewards():
 
 
 def test_the_variance_of_one_reward_seen_many_times_is_exactly_zero():
-    memory = empty(1)
+    memory, record = empty(1), mem.make_record(ranges=False)
     for n in range(1, 2000):
-        mem.record(memory, 0, 0, 0.1, n)
+        record(memory, 0, 0, 0.1, n)
     assert mem.statistics(memory, 0, 1999)[2] == 0.0
 
 

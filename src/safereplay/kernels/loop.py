@@ -13,9 +13,10 @@ from .compile import Array, at, jit, specialise
 
 
 class Model(NamedTuple):
-    """An outcome table laid out for sampling: pair i has outcomes row[i], ..., row[i+1] − 1."""
+    """An outcome table laid out for sampling: pair i has outcomes first[i], ..., stop[i] − 1."""
 
-    row: Array  #: [P + 1]
+    first: Array  #: [P]
+    stop: Array  #: [P]
     p_cum: Array  #: [K] running sum of the probabilities within a pair; 1 at its last outcome
     s_next: Array  #: [K]
     r: Array  #: [K]
@@ -41,16 +42,58 @@ def pick(cumulative: Array, low: int, high: int, u: float) -> int:
 @jit
 def sample(model: Model, i: int, generator: Array) -> int:
     """An outcome of pair i; a sure one costs no random number."""
-    low = model.row[at(i)]
-    high = model.row[at(i + 1)]
+    low = model.first[at(i)]
+    high = model.stop[at(i)]
     if high - low == 1:
         return int(low)
     return pick(model.p_cum, low, high, rng.uniform(generator))
 
 
+def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[..., int]:
+    """The function of one iteration in state s, a replay or a step of the MDP; the state it leaves.
+
+    An outcome of a table *is* its slot in the memory. So both kinds of iteration differ only in how they come by a
+    slot, and the update after it is the same code for both: threads of a GPU that do different things meet there.
+    """
+    recall, choose, learn = step.make(recipe, form)
+    dense, eager = form.dense, form.eager
+
+    @jit
+    def iterate(
+        model: Model, memory: mem.Memory, tables: step.Tables, dials: step.Dials, s: int, max_steps: int
+    ) -> int:
+        clock, generator = tables.clock, tables.generator
+        if s == step.NO_STATE:
+            s = model.start_state[at(pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator)))]
+            clock[step.STEP] = 0
+        best = step.greedy(tables.Q, s, dials.n_actions) if eager else 0
+        row = recall(tables, memory, dials)
+        fresh = row == mem.NO_ROW
+        if fresh:
+            if not eager:
+                best = step.greedy(tables.Q, s, dials.n_actions)
+            i = s * dials.n_actions + choose(tables, s, best, dials)
+            row = i if dense else memory.row[at(i)]
+            slot = model.slot[at(sample(model, i, generator))]
+        else:
+            i = row if dense else memory.pair[at(row)]
+            slot = mem.draw(memory, row, rng.uniform(generator))
+        r, s_next, ends = model.r[at(slot)], model.s_next[at(slot)], model.ends[at(slot)]
+        learn(tables, memory, i, row, slot, r, s_next, ends, fresh, False, dials)
+        if fresh:
+            s = s_next
+            clock[step.STEP] += 1
+            if ends or clock[step.STEP] >= max_steps:
+                clock[step.EPISODE] += 1
+                s = step.NO_STATE
+        return s
+
+    return iterate
+
+
 def make(recipe: step.Recipe) -> Callable[..., None]:
     """The compiled loop for a recipe."""
-    advance, observe = step.make(recipe)
+    iterate = make_iterate(recipe)
 
     def run(
         model: Model,
@@ -61,21 +104,11 @@ def make(recipe: step.Recipe) -> Callable[..., None]:
         max_steps: int,
         budget: int,
     ) -> None:
-        clock, generator = tables.clock, tables.generator
+        clock = tables.clock
         s = clock[step.STATE]
         last = clock[step.ITERATION] + budget
         while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
-            if s == step.NO_STATE:
-                s = model.start_state[pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator))]
-                clock[step.STEP] = 0
-            i = s * dials.n_actions + advance(tables, memory, s, dials)
-            k = sample(model, i, generator)
-            s, ends = model.s_next[at(k)], model.ends[at(k)]
-            observe(tables, memory, i, model.slot[at(k)], model.r[at(k)], s, ends, False, dials)
-            clock[step.STEP] += 1
-            if ends or clock[step.STEP] >= max_steps:
-                clock[step.EPISODE] += 1
-                s = step.NO_STATE
+            s = iterate(model, memory, tables, dials, s, max_steps)
         clock[step.STATE] = s
 
     return specialise(run, recipe.digest())

@@ -26,7 +26,8 @@ from .compile import Array, Bound, at, jit, kernel
 #: What a scheme's functions may name: the statistics of a pair.
 STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td")
 MEAN, M2, R_MIN, R_MAX, TD = range(5)  # columns of Memory.stats
-N_STATS = 5
+N_STATS, FEWER = 5, 2  # all of them; mean and variance alone
+NO_ROW = -1
 
 
 class Memory(NamedTuple):
@@ -41,12 +42,32 @@ class Memory(NamedTuple):
     replayed: Array  #: [K] times replayed
     distinct: Array  #: [K] distinct rewards that the slot stands for: 1, more where near rewards were merged
     share: Array  #: [K] running sum of tilt × next state over the pair's slots
-    stats: Array  #: [P, N_STATS] running statistics of the pair's reward
+    stats: Array  #: [P, N_STATS] running statistics of the pair's reward; [P, FEWER] where nobody names the others
     tree: Array  #: [2·leaves] sum tree of the pair weights
+    row: (
+        Array  #: [pairs] where only some pairs are remembered: the P that are number the rows, NO_ROW stands for others
+    )
+    pair: Array  #: [P] the pair of each row, likewise; both are empty where row i is pair i
 
 
-def allocate(first: Array, used: Array, r: Array, s_next: Array, ends: Array, n_pairs: int) -> Memory:
-    """An empty memory over given slots."""
+def allocate(
+    first: Array,
+    used: Array,
+    r: Array,
+    s_next: Array,
+    ends: Array,
+    n_pairs: int,
+    columns: tuple[Array, ...] | None = None,
+) -> Memory:
+    """An empty memory over given slots; ``columns`` are zeros to keep count, replayed and share in, where no slot will
+    ever stand for several rewards.
+    """
+    if columns is None:
+        count, replayed, share = np.zeros(r.size), np.zeros(r.size, np.int64), np.zeros(r.size)
+        distinct = np.ones(r.size)
+    else:
+        count, replayed, share = columns
+        distinct = np.broadcast_to(1.0, r.size)  # ones that take no memory and cannot be written
     stats = np.zeros((n_pairs, N_STATS))
     stats[:, R_MIN], stats[:, R_MAX] = inf, -inf
     return Memory(
@@ -55,32 +76,45 @@ def allocate(first: Array, used: Array, r: Array, s_next: Array, ends: Array, n_
         r,
         s_next,
         ends,
-        np.zeros(r.size),
-        np.zeros(r.size, np.int64),
-        np.ones(r.size),
-        np.zeros(r.size),
+        count,
+        replayed,
+        distinct,
+        share,
         stats,
         tree.allocate(n_pairs),
+        np.zeros(0, np.int64),
+        np.zeros(0, np.int64),
     )
 
 
 @jit
 def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
-    """The tuple of STATISTICS of pair i after n visits."""
+    """The tuple of STATISTICS of pair i after n visits; 0 for what is not kept."""
     row = memory.stats[at(i)]
-    return float(n), row[MEAN], row[M2] / max(n, 1), row[R_MIN], row[R_MAX], row[TD]
+    kept = row.size == N_STATS
+    low, high, td = (row[R_MIN], row[R_MAX], row[TD]) if kept else (0.0, 0.0, 0.0)
+    return float(n), row[MEAN], row[M2] / max(n, 1), low, high, td
 
 
-@jit
-def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
-    """Store visit number n of pair i: outcome ``slot`` with reward r (Welford's update of mean and variance)."""
-    memory.count[at(slot)] += 1.0
-    row = memory.stats[at(i)]
-    delta = r - row[MEAN]
-    row[MEAN] += delta / n
-    row[M2] += delta * (r - row[MEAN])
-    row[R_MIN] = min(row[R_MIN], r)
-    row[R_MAX] = max(row[R_MAX], r)
+def make_record(ranges: bool) -> Callable[..., None]:
+    """The function that stores visit number n of pair i: outcome ``slot`` with reward r (Welford's update of mean and
+    variance). The ``ranges`` of the rewards are kept only where somebody names them: that is memory to go to.
+    """
+
+    @jit
+    def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
+        row = memory.stats[at(i)]
+        seen, mean, m2 = memory.count[at(slot)], row[MEAN], row[M2]  # asked for together, then changed
+        memory.count[at(slot)] = seen + 1.0
+        delta = r - mean
+        mean += delta / n
+        row[MEAN] = mean
+        row[M2] = m2 + delta * (r - mean)
+        if ranges:
+            row[R_MIN] = min(row[R_MIN], r)
+            row[R_MAX] = max(row[R_MAX], r)
+
+    return record
 
 
 @jit
@@ -157,17 +191,19 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
 
 @kernel
 def weights(memory: Memory, out: Array) -> None:
-    """w_t of every slot into ``out`` [K]; all zero while no pair has weight."""
+    """w_t of every slot into ``out`` [K], which may be ``share`` itself; all zero while no pair has weight."""
     total = memory.tree[1]
     for i in range(memory.first.size):
         start = memory.first[i]
         stop = start + memory.used[i]
         weight = tree.leaf(memory.tree, i)
         before = 0.0
+        last = memory.share[stop - 1]
         for k in range(start, stop):
             if weight > 0.0:
-                out[k] = (weight / total) * (memory.share[k] - before) / memory.share[stop - 1]
-                before = memory.share[k]
+                share = memory.share[k]
+                out[k] = (weight / total) * (share - before) / last
+                before = share
             else:
                 out[k] = 0.0
 

@@ -1,7 +1,8 @@
 """One iteration of Algorithm 1, in the pieces that the loop over a table and an agent in a real environment share.
 
-    advance   replay until an iteration of the MDP is due, then choose its action
-    observe   the outcome of that action: store it, update Q, and follow the mixing's replays of this pair
+    recall    the memory's row that this iteration replays, or NO_ROW where it is one of the MDP
+    choose    the action of an iteration of the MDP
+    learn     from a transition, fresh or replayed: store it if it is fresh, update Q and w_t
 
 A :class:`Recipe` is what a learner, its scheme and its schedules amount to: bound functions and constant switches.
 :func:`make` builds the pieces around a recipe; what the recipe does not use is not in the compiled code.
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import memory as mem
-from . import rng, tree
+from . import rng, tree, wide
 from .compile import Array, Bound, at, digest_of, jit, specialise
 
 #: What a learner's update may name, besides its own fields: the new Q(s,a) from the old one and a transition.
@@ -79,27 +80,54 @@ class Recipe(NamedTuple):
         """Whether a run needs a memory of outcomes."""
         return self.replays or self.update.uses("bleak")
 
+    @property
+    def n_stats(self) -> int:
+        """How many statistics of a pair somebody needs."""
+        names = ("r_min", "r_max", "td")
+        return mem.N_STATS if self.pair_weight.uses(*names) or self.log_tilt.uses(*names) else mem.FEWER
+
     def digest(self) -> str | None:
         """What the compiled code is made from; None if it must not be kept on disk."""
         bounds = [x for x in self if isinstance(x, Bound)]
         return digest_of(bounds, self.softmax, self.replays, self.mixing)
 
 
+class Form(NamedTuple):
+    """What the compiled code does without, where nobody needs it."""
+
+    tally: bool = True  #: count how often each outcome is replayed
+    dense: bool = True  #: every pair is remembered, so that the memory's row i is pair i
+    wide: bool = False  #: keep pair weights in a wide tree
+    eager: bool = False  #: ask memory early for what may not be needed: for a GPU, which waits at the first use
+
+    @property
+    def sums(self) -> Any:
+        """The module of the sum tree: total, find, put and leaf."""
+        return wide if self.wide else tree
+
+
+FULL = Form()
+
+
 class Pieces(NamedTuple):
     """The compiled pieces of an iteration."""
 
-    advance: Callable[..., int]
-    observe: Callable[..., None]
+    recall: Callable[..., int]
+    choose: Callable[..., int]
+    learn: Callable[..., None]
 
 
-def allocate(n_states: int, n_actions: int, c0: float, generator: Array) -> Tables:
-    """The tables of a run before its first iteration."""
+def allocate(
+    n_states: int, n_actions: int, c0: float, generator: Array, Q: Array = None, counts: Array = None
+) -> Tables:
+    """The tables of a run before its first iteration; Q [P] and zeros for counts [P, 2] may be given."""
     n_pairs = n_states * n_actions
     clock = np.zeros(5, np.int64)
     clock[STATE] = NO_STATE
-    return Tables(
-        np.full(n_pairs, c0), np.zeros((n_pairs, 2), np.int64), np.zeros(n_states, np.int64), clock, generator
-    )
+    Q = np.empty(n_pairs) if Q is None else Q
+    Q[:] = c0
+    counts = np.zeros((n_pairs, 2), np.int64) if counts is None else counts
+    return Tables(Q, counts, np.zeros(n_states, np.int64), clock, generator)
 
 
 @jit
@@ -173,10 +201,12 @@ def make_choose(recipe: Recipe) -> Callable[..., int]:
     rate_of, softmax = recipe.rate.call, recipe.softmax
 
     @jit
-    def choose(tables: Tables, s: int, dials: Dials) -> int:
+    def choose(tables: Tables, s: int, best: int, dials: Dials) -> int:
+        """The action of an iteration of the MDP in state s, where the greedy one is ``best``."""
+        n = tables.visited[at(s)] + 1
+        tables.visited[at(s)] = n
         if tables.clock[ITERATION] <= dials.T0:
             return rng.below(tables.generator, dials.n_actions)
-        n = tables.visited[at(s)]
         if n < dials.rates.size:
             rate = dials.rates[at(n)]
         else:
@@ -185,24 +215,37 @@ def make_choose(recipe: Recipe) -> Callable[..., int]:
             return boltzmann(tables.Q, s, dials.n_actions, rate, tables.generator)
         if rng.uniform(tables.generator) < rate:
             return rng.below(tables.generator, dials.n_actions)
-        return greedy(tables.Q, s, dials.n_actions)
+        return best
 
     return choose
 
 
-def make_backup(recipe: Recipe) -> Callable[..., None]:
-    """The function that takes Q_{t−1}(s,a) and one transition, fresh or replayed, to Q_t(s,a)."""
+def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
+    """The function that takes Q_{t−1}(s,a) and one transition, fresh or replayed, to Q_t(s,a), and stores it.
+
+    It first asks memory for everything that it needs, then computes, then stores: a GPU waits where a number is first
+    used, and so waits once.
+    """
     alpha_of, update = recipe.alpha.call, recipe.update.call
     needs_worst, needs_bleak = recipe.update.uses("worst"), recipe.update.uses("bleak")
     follows_td = recipe.pair_weight.uses("td") or recipe.log_tilt.uses("td")
+    record = mem.make_record(recipe.pair_weight.uses("r_min", "r_max") or recipe.log_tilt.uses("r_min", "r_max"))
+    replays, remembers, tally, dense = recipe.replays, recipe.remembers, form.tally, form.dense
 
     @jit
-    def backup(tables: Tables, memory: mem.Memory, i: int, r: float, s_next: int, ends: bool, dials: Dials) -> None:
-        n = tables.counts[at(i), VISITS] + tables.counts[at(i), REPLAYS]
-        if n < dials.alphas.size:
-            alpha = dials.alphas[at(n)]
-        else:
-            alpha = alpha_of((float(n), *dials.step_params))
+    def backup(
+        tables: Tables,
+        memory: mem.Memory,
+        i: int,
+        row: int,
+        slot: int,
+        r: float,
+        s_next: int,
+        ends: bool,
+        fresh: bool,
+        dials: Dials,
+    ) -> None:
+        visits, replayed, q = tables.counts[at(i), VISITS], tables.counts[at(i), REPLAYS], tables.Q[at(i)]
         best = 0.0
         worst = 0.0
         bleak = 0.0
@@ -210,101 +253,133 @@ def make_backup(recipe: Recipe) -> Callable[..., None]:
             best = highest(tables.Q, s_next, dials.n_actions)
             if needs_worst:
                 worst = lowest(tables.Q, s_next, dials.n_actions)
+        n = visits + replayed + 1
+        if n < dials.alphas.size:
+            alpha = dials.alphas[at(n)]
+        else:
+            alpha = alpha_of((float(n), *dials.step_params))
+        if fresh:
+            tables.counts[at(i), VISITS] = visits + 1
+            if remembers and (dense or row != mem.NO_ROW):
+                record(memory, row, slot, r, visits + 1)
+        elif replays:
+            tables.counts[at(i), REPLAYS] = replayed + 1
+            if tally:
+                memory.replayed[at(slot)] += 1
         if needs_bleak:
             bleak = bleakest(memory, tables.Q, i, dials.gamma, dials.n_actions)
-        q = tables.Q[at(i)]
         tables.Q[at(i)] = update((q, r, best, worst, bleak, alpha, dials.gamma, *dials.update_params))
         if follows_td:
-            memory.stats[at(i), mem.TD] = r + dials.gamma * best - q
+            memory.stats[at(row), mem.TD] = r + dials.gamma * best - q
 
     return backup
 
 
-def make_reweigh(recipe: Recipe) -> Callable[..., None]:
+def make_reweigh(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that brings a pair's weight up to date."""
-    pair_weight = recipe.pair_weight.call
+    pair_weight, put = recipe.pair_weight.call, form.sums.put
 
     @jit
-    def reweigh(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
-        stats = mem.statistics(memory, i, tables.counts[at(i), VISITS])
+    def reweigh(tables: Tables, memory: mem.Memory, i: int, row: int, dials: Dials) -> None:
+        stats = mem.statistics(memory, row, tables.counts[at(i), VISITS])
         weight = pair_weight((*stats, *dials.scheme_params))
         if not 0.0 <= weight < inf:  # the caller reports it; meanwhile the pair is not drawn
             tables.clock[WRONG] = i + 1
             weight = 0.0
-        tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)
+        if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
+            weight = 0.0
+        put(memory.tree, row, weight)
 
     return reweigh
 
 
-def make(recipe: Recipe) -> Pieces:
+def make(recipe: Recipe, form: Form = FULL) -> Pieces:
     """The pieces of an iteration for a recipe."""
-    choose, backup, reweigh = make_choose(recipe), make_backup(recipe), make_reweigh(recipe)
-    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
-    replays, remembers = recipe.replays, recipe.remembers
-    literal = replays and recipe.mixing == LITERAL
+    return Pieces(make_recall(recipe, form), make_choose(recipe), make_learn(recipe, form))
+
+
+def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
+    """The function that begins an iteration: the memory's row that it replays, or NO_ROW."""
+    literal = recipe.replays and recipe.mixing == LITERAL
+    total_of, find = form.sums.total, form.sums.find
+
+    @jit
+    def recall(tables: Tables, memory: mem.Memory, dials: Dials) -> int:
+        tables.clock[ITERATION] += 1
+        if literal and tables.clock[ITERATION] > dials.T0 and rng.uniform(tables.generator) < dials.v:
+            total = total_of(memory.tree)
+            if total > 0.0:  # else no pair has weight: there is nothing to replay
+                return int(find(memory.tree, rng.uniform(tables.generator) * total))
+        return mem.NO_ROW
+
+    return recall
+
+
+def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
+    """The function that learns from outcome ``slot`` of pair i, after the pair's slots have ``moved`` or not.
+
+    ``row`` is where the memory keeps the pair.
+    """
+    backup, follow = make_backup(recipe, form), make_follow(recipe, form)
+    total_of, leaf = form.sums.total, form.sums.leaf
+    replays, dense = recipe.replays, form.dense
     matched = replays and recipe.mixing == MATCHED
-    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS) or recipe.next_weight.uses("count")
-    weighs_td, tilts_td = recipe.pair_weight.uses("td"), recipe.log_tilt.uses("td")
 
     @jit
-    def replay(tables: Tables, memory: mem.Memory, i: int, dials: Dials) -> None:
-        """A replay iteration at pair i: a remembered outcome of it, drawn from ŵ(·|s,a)."""
-        slot = mem.draw(memory, i, rng.uniform(tables.generator))
-        tables.counts[at(i), REPLAYS] += 1
-        memory.replayed[at(slot)] += 1
-        backup(tables, memory, i, memory.r[at(slot)], memory.s_next[at(slot)], memory.ends[at(slot)], dials)
-        if tilts_td and not refresh(memory, i, tables.counts[at(i), VISITS], dials.scheme_params):
-            tables.clock[WRONG] = i + 1
-        if weighs_td or tilts_td:
-            reweigh(tables, memory, i, dials)
+    def again(tables: Tables, memory: mem.Memory, i: int, row: int, dials: Dials) -> None:
+        """Matched mixing: after a visit of pair i, replay that same pair v·W/(1−v) times on average."""
+        share = leaf(memory.tree, row) / total_of(memory.tree)
+        times = dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator)
+        for _ in range(int(times)):
+            k = mem.draw(memory, row, rng.uniform(tables.generator))
+            r, s_next, ends = memory.r[at(k)], memory.s_next[at(k)], memory.ends[at(k)]
+            backup(tables, memory, i, row, k, r, s_next, ends, False, dials)
+            follow(tables, memory, i, row, k, False, False, dials)
+            tables.clock[ITERATION] += 1
 
     @jit
-    def advance(tables: Tables, memory: mem.Memory, s: int, dials: Dials) -> int:
-        """Replay until an iteration of the MDP is due in state s; the action that it takes."""
-        clock = tables.clock
-        clock[ITERATION] += 1
-        if literal:
-            while clock[ITERATION] > dials.T0 and rng.uniform(tables.generator) < dials.v:
-                total = memory.tree[1]
-                if total <= 0.0:  # no pair has weight: there is nothing to replay
-                    break
-                i = tree.find(memory.tree, rng.uniform(tables.generator) * total)
-                replay(tables, memory, i, dials)
-                clock[ITERATION] += 1
-        tables.visited[at(s)] += 1
-        return choose(tables, s, dials)
-
-    @jit
-    def observe(
+    def learn(
         tables: Tables,
         memory: mem.Memory,
         i: int,
+        row: int,
         slot: int,
         r: float,
         s_next: int,
         ends: bool,
+        fresh: bool,
         moved: bool,
         dials: Dials,
     ) -> None:
-        """An iteration of the MDP took pair i to outcome ``slot``, after the pair's slots have ``moved`` or not: learn."""
-        tables.counts[at(i), VISITS] += 1
-        n = tables.counts[at(i), VISITS]
-        if remembers:
-            mem.record(memory, i, slot, r, n)
-        backup(tables, memory, i, r, s_next, ends, dials)
-        if replays:
-            renew = tilt_moves or moved or memory.count[at(slot)] == 1.0
-            if renew and not refresh(memory, i, n, dials.scheme_params):
-                tables.clock[WRONG] = i + 1
-            reweigh(tables, memory, i, dials)
-        if matched and tables.clock[ITERATION] >= dials.T0 and memory.tree[1] > 0.0:
-            share = tree.leaf(memory.tree, i) / memory.tree[1]
-            times = dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator)
-            for _ in range(int(times)):
-                replay(tables, memory, i, dials)
-                tables.clock[ITERATION] += 1
+        backup(tables, memory, i, row, slot, r, s_next, ends, fresh, dials)
+        if replays and (dense or row != mem.NO_ROW):
+            follow(tables, memory, i, row, slot, fresh, moved, dials)
+        if matched and tables.clock[ITERATION] >= dials.T0 and total_of(memory.tree) > 0.0:
+            if dense or row != mem.NO_ROW:
+                again(tables, memory, i, row, dials)
+            else:  # a pair without weight: the draw is made all the same, so that the stream stays the same
+                rng.uniform(tables.generator)
 
-    return Pieces(advance, observe)
+    return learn
+
+
+def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
+    """The function that brings w_t up to date after an update of pair i."""
+    reweigh, refresh = make_reweigh(recipe, form), mem.make_refresh(recipe.log_tilt, recipe.next_weight)
+    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS) or recipe.next_weight.uses("count")
+    weighs_td, tilts_td = recipe.pair_weight.uses("td"), recipe.log_tilt.uses("td")
+
+    @jit
+    def follow(
+        tables: Tables, memory: mem.Memory, i: int, row: int, slot: int, fresh: bool, moved: bool, dials: Dials
+    ) -> None:
+        renew = tilts_td or (fresh and (tilt_moves or moved or memory.count[at(slot)] == 1.0))
+        if renew and not refresh(memory, row, tables.counts[at(i), VISITS], dials.scheme_params):
+            tables.clock[WRONG] = i + 1
+        if fresh or weighs_td or tilts_td:
+            reweigh(tables, memory, i, row, dials)
+
+    return follow
 
 
 def make_limit(recipe: Recipe) -> Callable[..., int]:

@@ -1,0 +1,250 @@
+"""The loop on a GPU: one thread a run, from the same pieces as the CPU's.
+
+numba compiles the pieces again for CUDA; nothing of Algorithm 1 is written twice. What is different is where the
+state of a run lives, and who runs when:
+
+    state    each thread owns a slab: one row of each array of :class:`Slabs`. Runs of a warp are at different pairs at
+             any moment, so nothing could be gained by interleaving them; a thread's own row is what shares cache
+             lines (the four Q values of a state are one 32-byte sector). Clock and generator are local: registers.
+    sparse   what no run can ever replay is not remembered: a pair with a single reward has variance 0 for ever. On the
+             cliff that is 73 of 96 pairs, and a run's state shrinks from 12 to 4 KB: what limits the speed is how
+             much of it is near the processor.
+    queue    a thread that has finished a run takes the next from a counter, so a wave never waits for its longest.
+             Which thread did a run has no part in its result.
+    slices   a launch ends after a budget of iterations and the next goes on from there: Ctrl-C and progress bars work.
+
+**Bits.** Products and sums are rounded one by one, as on a CPU: the compiler's habit of fusing a·b + c is switched off.
+So a run differs from the CPU's only where the device's exp and pow give another last bit: the tilt e^{−βr} of a reward,
+softmax, and step sizes beyond n = 65,536.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import cuda
+from numba.cuda.cudadrv import nvvm
+
+from . import loop, step
+from . import memory as mem
+from .compile import Array, jit
+
+CLOCK, WORDS = 5, 4  # sizes of a run's clock and generator
+UNROUNDED = re.compile(rb"\b(add|sub|mul)\.f64")  # in PTX
+NOBODY = -1  # no run: the thread may take the next
+
+
+class Slabs(NamedTuple):
+    """The state of T threads: row t belongs to thread t."""
+
+    Q: Array  #: [T, P]
+    counts: Array  #: [T, P, 2]
+    visited: Array  #: [T, S]
+    clock: Array  #: [T, 5] between launches
+    generator: Array  #: [T, 4] between launches
+    count: Array  #: [T, K] of the outcomes that are remembered, which come first
+    share: Array  #: [T, K]
+    stats: Array  #: [T, M, recipe.n_stats] of the pairs that are remembered
+    tree: Array  #: [T, entries of a wide tree]
+    run: Array  #: [T] the run that the thread is at, or NOBODY
+
+
+class Slots(NamedTuple):
+    """What the memories of all runs have in common: the outcomes that they remember, as slots."""
+
+    first: Array  #: [M] for each pair that is remembered
+    used: Array  #: [M]
+    distinct: Array  #: [K]
+    row: Array  #: [P]
+    pair: Array  #: [M]
+
+
+class Orders(NamedTuple):
+    """What each of n runs is to do."""
+
+    generator: Array  #: [n, 4] seeded words
+    c0: Array  #: [n]
+    gamma: Array  #: [n]
+    v: Array  #: [n]
+    T0: Array  #: [n]
+    alphas: Array  #: [tables, TABLE_SIZE]
+    rates: Array  #: [tables, TABLE_SIZE]
+    alpha_table: Array  #: [n] which row of ``alphas``
+    rate_table: Array  #: [n]
+    params: Array  #: [n, step + rate + update + scheme dials]
+    points: Array  #: [m] episodes to take a snapshot at, then the last
+
+
+class Found(NamedTuple):
+    """What n runs found."""
+
+    Q: Array  #: [n, P]
+    counts: Array  #: [n, P, 2]
+    snapshots: Array  #: [n, m, P]
+    wrong: Array  #: [n] 1 + a pair whose factors gave no usable number
+    done: Array  #: [2] runs taken from the queue; iterations of the last launch
+
+
+#: For each number of dials, the function that takes them out of a row as a tuple.
+TUPLES: tuple[Callable[[Array, int], tuple[float, ...]], ...] = (
+    lambda x, k: (),
+    lambda x, k: (x[k],),
+    lambda x, k: (x[k], x[k + 1]),
+    lambda x, k: (x[k], x[k + 1], x[k + 2]),
+    lambda x, k: (x[k], x[k + 1], x[k + 2], x[k + 3]),
+    lambda x, k: (x[k], x[k + 1], x[k + 2], x[k + 3], x[k + 4]),
+    lambda x, k: (x[k], x[k + 1], x[k + 2], x[k + 3], x[k + 4], x[k + 5]),
+)
+
+
+@contextmanager
+def rounded_one_by_one() -> Iterator[None]:
+    """Compile a·b + c as two roundings, which is what a CPU does.
+
+    NVVM is told not to fuse them; the assembler after it would still do so, unless each operation names its rounding.
+    """
+    usual = nvvm.compile_ir
+
+    def exact(*irs: Any, **options: Any) -> bytes:
+        return UNROUNDED.sub(rb"\1.rn.f64", usual(*irs, **options, fma=False))
+
+    nvvm.compile_ir = exact
+    try:
+        yield
+    finally:
+        nvvm.compile_ir = usual
+
+
+@jit
+def copy(source: Array, target: Array) -> None:
+    """Copy a row."""
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+@jit
+def fetch(clock: Array, generator: Array, to_clock: Array, to_generator: Array) -> None:
+    """Copy a clock and a generator. Their sizes are constants here, so that the local ones can live in registers."""
+    for k in range(CLOCK):
+        to_clock[k] = clock[k]
+    for k in range(WORDS):
+        to_generator[k] = generator[k]
+
+
+def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: Any) -> Any:
+    """The CUDA kernel for a recipe whose step size, exploration, update and scheme have ``sizes`` dials."""
+    iterate = loop.make_iterate(recipe, step.Form(tally=False, dense=dense, wide=True, eager=True))
+    of_step, of_rate, of_update, of_scheme = (jit(TUPLES[size]) for size in sizes)
+    ranges = recipe.n_stats == mem.N_STATS
+    at_rate, at_update, at_scheme = (int(k) for k in np.cumsum(sizes)[:3])
+
+    @jit
+    def begin(slabs: Slabs, orders: Orders, t: int, run: int, clock: Array, generator: Array) -> None:
+        """Give thread t an empty slab for a run."""
+        slabs.Q[t, :] = orders.c0[run]
+        slabs.counts[t, :, :] = 0
+        slabs.visited[t, :] = 0
+        slabs.count[t, :] = 0
+        slabs.share[t, :] = 0.0
+        slabs.stats[t, :, :] = 0.0
+        if ranges:
+            slabs.stats[t, :, mem.R_MIN] = np.inf
+            slabs.stats[t, :, mem.R_MAX] = -np.inf
+        slabs.tree[t, :] = 0.0
+        for k in range(CLOCK):
+            clock[k] = 0
+        clock[step.STATE] = step.NO_STATE
+        for k in range(WORDS):
+            generator[k] = orders.generator[run, k]
+
+    @jit
+    def dials_of(orders: Orders, run: int, n_actions: int) -> step.Dials:
+        row = orders.params[run]
+        return step.Dials(
+            orders.gamma[run],
+            orders.v[run],
+            orders.T0[run],
+            n_actions,
+            orders.alphas[orders.alpha_table[run]],
+            orders.rates[orders.rate_table[run]],
+            of_step(row, 0),
+            of_rate(row, at_rate),
+            of_update(row, at_update),
+            of_scheme(row, at_scheme),
+        )
+
+    @jit
+    def keep(slabs: Slabs, found: Found, t: int, run: int, clock: Array) -> None:
+        """Write down what a finished run found."""
+        copy(slabs.Q[t], found.Q[run])
+        for i in range(slabs.counts.shape[1]):
+            copy(slabs.counts[t, i], found.counts[run, i])
+        found.wrong[run] = clock[step.WRONG]
+
+    def work(
+        model: loop.Model,
+        slots: Slots,
+        slabs: Slabs,
+        orders: Orders,
+        found: Found,
+        n_actions: int,
+        max_steps: int,
+        budget: int,
+    ) -> None:
+        t = cuda.grid(1)
+        if t >= slabs.run.size:
+            return
+        clock = cuda.local.array(CLOCK, np.int64)
+        generator = cuda.local.array(WORDS, np.uint64)
+        fetch(slabs.clock[t], slabs.generator[t], clock, generator)
+        run = slabs.run[t]
+        n_runs, n_points = orders.c0.size, orders.points.size
+        tables = step.Tables(slabs.Q[t], slabs.counts[t], slabs.visited[t], clock, generator)
+        memory = mem.Memory(
+            slots.first,
+            slots.used,
+            model.r,
+            model.s_next,
+            model.ends,
+            slabs.count[t],
+            slabs.count[t],  # nobody counts replays here
+            slots.distinct,
+            slabs.share[t],
+            slabs.stats[t],
+            slabs.tree[t],
+            slots.row,
+            slots.pair,
+        )
+        spent = 0
+        while spent < budget:
+            if run == NOBODY:
+                run = cuda.atomic.add(found.done, 0, 1)
+                if run >= n_runs:
+                    run = NOBODY
+                    break
+                begin(slabs, orders, t, run, clock, generator)
+            dials = dials_of(orders, run, n_actions)
+            point = 0
+            while point < n_points - 1 and orders.points[point] <= clock[step.EPISODE]:
+                point += 1
+            episodes = orders.points[point]
+            s = clock[step.STATE]
+            before = clock[step.ITERATION]
+            last = before + budget - spent
+            while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
+                s = iterate(model, memory, tables, dials, s, max_steps)
+            clock[step.STATE] = s
+            spent += clock[step.ITERATION] - before
+            if clock[step.EPISODE] >= episodes:
+                if point < n_points - 1:
+                    copy(slabs.Q[t], found.snapshots[run, point])
+                else:
+                    keep(slabs, found, t, run, clock)
+                    run = NOBODY
+        slabs.run[t] = run
+        fetch(clock, generator, slabs.clock[t], slabs.generator[t])
+        cuda.atomic.add(found.done, 1, spent)
+
+    return cuda.jit(work, **options)  # called at once: as a decorator it forgets some of its options
