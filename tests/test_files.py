@@ -266,3 +266,25 @@ def test_a_folder_that_cannot_be_made_or_written_to_is_refused(tmp_path, place):
     with pytest.raises(CannotWrite, match=f"{place} must be a folder that can be written to, got '"):
         _files.make_folder(tmp_path / place)
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_durable_write_is_on_the_disk_before_it_has_its_name_and_so_is_the_name(tmp_path, monkeypatch):
+    order = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(handle):
+        order.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def replaced(source, target):
+        order.append("renamed")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    _files.write_atomic(tmp_path / "x", "durable", durable=True)
+    assert order[0].startswith(".x.")
+    assert order[1:] == ["renamed", tmp_path.name]
+    order.clear()
+    _files.write_atomic(tmp_path / "x", "quick")
+    assert order == ["renamed"]

@@ -470,7 +470,7 @@ def test_an_interrupt_before_anything_finished_is_raised(monkeypatch):
 
 def test_an_error_in_one_run_stops_the_others_and_is_raised(monkeypatch):
     """Seed 1 fails at once; seed 0 would take seconds and must be told to stop."""
-    finish, left = runs._Run.finish, []
+    finish, left = runs.OneRun.finish, []
 
     def failing(self, stop, report):
         if self.seed == 1:
@@ -478,7 +478,7 @@ def test_an_error_in_one_run_stops_the_others_and_is_raised(monkeypatch):
         left.append(finish(self, stop, report))
         return left[-1]
 
-    monkeypatch.setattr(runs._Run, "finish", failing)
+    monkeypatch.setattr(runs.OneRun, "finish", failing)
     with pytest.raises(RuntimeError, match="seed 1 failed"):
         sr.learn(sr.grids.volatile(), sr.QLearning(), 10**7, 2, threads=2)
     assert left == [None]

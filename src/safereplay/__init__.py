@@ -19,11 +19,16 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import grids as grids
     from .agent import Agent as Agent
+    from .engines.store import read_sweep as read_sweep
+    from .engines.sweeps import Sweep as Sweep
+    from .engines.sweeps import sweep as sweep
     from .errors import BadFile as BadFile
     from .errors import BadInput as BadInput
     from .errors import CannotWrite as CannotWrite
     from .errors import MissingExtra as MissingExtra
     from .errors import SafeReplayError as SafeReplayError
+    from .footprints import Footprint as Footprint
+    from .footprints import footprint as footprint
     from .gym import TabularEnv as TabularEnv
     from .learners import Learner as Learner
     from .learners import Pessimistic as Pessimistic
@@ -62,12 +67,17 @@ if TYPE_CHECKING:
 _HOMES = {
     "grids": "grids",
     "Agent": "agent",
+    "Sweep": "engines.sweeps",
+    "read_sweep": "engines.store",
+    "sweep": "engines.sweeps",
     "BadFile": "errors",
     "BadInput": "errors",
     "CannotWrite": "errors",
     "MissingExtra": "errors",
     "SafeReplayError": "errors",
     "TabularEnv": "gym",
+    "Footprint": "footprints",
+    "footprint": "footprints",
     "Runs": "runs",
     "learn": "runs",
     "Learner": "learners",

@@ -35,8 +35,8 @@ BROKEN = (
 )
 
 
-def write_atomic(path: str | Path, data: bytes | str) -> Path:
-    """Put ``data`` at ``path`` in one step, or leave everything as it was."""
+def write_atomic(path: str | Path, data: bytes | str, durable: bool = False) -> Path:
+    """Put ``data`` at ``path`` in one step, or leave everything as it was; ``durable`` waits until the disk has it."""
     target = Path(path)
     payload = data.encode() if isinstance(data, str) else data
     temporary: str | None = None
@@ -44,14 +44,29 @@ def write_atomic(path: str | Path, data: bytes | str) -> Path:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(payload)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
+        if durable:
+            sync_folder(target.parent)
     except OSError as error:
         raise CannotWrite(f"{target} must be writable, got '{error.strerror}'") from None
     finally:  # Ctrl-C as well: nothing half-written stays
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
     return target
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the folder's names, where a folder can be opened for that."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:

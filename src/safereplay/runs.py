@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _checks
+from . import _checks, footprints
 from ._progress import Bar
 from ._types import AnyArray, Floats, Ints
+from .footprints import Kept
 from .kernels import loop, rng, step
 from .kernels import memory as mem
 from .learners import Learner
@@ -37,6 +38,7 @@ from .schemes import Scheme
 from .verdicts import verdict
 
 CHUNK = 1 << 21  # iterations between two looks at the clock and at Ctrl-C
+PIECE = 1 << 16  # pairs that are laid out at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +119,8 @@ def learn(
     ``seeds`` lists the seeds, or says how many (0, 1, ...). ``exploration`` defaults to ε-greedy with ε = 0.1,
     ``step_size`` to n^−0.6. An episode is cut off after ``max_steps`` steps, which does not count as an end: the last
     step still looks ahead. ``snapshots`` lists episodes, or says how many, evenly spaced. Ctrl-C returns the runs that
-    are finished; with none finished it stops.
+    are finished; with none finished it stops. What does not fit into the free memory is refused at once (see
+    :func:`safereplay.footprint`).
 
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
@@ -132,13 +135,17 @@ def learn(
         learner,
         _checks.whole("episodes", episodes, 1),
         _checks.whole("max_steps", max_steps, 1),
-        _snapshot_points(snapshots, episodes),
+        snapshot_points(snapshots, episodes),
         make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions),
     )
     listed = seed_list(seeds)
     workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
-    done, interrupted = _run_all(plan, listed, workers, quiet)
-    return _gather(plan, done, exploration, step_size, interrupted)
+    sizes = len(listed), len(plan.points)
+    footprints.refuse_what_does_not_fit(footprints.of_runs(mdp, plan.program.recipe, *sizes, workers))
+    kept = footprints.make_room(mdp, plan.program.recipe, *sizes)
+    done = _run_all(plan, listed, kept, workers, quiet)
+    kept, finished = kept.only(done), tuple(listed[k] for k in done)
+    return _runs(plan, finished, kept, exploration, step_size, len(done) < len(listed))
 
 
 class Program(NamedTuple):
@@ -192,10 +199,7 @@ class Finished(NamedTuple):
 
     seed: int
     tables: step.Tables
-    w: Floats | None
-    seen: Ints | None
-    replayed: Ints | None
-    shots: list[tuple[Floats, Floats | None, Ints]]
+    kept: Kept
 
 
 def sampling_model(mdp: TabularMDP) -> loop.Model:
@@ -204,33 +208,49 @@ def sampling_model(mdp: TabularMDP) -> loop.Model:
     start_state = np.flatnonzero(mdp.start > 0)
     start_cum = np.cumsum(mdp.start[start_state])
     start_cum[-1] = 1.0
-    return loop.Model(mdp.row, p_cum, mdp.s_next, mdp.r, mdp.terminal, slots_of(mdp), start_state, start_cum)
+    first, stop = mdp.row[:-1], mdp.row[1:]
+    return loop.Model(first, stop, p_cum, mdp.s_next, mdp.r, mdp.terminal, slots_of(mdp), start_state, start_cum)
 
 
-def slots_of(mdp: TabularMDP) -> Ints:
+def slots_of(mdp: TabularMDP) -> AnyArray:
     """The first outcome that is alike in pair, reward, next state and end, [K]: what the memory counts."""
-    columns = (mdp.pair, mdp.r, mdp.s_next, mdp.terminal)
-    new = np.ones(mdp.r.size, bool)
-    new[1:] = np.any([c[1:] != c[:-1] for c in columns], axis=0)
-    return np.asarray(np.flatnonzero(new)[np.cumsum(new) - 1], np.int64)
+    slots = np.arange(mdp.r.size, dtype=np.int32 if mdp.r.size < 1 << 31 else np.int64)
+    alike = np.zeros(mdp.r.size, bool)
+    alike[1:] = mdp.r[1:] == mdp.r[:-1]
+    for column in (mdp.s_next, mdp.terminal):
+        alike[1:] &= column[1:] == column[:-1]
+    alike[mdp.row[: np.searchsorted(mdp.row, mdp.r.size)]] = False  # where a pair begins
+    slots[alike] = 0
+    return np.asarray(np.maximum.accumulate(slots, out=slots))
 
 
 def _running_sums(p: Floats, row: Ints) -> Floats:
     """Running sums of p within each row; exactly 1 at its end."""
-    sums, size = np.array(p), np.diff(row)
-    for k in range(1, int(size.max())):  # row by row, so that what came before a row cannot round it
-        here = row[:-1][size > k] + k
-        sums[here] += sums[here - 1]
-    sums[row[1:][size > 0] - 1] = 1.0
+    sums = np.array(p)
+    for i in range(0, row.size - 1, PIECE):
+        begin, end = row[:-1][i : i + PIECE], row[1:][i : i + PIECE]
+        size = end - begin
+        for k in range(1, int(size.max())):  # row by row, so that what came before a row cannot round it
+            here = begin[size > k] + k
+            sums[here] += sums[here - 1]
+        sums[end[size > 0] - 1] = 1.0
     return sums
 
 
-def model_memory(mdp: TabularMDP, remembers: bool = True) -> mem.Memory:
-    """An empty memory whose slots are the model's outcomes; next to nothing for a learner that does not remember."""
+def model_memory(
+    mdp: TabularMDP, remembers: bool = True, columns: tuple[AnyArray, ...] | None = None, used: Ints | None = None
+) -> mem.Memory:
+    """An empty memory whose slots are the model's outcomes; next to nothing for a learner that does not remember.
+
+    ``columns`` are zeros for count, replayed and share, ``used`` the number of outcomes of each pair, if they are there.
+    """
     if not remembers:
         none, flag = np.zeros(1, np.int64), np.zeros(1, bool)
         return mem.allocate(none, none, np.zeros(1), none, flag, 1)
-    return mem.allocate(mdp.row[:-1], np.diff(mdp.row), mdp.r, mdp.s_next, mdp.terminal, mdp.n_pairs)
+    used = np.diff(mdp.row) if used is None else used
+    if columns is None:
+        columns = np.zeros(mdp.r.size), np.zeros(mdp.r.size, np.int64), np.zeros(mdp.r.size)
+    return mem.allocate(mdp.row[:-1], used, mdp.r, mdp.s_next, mdp.terminal, mdp.n_pairs, columns)
 
 
 def weights_of(memory: mem.Memory) -> Floats:
@@ -261,19 +281,30 @@ def refuse_scheme(scheme: Scheme, memory: mem.Memory, i: int, n: float) -> None:
     _checks.fail(f"factors of {name}", "give the same for the same", "something else each time")
 
 
-class _Run:
-    """One seed: its own arrays, run in chunks until done or told to stop."""
+class OneRun:
+    """One seed: run in chunks until done or told to stop. It writes into ``kept``, a row of what is given back."""
 
-    def __init__(self, plan: Plan, model: loop.Model, seed: int) -> None:
+    def __init__(
+        self, plan: Plan, model: loop.Model, seed: int, kept: Kept | None = None, used: Ints | None = None
+    ) -> None:
         self.plan, self.model, self.seed = plan, model, seed
-        mdp, learner = plan.mdp, plan.learner
-        c0 = learner.initial_value(float(mdp.r.max()), mdp.gamma)
-        self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed))
-        self.memory = model_memory(mdp, plan.program.recipe.remembers)
-        self.shots: list[tuple[Floats, Floats | None, Ints]] = []
+        mdp, recipe = plan.mdp, plan.program.recipe
+        self.kept = footprints.make_room(mdp, recipe, 1, len(plan.points)).row(0) if kept is None else kept
+        c0 = plan.learner.initial_value(float(mdp.r.max()), mdp.gamma)
+        self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed), self.kept.Q, self.kept.counts)
+        self.memory = model_memory(mdp, recipe.remembers, self._columns(), used)
+
+    def _columns(self) -> tuple[AnyArray, ...] | None:
+        """Where the memory counts: what is not given back is not written to, and takes no memory."""
+        seen, replayed, w = self.kept.seen, self.kept.replayed, self.kept.w
+        if seen is None:
+            return None
+        replayed = np.zeros(seen.size, np.int64) if replayed is None else replayed
+        return seen.view(np.float64), replayed, np.zeros(seen.size) if w is None else w
 
     def finish(self, stop: threading.Event, report: Callable[[int], None]) -> Finished | None:
         """Run to the end; None when stopped before it."""
+        shots = 0
         for point in [*self.plan.points, self.plan.episodes]:
             while self.tables.clock[step.EPISODE] < point:
                 if stop.is_set():
@@ -283,51 +314,61 @@ class _Run:
                 self.plan.program.run(self.model, self.memory, self.tables, self.plan.program.dials, *limits)
                 check_weights(self.plan.learner, self.tables, self.memory)
                 report(int(self.tables.clock[step.EPISODE]) - before)
-            if len(self.shots) < len(self.plan.points):
-                visits = self.tables.counts[:, step.VISITS].copy()
-                self.shots.append((self.tables.Q.copy(), self._w(), visits))
-        seen = np.asarray(self.memory.count, np.int64) if self.plan.program.recipe.remembers else None
-        replayed = None if self.plan.learner.replay is None else self.memory.replayed
-        return Finished(self.seed, self.tables, self._w(), seen, replayed, self.shots)
+            if shots < len(self.plan.points):
+                self._shoot(shots)
+                shots += 1
+        return Finished(self.seed, self.tables, self._close())
 
-    def _w(self) -> Floats | None:
-        return None if self.plan.learner.replay is None else weights_of(self.memory)
+    def _shoot(self, m: int) -> None:
+        """Take snapshot m."""
+        if self.kept.shots is not None and self.kept.shot_visits is not None:
+            self.kept.shots[m] = self.tables.Q
+            self.kept.shot_visits[m] = self.tables.counts[:, step.VISITS]
+        if self.kept.shot_w is not None:
+            mem.weights(self.memory, self.kept.shot_w[m])
+
+    def _close(self) -> Kept:
+        """Turn what the run counted in into what is given back."""
+        if self.kept.w is not None:
+            mem.weights(self.memory, self.kept.w)
+        if self.kept.seen is not None:
+            footprints.make_whole(self.kept.seen)
+        return self.kept
 
 
-def _run_all(plan: Plan, seeds: list[int], workers: int, quiet: bool) -> tuple[list[Finished], bool]:
-    """Run every seed; whatever is finished, in the order of the seeds, and whether Ctrl-C cut it short."""
+def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool) -> list[int]:
+    """Run every seed, each into its row; the rows that are finished: all, unless Ctrl-C cut it short."""
     model, stop = sampling_model(plan.mdp), threading.Event()
+    used = np.diff(plan.mdp.row) if plan.program.recipe.remembers else None
     done_episodes, lock = [0], threading.Lock()
 
     def report(episodes: int) -> None:
         with lock:
             done_episodes[0] += episodes
 
-    def one(seed: int) -> Finished | None:
-        return None if stop.is_set() else _Run(plan, model, seed).finish(stop, report)
+    def one(k: int) -> bool:
+        return not stop.is_set() and OneRun(plan, model, seeds[k], kept.row(k), used).finish(stop, report) is not None
 
-    interrupted = False
     label = f"learning {plan.learner.describe()}"
     with Bar(label, plan.episodes * len(seeds), quiet) as bar, ThreadPoolExecutor(min(workers, len(seeds))) as pool:
-        futures: list[Future[Finished | None]] = []
+        futures: list[Future[bool]] = []
         try:
-            futures += [pool.submit(one, seed) for seed in seeds]
+            futures += [pool.submit(one, k) for k in range(len(seeds))]
             _watch(futures, lambda: bar.update(done_episodes[0]))
         except KeyboardInterrupt:
-            interrupted = True
+            pass
         finally:
             stop.set()  # whatever ended the wait: nobody runs on
             wait(futures)
-    finished = [f.result() for f in futures]
-    done = [f for f in finished if f is not None]
+    done = [k for k, future in enumerate(futures) if future.result()]
     if not done:
         raise KeyboardInterrupt
-    return done, interrupted
+    return done
 
 
-def _watch(futures: list[Future[Finished | None]], tick: Callable[[], None]) -> None:
+def _watch(futures: list[Future[bool]], tick: Callable[[], None]) -> None:
     """Wait for all, looking up a few times a second; the first error ends the wait."""
-    left: set[Future[Finished | None]] = set(futures)
+    left: set[Future[bool]] = set(futures)
     while left:
         ready, left = wait(left, timeout=0.2, return_when=FIRST_EXCEPTION)
         for future in ready:
@@ -335,40 +376,33 @@ def _watch(futures: list[Future[Finished | None]], tick: Callable[[], None]) -> 
         tick()
 
 
-def _gather(plan: Plan, done: list[Finished], exploration: Exploration, step_size: StepSize, interrupted: bool) -> Runs:
-    shape = (len(done), plan.mdp.n_states, plan.mdp.n_actions)
-    counts = np.stack([f.tables.counts for f in done])
+def _runs(
+    plan: Plan, seeds: tuple[int, ...], kept: Kept, exploration: Exploration, step_size: StepSize, interrupted: bool
+) -> Runs:
+    shape = (len(seeds), plan.mdp.n_states, plan.mdp.n_actions)
     return Runs(
         plan.mdp,
         plan.learner,
         exploration,
         step_size,
-        tuple(f.seed for f in done),
+        seeds,
         plan.episodes,
-        np.stack([f.tables.Q for f in done]).reshape(shape),
-        counts[:, :, step.VISITS].reshape(shape),
-        counts[:, :, step.REPLAYS].reshape(shape),
-        _stack([f.w for f in done]),
-        _stack([f.seen for f in done]),
-        _stack([f.replayed for f in done]),
-        _gather_snapshots(plan, done),
+        kept.Q.reshape(shape),
+        kept.counts[:, :, step.VISITS].reshape(shape),
+        kept.counts[:, :, step.REPLAYS].reshape(shape),
+        kept.w,
+        kept.seen,
+        kept.replayed,
+        _snapshots(plan, kept),
         interrupted,
     )
 
 
-def _gather_snapshots(plan: Plan, done: list[Finished]) -> Snapshots | None:
-    if not len(plan.points):
+def _snapshots(plan: Plan, kept: Kept) -> Snapshots | None:
+    if kept.shots is None or kept.shot_visits is None:
         return None
-    shape = (len(done), len(plan.points), plan.mdp.n_states, plan.mdp.n_actions)
-    Q = np.stack([shot[0] for f in done for shot in f.shots]).reshape(shape)
-    visits = np.stack([shot[2] for f in done for shot in f.shots]).reshape(shape)
-    w = _stack([shot[1] for f in done for shot in f.shots])
-    return Snapshots(plan.mdp, plan.points, Q, None if w is None else w.reshape(*shape[:2], -1), visits)
-
-
-def _stack(arrays: Sequence[AnyArray | None]) -> AnyArray | None:
-    present = [a for a in arrays if a is not None]
-    return np.stack(present) if present else None
+    shape = (*kept.shots.shape[:2], plan.mdp.n_states, plan.mdp.n_actions)
+    return Snapshots(plan.mdp, plan.points, kept.shots.reshape(shape), kept.shot_w, kept.shot_visits.reshape(shape))
 
 
 def seed_list(seeds: Iterable[int] | int) -> list[int]:
@@ -387,7 +421,12 @@ def seed_list(seeds: Iterable[int] | int) -> list[int]:
     return listed
 
 
-def _snapshot_points(snapshots: int | Sequence[int], episodes: int) -> Ints:
+def snapshot_points(snapshots: int | Sequence[int], episodes: int) -> Ints:
+    """The episodes to take a snapshot at, listed or evenly spaced; the last is then the end.
+
+    >>> snapshot_points(4, 100)
+    array([ 25,  50,  75, 100])
+    """
     if isinstance(snapshots, int | np.integer):
         count = _checks.whole("snapshots", snapshots, 0)
         _checks.require(count <= episodes, "snapshots", f"be at most {episodes} (episodes)", count)

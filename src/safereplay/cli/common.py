@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what the parser makes of Ctrl-C
 
 #: The order in which ``--help`` lists the commands.
-ORDER = ("reproduce", "learn", "solve", "check", "tune", "bench")
+ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "bench")
 
 
 class _InOrder(TyperGroup):
@@ -157,14 +157,14 @@ def check_page_folder(out: Path | None) -> None:
         page_folder(out)
 
 
-def parse_options(pairs: list[str]) -> dict[str, Any]:
+def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
     """KEY=VALUE pairs, each value as JSON if it is, else as text."""
     from .. import _checks
 
     options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        _checks.require(bool(equals and key), "--option", "be KEY=VALUE", pair)
+        _checks.require(bool(equals and key), flag, "be KEY=VALUE", pair)
         try:
             options[key] = json.loads(value.lower() if value.lower() in ("true", "false") else value)
         except json.JSONDecodeError:

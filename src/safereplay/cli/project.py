@@ -38,20 +38,40 @@ def _show_claims(verdicts: Any) -> None:
 
 @app.command()
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions and sizes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions and sizes: about a minute.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="Parts, by commas: plain, mushroom, tree, threads, engines, pairs, solving.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write performance.md and its picture to this folder as well.", show_default=False),
+    ] = None,
+    mushroom: Annotated[
+        str | None,
+        typer.Option(help="A Python that has MushroomRL: see benchmarks/mushroom.py.", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Updates a second of each learner beside plain Python, how cost grows, and exact solving beside its peers."""
+    """How fast we are, beside plain Python and peers, and as threads, engines and models grow."""
     from rich.console import Console
 
-    from ..bench import run_bench, scaling_table, solving_table, table
-    from ..peers import missing
+    from ..bench.page import page_folder, write_page
+    from ..bench.report import left_out, run_bench
 
+    if out is not None:
+        page_folder(out)
+    parts = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
     with Stages() as stages:
-        report = run_bench(quick, lambda done, label: stages.tell(label, done))
+        report = run_bench(quick, lambda done, label: stages.tell(label, done), parts, mushroom)
     if as_json:
         typer.echo(report.to_json())
     else:
-        Console().print(table(report.rows), "", scaling_table(report.scaling), "", solving_table(report.solving))
-    if missing():
-        complain(f"{' and '.join(missing())} not installed, so left out: pip install 'safereplay[peers]'", 0)
+        for sheet in report.sheets():
+            Console().print(sheet.shown(), "")
+    for line in left_out(report):
+        complain(line, 0)
+    if out is not None:
+        typer.echo(write_page(report, out), err=as_json)

@@ -1,0 +1,210 @@
+"""``show``: what a sweep found, as tables and as a page with pictures, once or while it runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .common import Json, Out, app, check_page_folder, complain, parse_options, plain_table, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from ..views.axes import View
+    from ..views.sweeps import Reader, Results, Row
+
+EVERY = 2.0  # seconds between readings
+PATIENCE = 4.0  # a page is not drawn again before this many times what drawing it took
+LINES = 60  # of a table on the terminal
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sweep.", show_default=False)],
+    x: Annotated[str | None, typer.Option(help="The axis that runs across the phase diagram, as v.")] = None,
+    y: Annotated[str | None, typer.Option(help="The axis that runs up, as beta.")] = None,
+    by: Annotated[
+        list[str] | None, typer.Option(help="A row of the table and a panel of the diagram a value; repeatable.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="What the diagram shows: verdict (default), p_unsafe, mean, std or cvar10.")
+    ] = None,
+    where: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: only runs with this setting; repeatable.")] = None,
+    out: Out = None,
+    live: Annotated[bool, typer.Option("--live", help="Go on reading until the sweep is complete, or Ctrl-C.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Tables and pictures of a sweep: verdicts and risks with intervals, phase diagrams, the frontier, curves."""
+    from .. import _checks
+    from ..views.axes import METRICS
+    from ..views.sweeps import Reader
+
+    _checks.choice("metric", metric or "verdict", METRICS)
+    _checks.require(not (live and as_json), "--json", "go without --live", "both")
+    reader = Reader(folder, curves=out is not None)
+    asked = Asked(x, y, by or [], metric, parse_options(where or [], "--where"), out)
+    if live:
+        watch(reader, asked)
+        return
+    shown = asked.look(reader.read())
+    check_page_folder(out)
+    page = shown.write(out) if out is not None else None
+    if as_json:
+        print_json(shown.to_dict())
+        return
+    _print(shown, page)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the arguments ask to see."""
+
+    x: str | None
+    y: str | None
+    by: list[str]
+    metric: str | None
+    where: dict[str, Any]
+    out: Path | None
+
+    def look(self, results: Results) -> Shown:
+        """The part of the runs that is asked for, with its table and the views of its phase diagrams."""
+        from .. import _checks
+        from ..views.axes import choose_views
+        from ..views.sweeps import matching, summarise
+
+        for name in self.by:
+            _checks.choice("axis for --by", name, results.settings)
+        results = matching(results, self.where) if self.where else results
+        views = choose_views(results, self.x, self.y, self.by, self.metric)
+        return Shown(results, summarise(results, self.by), views)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of the runs that there are."""
+
+    results: Results
+    rows: list[Row]
+    views: list[View]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        from ..views.sweeps import to_dict
+
+        return to_dict(self.results, self.rows)
+
+    def write(self, out: Path, refresh: int | None = None) -> Path:
+        """Write the page; where it is."""
+        from ..views.pages import write_page
+        from ..views.sweep_pages import sweep_page
+
+        return write_page(sweep_page(self.results, self.views, self.rows, refresh), out)
+
+    def tables(self) -> Group:
+        """What the sweep is, its axes, and what its runs did."""
+        from rich.console import Group, RenderableType
+        from rich.text import Text
+
+        from ..views.sweeps import RISK_TITLES, axis_text, cells, label, overview
+
+        parts: list[RenderableType] = [Text(str(self.results.folder), "bold"), Text(overview(self.results)), ""]
+        axes = plain_table(["axis", "values"], left=2)
+        for name, values in self.results.axes.items():
+            axes.add_row(Text(label(name)), Text(axis_text(values)))
+        header, lines = cells(self.rows)
+        table = plain_table(header, left=header.index("runs"))
+        table.padding = (0, 1, 0, 0)
+        for column in table.columns:
+            column.no_wrap = column.header not in RISK_TITLES.values()
+            column.overflow = "fold"
+        for line in lines[:LINES]:
+            table.add_row(*map(Text, line))
+        parts += [axes, "", table] if self.results.axes else [table]
+        if len(lines) > LINES:
+            parts.append(f"… {len(lines) - LINES:,} more rows: --json has them all")
+        return Group(*parts)
+
+
+def _print(shown: Shown, page: Path | None) -> None:
+    from rich.console import Console
+
+    Console().print(shown.tables(), highlight=False)
+    if page is not None:
+        typer.echo(f"\n{page}")
+
+
+def watch(reader: Reader, asked: Asked) -> None:
+    """Read, show and draw again until the sweep is complete or somebody says stop; then once more for good."""
+    check_page_folder(asked.out)
+    shown: Shown | None = None
+    try:
+        with _screen() as say:
+            for shown in _news(reader, asked, say):
+                say(shown)
+    except KeyboardInterrupt:
+        complain("stopped watching; the sweep is left alone", 0)
+    if shown is not None:
+        _print(shown, shown.write(asked.out) if asked.out is not None else None)
+
+
+def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> Iterator[Shown]:
+    """What there is to show whenever there is more of it; the page is drawn on the way, as often as it is cheap."""
+    count, rest, results = 0, 0.0, None
+    while results is None or not results.complete:
+        results = reader.peek()
+        if results is None:
+            say(f"waiting for the first runs of {reader.folder}")
+        elif len(results) != count:
+            count, shown = len(results), _if_any(asked, results, say)
+            if shown is not None:
+                yield shown
+            if shown is not None and asked.out is not None and not results.complete and time.monotonic() >= rest:
+                began = time.monotonic()
+                shown.write(asked.out, refresh=round(EVERY) + 3)
+                rest = time.monotonic() + PATIENCE * (time.monotonic() - began)
+        if results is None or not results.complete:
+            time.sleep(EVERY)
+
+
+def _if_any(asked: Asked, results: Results, say: Callable[[str | Shown], None]) -> Shown | None:
+    """What is asked for; nothing if the runs that there are by now do not have it yet."""
+    from ..errors import BadInput
+
+    try:
+        return asked.look(results)
+    except BadInput as error:
+        if results.complete:
+            raise
+        say(f"not yet: {error}")
+        return None
+
+
+@contextmanager
+def _screen() -> Iterator[Callable[[str | Shown], None]]:
+    """Where news is told: tables in place on a terminal; elsewhere a line on standard error, each once."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from ..views.sweeps import overview
+
+    said = ""
+
+    def line(news: str | Shown) -> None:
+        nonlocal said
+        text = news if isinstance(news, str) else overview(news.results)
+        if text != said:
+            complain(text, 0)
+        said = text
+
+    if not sys.stdout.isatty():
+        yield line
+        return
+    with Live(console=Console(), transient=True, auto_refresh=False) as live:
+        yield lambda news: live.update(news if isinstance(news, str) else news.tables(), refresh=True)

@@ -1,0 +1,333 @@
+"""The engine of a GPU: thousands of runs side by side, one a thread, from the same pieces as the CPU's.
+
+The kernel is in :mod:`safereplay.kernels.device`; here is what it needs around it: the layout of the model, the dials of
+each run, launches of about half a second each, and rows made on the CPU while the GPU does the next chunk.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .. import runs as single
+from .._types import AnyArray, Bools, Floats
+from ..errors import BadInput, MissingExtra
+from ..kernels import loop, rng, step, wide
+from ..kernels import memory as mem
+from ..mdp import TabularMDP
+from ..schemes import Scheme
+from .work import Chunk, Done, Learned, Run, Terms, groups, rows
+
+if TYPE_CHECKING:
+    from ..kernels import device
+
+PER_SM = 384  # threads a multiprocessor: as many as its registers hold
+BLOCK = 128  # threads a block
+SLICE = 0.5  # seconds a launch
+FIRST = 2_000  # iterations of the first launch
+TABLES = 32  # schedules of one launch: each is a table of half a megabyte
+ROOM = 0.5  # of the free memory that a batch may take
+
+
+def available() -> str | None:
+    """Why there is no GPU to run on, in a few words; None if there is one."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed: pip install 'safereplay[cuda]'"
+    try:
+        from numba import cuda
+
+        if not cuda.is_available():
+            return "no CUDA GPU was found"
+        import numba.cuda.np.arrayobj  # noqa: F401
+    except (ImportError, AttributeError, OSError) as error:  # such as a numpy that this numba-cuda does not know yet
+        return f"numba-cuda does not load here ({error})"
+    return None
+
+
+class CudaEngine:
+    """Runs on this machine's GPU.
+
+    >>> CudaEngine.name
+    'cuda'
+    """
+
+    name = "cuda"
+    seconds = 20.0
+    least = 4_096
+    most = 400_000
+    workers = 1
+
+    def __init__(self) -> None:
+        reason = available()
+        if reason is not None:
+            raise MissingExtra(f"engine 'cuda' must find a GPU, got none: {reason}")
+
+    def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
+        """Do the chunks, each on the GPU; the rows of one are made while the next is on its way."""
+        with ThreadPoolExecutor(1) as clerk:
+            waiting = None
+            for chunk in chunks:
+                began = time.perf_counter()
+                learned = [(group, learn_there(group, terms)) for group in groups(chunk)]
+                seconds = time.perf_counter() - began
+                if waiting is not None:
+                    yield waiting.result()
+                waiting = clerk.submit(_written, chunk, terms, learned, seconds)
+            if waiting is not None:
+                yield waiting.result()
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _written(chunk: Chunk, terms: Terms, learned: list[tuple[list[Run], Learned]], seconds: float) -> Done:
+    import pyarrow as pa
+
+    tables = [rows(group, terms, found) for group, found in learned]
+    done = tuple(run for group, _ in learned for run in group)
+    return Done(done, pa.concat_tables(tables, promote_options="default"), seconds)
+
+
+def learn_there(runs: Sequence[Run], terms: Terms) -> Learned:
+    """Do runs of one group on the GPU, in batches that fit its memory."""
+    mdp = runs[0].point.mdp
+    shape = (len(runs), mdp.n_states, mdp.n_actions)
+    m = len(terms.points)
+    Q, counts = np.empty((shape[0], mdp.n_pairs)), np.empty((shape[0], mdp.n_pairs, 2), np.int32)
+    snapshots = np.empty((shape[0], m, mdp.n_pairs))
+    plan = Layout.of(runs)
+    for batch in _batches(runs, plan.bytes_a_run(m)):
+        found = launch(plan, [runs[k] for k in batch], terms)
+        _refuse(runs, batch, found.wrong)
+        Q[batch], counts[batch], snapshots[batch] = found.Q, found.counts, found.snapshots[:, :m]
+    visits, replays = (
+        np.ascontiguousarray(counts[:, :, k], np.int64).reshape(shape) for k in (step.VISITS, step.REPLAYS)
+    )
+    return Learned(Q.reshape(shape), visits, replays, snapshots.reshape(shape[0], m, *shape[1:]) if m else None)
+
+
+def _refuse(runs: Sequence[Run], batch: list[int], wrong: AnyArray) -> None:
+    if wrong.any():
+        run = runs[batch[int(np.flatnonzero(wrong)[0])]]
+        kind = type((run.point.learner.replay or (run.point.learner,))[0]).__name__
+        where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
+        raise BadInput(f"factors of {kind} must give finite numbers, weights at least 0, got others; in {where}")
+
+
+def _batches(runs: Sequence[Run], bytes_a_run: int) -> Iterator[list[int]]:
+    """The places of runs that are launched together, the longest first: no thread is left with a long run at the end."""
+    v = np.array([run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs])
+    most = max(1, int(ROOM * _free_memory() / bytes_a_run))
+    batch: list[int] = []
+    schedules: set[Any] = set()
+    for k in np.argsort(-v, kind="stable").tolist():
+        point = runs[k].point
+        schedules |= {point.step_size, point.exploration}
+        if batch and (len(batch) >= most or len(schedules) > TABLES):
+            yield batch
+            batch, schedules = [], {point.step_size, point.exploration}
+        batch.append(k)
+    yield batch
+
+
+def _free_memory() -> float:
+    from numba import cuda
+
+    return float(min(cuda.current_context().get_memory_info()[0], 1 << 40))
+
+
+class Layout(NamedTuple):
+    """A group's model as the GPU has it: what is remembered comes first."""
+
+    mdp: TabularMDP
+    recipe: step.Recipe
+    sizes: tuple[int, ...]  #: number of dials of step size, exploration, update and scheme
+    model: loop.Model
+    slots: device.Slots
+    dense: bool
+    n_slots: int  #: outcomes that are remembered
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Layout:
+        """The layout that runs of one group share."""
+        from ..kernels import device
+
+        point = runs[0].point
+        mdp = point.mdp
+        program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
+        dials, recipe = program.dials, program.recipe
+        sizes = tuple(len(x) for x in (dials.step_params, dials.rate_params, dials.update_params, dials.scheme_params))
+        kept = ~forgettable(mdp, {run.point.learner.replay[0] for run in runs if run.point.learner.replay is not None})
+        if not recipe.remembers:
+            kept[:] = False
+        dense = bool(kept.all()) or not recipe.remembers
+        order = np.argsort(~kept[mdp.pair], kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        used = np.diff(mdp.row)
+        first = np.zeros(mdp.n_pairs, np.int64)
+        first[used > 0] = place[mdp.row[:-1][used > 0]]
+        there = single.sampling_model(mdp)
+        model = loop.Model(
+            _small(first),
+            _small(first + used),
+            there.p_cum[order],
+            _small(there.s_next[order]),
+            there.r[order],
+            there.ends[order],
+            _small(place[there.slot[order]]),
+            _small(there.start_state),
+            there.start_cum,
+        )
+        pairs = np.flatnonzero(kept) if kept.any() else np.zeros(1, np.int64)
+        row = np.full(mdp.n_pairs, mem.NO_ROW)
+        row[pairs] = np.arange(pairs.size)
+        n_slots = max(1, int(kept[mdp.pair].sum()))
+        slots = device.Slots(_small(first[pairs]), _small(used[pairs]), np.ones(n_slots), _small(row), _small(pairs))
+        return cls(mdp, recipe, sizes, model, slots, dense, n_slots)
+
+    def bytes_a_run(self, m: int) -> int:
+        """What a run's state and results take."""
+        P, M = self.mdp.n_pairs, int(self.slots.pair.size)
+        state = 16 * P + 4 * self.mdp.n_states + 12 * self.n_slots + 8 * (self.recipe.n_stats + 4) * M + 80
+        return state + 16 * P + 8 * P * max(m, 1) + 128
+
+
+def _small(values: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(values, np.int32)
+
+
+def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
+    """The pairs that no scheme of these can ever replay, [P].
+
+    Where all outcomes of a pair have one reward r, its mean, smallest and largest reward are r and its variance is 0 from
+    the first visit on. If a scheme's weight depends on nothing else, it is known: and where it is 0, it stays 0.
+    """
+    low, high = np.full(mdp.n_pairs, np.inf), np.full(mdp.n_pairs, -np.inf)
+    np.minimum.at(low, mdp.pair, mdp.r)
+    np.maximum.at(high, mdp.pair, mdp.r)
+    single_reward = low >= high
+    known = np.zeros(mdp.n_pairs, bool)
+    rewards = np.unique(low[low == high])
+    for r in rewards if schemes else ():
+        known |= single_reward & ((low == r) | (low > high)) & all(_never(scheme, float(r)) for scheme in schemes)
+    return known
+
+
+def _never(scheme: Scheme, r: float) -> bool:
+    weight = scheme.bound("pair_weight")
+    return not weight.uses("n", "td") and weight.call((1.0, r, 0.0, r, r, 0.0, *scheme.params())) == 0.0
+
+
+def launch(plan: Layout, runs: Sequence[Run], terms: Terms) -> device.Found:
+    """Do a batch on the GPU."""
+    from numba import cuda
+
+    from ..kernels import device
+
+    kernel = _kernel(plan.recipe, plan.sizes, plan.dense)
+    processors = getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", 1)
+    threads = min(len(runs), PER_SM * processors)
+    found = _found(plan, len(runs), len(terms.points))
+    there = [_sent(x) for x in (plan.model, plan.slots, _slabs(plan, threads), _orders(runs, terms), found)]
+    slabs, found = there[2], there[4]
+    blocks = -(-threads // BLOCK)
+    budget = FIRST
+    while True:
+        began = time.perf_counter()
+        with device.rounded_one_by_one():
+            kernel[blocks, min(BLOCK, threads)](*there, plan.mdp.n_actions, terms.max_steps, budget)
+        busy = bool((slabs.run.copy_to_host() != device.NOBODY).any())  # waits for the launch to end
+        if not busy and found.done.copy_to_host()[0] >= len(runs):
+            return device.Found(*(array.copy_to_host() for array in found))
+        spent = time.perf_counter() - began
+        budget = int(min(max(FIRST, budget * min(SLICE / max(spent, 1e-3), 8.0)), 1 << 40))
+
+
+def _sent(arrays: Any) -> Any:
+    from numba import cuda
+
+    return type(arrays)(*(cuda.to_device(np.ascontiguousarray(array)) for array in arrays))
+
+
+@lru_cache(maxsize=64)
+def _kernel(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
+    from numba import config
+
+    from ..kernels import device
+
+    # Code of one file only: the linker would join operations again that were rounded one by one. The simulator has no linker.
+    return device.make(recipe, sizes, dense, **({} if config.ENABLE_CUDASIM else {"lto": False}))
+
+
+def _slabs(plan: Layout, threads: int) -> device.Slabs:
+    from ..kernels import device
+
+    P, S, M, K, T = plan.mdp.n_pairs, plan.mdp.n_states, plan.slots.pair.size, plan.n_slots, threads
+    return device.Slabs(
+        Q=np.zeros((T, P)),
+        counts=np.zeros((T, P, 2), np.int32),
+        visited=np.zeros((T, S), np.int32),
+        clock=np.zeros((T, device.CLOCK), np.int64),
+        generator=np.zeros((T, device.WORDS), np.uint64),
+        count=np.zeros((T, K), np.int32),
+        share=np.zeros((T, K)),
+        stats=np.zeros((T, M, plan.recipe.n_stats)),
+        tree=np.zeros((T, wide.allocate(M).size)),
+        run=np.full(T, device.NOBODY, np.int64),
+    )
+
+
+def _found(plan: Layout, n: int, m: int) -> device.Found:
+    from ..kernels import device
+
+    P = plan.mdp.n_pairs
+    return device.Found(
+        np.zeros((n, P)),
+        np.zeros((n, P, 2), np.int32),
+        np.zeros((n, max(m, 1), P)),
+        np.zeros(n, np.int64),
+        np.zeros(2, np.int64),
+    )
+
+
+def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
+    """What each run is to do: its seed, its dials, and which schedules it follows."""
+    from ..kernels import device
+
+    points = [run.point for run in runs]
+    mdp = points[0].mdp
+    r_max = float(mdp.r.max())
+    alphas, which_alpha = _tables([point.step_size for point in points])
+    rates, which_rate = _tables([point.exploration for point in points])
+    return device.Orders(
+        generator=np.stack([rng.seeded(run.seed) for run in runs]),
+        c0=np.array([p.learner.initial_value(r_max, p.mdp.gamma) for p in points], np.float64),
+        gamma=np.array([p.mdp.gamma for p in points]),
+        v=np.array([p.learner.replay[1] if p.learner.replay else 0.0 for p in points], np.float64),
+        T0=np.array([p.learner.T0 for p in points], np.int64),
+        alphas=alphas,
+        rates=rates,
+        alpha_table=which_alpha,
+        rate_table=which_rate,
+        params=np.array([_params(p) for p in points], np.float64).reshape(len(points), -1),
+        points=np.array([*terms.points, terms.episodes], np.int64),
+    )
+
+
+def _params(point: Any) -> tuple[float, ...]:
+    scheme = point.learner.replay[0].params() if point.learner.replay else ()
+    return (*point.step_size.params(), *point.exploration.params(), *point.learner.update_params(), *scheme)
+
+
+def _tables(schedules: Sequence[Any]) -> tuple[Floats, AnyArray]:
+    """The tables of the distinct schedules, and which one each run follows."""
+    distinct = list(dict.fromkeys(schedules))
+    number = {schedule: k for k, schedule in enumerate(distinct)}
+    return np.stack([s.table() for s in distinct]), np.array([number[s] for s in schedules], np.int32)

@@ -1,0 +1,385 @@
+"""The engine of a cluster: Ray hands chunks to the CPUs of many machines, or of this one.
+
+    chunks  →  at most two a CPU in flight  →  a task each, on one CPU  →  tables, in the order they are done
+
+What travels is plain. Models go once to a cluster, as arrays, and the workers of a node share one copy; learners and
+schedules go as the dicts of ``to_dict`` and are built again from their names; rows come back as Arrow's own bytes.
+A worker that has other code than this process would give other numbers, so it refuses.
+
+A worker or a node that is lost costs the chunks that ran there: they are handed out again. Nothing else is affected,
+since a row is a pure function of its run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from .. import __version__, _checks, errors
+from .._config import Config
+from ..errors import BadInput, MissingExtra, SafeReplayError
+from ..kernels.compile import PACKAGE, source_digest
+from ..learners import Learner
+from ..mdp import Layout, TabularMDP
+from ..schedules import Exploration, StepSize
+from .identity import TABLE, digest, own_code, table_digest
+from .work import Chunk, Done, Point, Run, Terms, perform
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOG = logging.getLogger(__name__)
+AHEAD = 2  # chunks a CPU, one of them waiting
+ATTEMPTS = 5  # at a chunk whose worker is lost again and again
+LOOK = 1.0  # seconds between two looks at which nodes are there
+ANSWER = 5.0  # seconds for a cluster to answer
+LONGEST = 40  # characters of a folder for Ray's files; the sockets in it have names of at most 107
+#: No reports to anyone, no warning about accelerators, and nothing of Ray's own log on our standard output.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+}
+MODELS = 64  # built and kept by a worker
+
+
+class RayEngine:
+    """Runs on a Ray cluster: the one at ``address``, or one of ``workers`` CPUs that is started here and ended with us.
+
+    >>> RayEngine.name, RayEngine.least
+    ('ray', 1)
+    """
+
+    name = "ray"
+    seconds = 5.0
+    least = 1
+    most = 10_000
+
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        self._limit = None if workers is None else _checks.whole("threads", workers, 1)
+        self._ray = _ray()
+        if address is not None:
+            _reach(address)
+        self._folder: str | None = None
+        self._mine = not self._ray.is_initialized()  # else it is the caller's, who also ends it
+        self._models: dict[int, tuple[TabularMDP, Any]] = {}
+        self._sent: dict[Any, Any] = {}
+        try:
+            if self._mine:
+                self._start(address)
+            self._task = self._ray.remote(num_cpus=1, max_retries=0)(_perform)  # a lost chunk is given out by us
+            self._looked, self.workers = -LOOK, 1
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, address: str | None) -> None:
+        """Connect to a cluster, or start one."""
+        options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+        if address is None:
+            cpus = os.cpu_count() if self._limit is None else self._limit
+            options |= {"num_cpus": cpus, "include_dashboard": False, "address": "local"}
+            if len(tempfile.gettempdir()) <= LONGEST:
+                self._folder = tempfile.mkdtemp(prefix="ray-")
+                options["_temp_dir"] = self._folder
+        else:
+            options["address"] = address
+        try:
+            with _environment(QUIET):
+                self._ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            where = "a cluster on this machine" if address is None else f"address {address!r}"
+            raise SafeReplayError(f"{where} must be one that Ray can use, got: {_first_line(error)}") from None
+
+    def _look(self) -> None:
+        """See how many CPUs there are now."""
+        if time.monotonic() - self._looked >= LOOK:
+            cpus = int(self._ray.cluster_resources().get("CPU", 0))
+            self.workers = max(1, cpus if self._limit is None else min(cpus, self._limit))
+            self._looked = time.monotonic()
+
+    def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
+        """Do the chunks; on Ctrl-C yield the chunks that are finished, then raise KeyboardInterrupt."""
+        flights: dict[Any, _Flight] = {}
+        try:
+            while True:
+                self._look()
+                for chunk in islice(chunks, max(0, AHEAD * self.workers - len(flights))):
+                    self._send(flights, _Flight(chunk, 1), terms)
+                if not flights:
+                    return
+                ready, _ = self._ray.wait(list(flights), timeout=LOOK)
+                yield from self._landed(flights, ready, terms)
+        except KeyboardInterrupt:
+            if flights:
+                ready, _ = self._ray.wait(list(flights), num_returns=len(flights), timeout=0)
+                yield from self._landed(flights, ready, None)
+            raise
+        finally:
+            for task in flights:
+                with suppress(Exception):  # whatever ended us matters more
+                    self._ray.cancel(task, force=True)
+
+    def _send(self, flights: dict[Any, _Flight], flight: _Flight, terms: Terms) -> None:
+        """Hand a chunk out."""
+        models = {id(run.point.mdp): run.point.mdp for run in flight.chunk}
+        order = {key: k for k, key in enumerate(models)}
+        sent = [self._model(mdp) for mdp in models.values()]
+        task = self._task.remote(_packed(flight.chunk, order), tuple(terms), *sent)
+        flights[task] = flight
+
+    def _landed(self, flights: dict[Any, _Flight], ready: Iterable[Any], terms: Terms | None) -> Iterator[Done]:
+        """What tasks gave back; a chunk that is lost is handed out again, unless there are no ``terms`` to do it on."""
+        for task in ready:
+            flight = flights.pop(task)
+            try:
+                answer = self._ray.get(task)
+            except self._ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except self._ray.exceptions.RayError as error:
+                _lost(flight, error)
+                if terms is not None:
+                    self._send(flights, flight._replace(attempt=flight.attempt + 1), terms)
+                continue
+            finally:
+                del task  # its table need not stay in the cluster's memory
+            if isinstance(answer, _Refusal):
+                raise getattr(errors, answer.kind, BadInput)(answer.message)
+            yield Done(flight.chunk, _table(answer.rows), answer.seconds)
+
+    def _model(self, mdp: TabularMDP) -> Any:
+        """Where the cluster keeps a model: it is sent when it is first needed."""
+        if id(mdp) not in self._models:
+            key = table_digest(mdp), mdp.layout, mdp.name
+            if key not in self._sent:
+                self._sent[key] = self._ray.put(_plain(mdp))
+            self._models[id(mdp)] = mdp, self._sent[key]
+        return self._models[id(mdp)][1]
+
+    def close(self) -> None:
+        """Let go of the cluster; one that was started here ends, and leaves nothing behind."""
+        self._models.clear()
+        self._sent.clear()
+        if self._mine:
+            self._ray.shutdown()
+            self._mine = False
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+class _Flight(NamedTuple):
+    """A chunk that is being done."""
+
+    chunk: Chunk
+    attempt: int
+
+
+def _ray() -> Any:
+    try:
+        with _environment(QUIET):
+            import ray
+    except ImportError:
+        raise MissingExtra("the engine ray needs Ray; install it with: pip install 'safereplay[ray]'") from None
+    return ray
+
+
+def _reach(address: str) -> None:
+    """Refuse an address where nobody answers; Ray itself would go on trying for minutes."""
+    if address == "auto":
+        return
+    words = "be HOST:PORT where a Ray cluster listens, or auto"
+    host, _, port = str(address).removeprefix("ray://").rpartition(":")
+    _checks.require(isinstance(address, str) and bool(host) and port.isdigit(), "address", words, address)
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise BadInput(f"address must {words}, got {address!r}: {_first_line(error)}") from None
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Settings that Ray's processes are to see, where they are not set already."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _lost(flight: _Flight, error: Exception) -> None:
+    """Tell that a chunk's worker was lost; raise where that came too often: then it is the chunk, not the cluster."""
+    n, first = len(flight.chunk), flight.chunk[0]
+    what = f"{n} run{'s' * (n > 1)} of {first.point.learner.describe()} on {first.point.model}"
+    why = f"{type(error).__name__}: {_first_line(error)}"
+    if flight.attempt >= ATTEMPTS:
+        raise SafeReplayError(f"{what} must finish on the cluster, got {ATTEMPTS} lost workers; the last: {why}")
+    LOG.warning("safereplay: a worker was lost, and %s will be done again (%s)", what, why)
+
+
+# -- what travels -------------------------------------------------------------------------------------------------------
+
+
+def _plain(mdp: TabularMDP) -> dict[str, Any]:
+    """A model as plain arrays, numbers and text; γ is each point's own."""
+    layout, shown = None, None
+    if mdp.layout is not None:
+        cells = np.array(mdp.layout.cells)
+        layout = mdp.layout.text, cells, mdp.layout.origin
+        shown = [mdp.layout.text, hashlib.sha256(cells.tobytes()).hexdigest(), mdp.layout.origin]
+    return {
+        "key": digest([table_digest(mdp), mdp.name, shown]),
+        "sizes": {"n_states": mdp.n_states, "n_actions": mdp.n_actions},
+        "table": {name: getattr(mdp, name) for name in TABLE},
+        "layout": layout,
+        "name": mdp.name,
+    }
+
+
+def _code() -> str:
+    """What this package's numbers depend on, in a few words."""
+    return f"{__version__} (kernels {source_digest()[:8]})"
+
+
+def _packed(chunk: Chunk, models: dict[int, int]) -> dict[str, Any]:
+    """A chunk as plain types; its models by their place among those that travel with it."""
+    points: dict[int, tuple[int, Point]] = {}
+    runs = []
+    for run in chunk:
+        k, _ = points.setdefault(id(run.point), (len(points), run.point))
+        runs.append((run.id, k, run.seed))
+    listed = [point for _, point in points.values()]
+    return {
+        "code": _code(),
+        "modules": _modules(listed),
+        "points": [
+            (
+                p.model,
+                models[id(p.mdp)],
+                p.mdp.gamma,
+                *(config.to_dict() for config in (p.learner, p.exploration, p.step_size)),
+                p.columns,
+            )
+            for p in listed
+        ],
+        "runs": runs,
+    }
+
+
+def _modules(points: list[Point]) -> dict[str, tuple[str, dict[str, str | None]]]:
+    """The modules of classes that are not this package's: where each lies here, and a digest of each class's code."""
+    configs = [c for p in points for c in (p.learner, p.exploration, p.step_size)]
+    kinds = {type(x) for c in configs for x in (c, *vars(c).values()) if isinstance(x, Config)}
+    found: dict[str, tuple[str, dict[str, str | None]]] = {}
+    for kind in kinds:
+        if kind.__module__.partition(".")[0] != PACKAGE:
+            module = sys.modules.get(kind.__module__)
+            importable = kind.__module__ != "__main__" and getattr(module, "__file__", None) is not None
+            _checks.require(importable, kind.__name__, "be in a module that workers can import", kind.__module__)
+            folder = Path(str(getattr(module, "__file__", ""))).resolve().parents[kind.__module__.count(".")]
+            found.setdefault(kind.__module__, (str(folder), {}))[1][kind.__name__] = own_code(kind)
+    return found
+
+
+def _table(rows: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(rows).read_all()
+
+
+# -- on a worker --------------------------------------------------------------------------------------------------------
+
+
+class _Answer(NamedTuple):
+    rows: bytes  #: an Arrow stream
+    seconds: float
+
+
+class _Refusal(NamedTuple):
+    """An error of ours, which is no failure of the worker's."""
+
+    kind: str
+    message: str
+
+
+_built: dict[tuple[str, float], TabularMDP] = {}
+
+
+def _perform(packed: dict[str, Any], terms: tuple[Any, ...], *models: dict[str, Any]) -> _Answer | _Refusal:
+    """Do a chunk here."""
+    import pyarrow as pa
+
+    try:
+        began = time.perf_counter()
+        _same_code(packed)
+        table = perform(_unpacked(packed, models), Terms(*terms))
+    except SafeReplayError as error:
+        return _Refusal(type(error).__name__, str(error))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return _Answer(sink.getvalue().to_pybytes(), time.perf_counter() - began)
+
+
+def _same_code(packed: dict[str, Any]) -> None:
+    """Import what the chunk needs, and refuse to do it by other code than its sender has."""
+    _checks.require(packed["code"] == _code(), "safereplay on every node", f"be {packed['code']}", _code())
+    for name, (folder, kinds) in packed["modules"].items():
+        if folder not in sys.path and Path(folder).is_dir():
+            sys.path.append(folder)
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:
+            raise BadInput(f"module {name!r} must be on every node, got {type(error).__name__}: {error}") from None
+        for kind, code in kinds.items():
+            same = own_code(Config._known[kind]) == code
+            _checks.require(same, f"{kind} of {module.__name__}", "be the same on every node", "other code on one")
+
+
+def _unpacked(packed: dict[str, Any], models: tuple[dict[str, Any], ...]) -> Chunk:
+    points = []
+    for name, k, gamma, learner, exploration, step_size, columns in packed["points"]:
+        configs = [Config.from_dict(x) for x in (learner, exploration, step_size)]
+        typed = cast(tuple[Learner, Exploration, StepSize], configs)
+        points.append(Point(name, _model(models[k], gamma), *typed, columns))
+    return tuple(Run(id_, points[k], seed) for id_, k, seed in packed["runs"])
+
+
+def _model(plain: dict[str, Any], gamma: float) -> TabularMDP:
+    """A model from what was sent, built once; its arrays stay where the node's workers share them."""
+    key = plain["key"], gamma
+    if key not in _built:
+        while len(_built) >= MODELS:
+            del _built[next(iter(_built))]
+        layout = None
+        if plain["layout"] is not None:
+            text, cells, origin = plain["layout"]
+            layout = Layout(text, tuple(map(tuple, cells.tolist())), origin)
+        other = next((mdp for (known, _), mdp in _built.items() if known == plain["key"]), None)
+        if other is None:
+            rest = {"gamma": gamma, "layout": layout, "name": plain["name"]}
+            other = TabularMDP(**plain["sizes"], **plain["table"], **rest)
+        _built[key] = other.with_gamma(gamma)
+    return _built[key]

@@ -1,0 +1,266 @@
+"""The folder of a sweep: nothing in it is ever half written, and only one sweep writes to it at a time.
+
+    OUT/runs/*.parquet   the dataset: a part a chunk, a row a run, all parts with one schema
+    OUT/spec.toml        the spec as it was written (spec.json if it was a dictionary); OUT/specs/ has earlier ones
+    OUT/sweep.json       what the parts hold: the spec as read, what its words stood for, columns, number of runs
+    OUT/.lock            held while a sweep is at work; the system frees it when the process ends, however it ends
+
+A part is written under a hidden name, brought to the disk, and renamed. So a run is done when its part has its name, and
+whoever reads the folder meanwhile sees whole parts. A part that the disk lost or damaged all the same is set aside, and
+its runs are done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from .. import __version__, _checks, _files
+from .._config import plain
+from ..errors import BadFile, BadInput, CannotWrite
+from .columns import conform, merged, schema_of
+from .identity import DIGITS
+from .locks import Lock
+from .spec import ALGORITHM, Spec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = 1  # of the folder
+TEMPORARY = re.compile(r"^\..+\.(parquet|json|toml)\.[a-z0-9_]{8}$")
+SAME = ("keep", "curves", "max_steps")  # what rows do not say, so that it must be the same for all of a folder
+ELSEWHERE = "choose another folder"
+
+
+class Store:
+    """A folder that is open for one sweep.
+
+    ``tell`` hears one line of each part that had to be set aside. After :meth:`__enter__` the folder is this spec's, its
+    parts have one schema, and ``done`` are the ids that it holds, as bytes.
+    """
+
+    def __init__(self, folder: str | Path, spec: Spec, extend: bool, tell: Callable[[str], None]) -> None:
+        self.folder, self.spec, self._extend, self._tell = Path(folder), spec, extend, tell
+        self.runs = self.folder / "runs"
+        self.done: set[bytes] = set()
+
+    def __enter__(self) -> Self:
+        _files.make_folder(self.folder)
+        self._lock = Lock(self.folder)
+        try:
+            _files.make_folder(self.runs)
+            self._tidy()
+            self._settle()
+            self._read()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def add(self, table: pa.Table) -> None:
+        """Put the rows of a chunk in place, whole."""
+        ids = "".join(table["id"].to_pylist())
+        self._write(hashlib.blake2b(ids.encode(), digest_size=8).hexdigest() + ".parquet", table)
+        self.done |= _split(ids)
+
+    def expect(self, runs: int) -> None:
+        """Note how many runs the dataset will have."""
+        if self._note["runs"] != runs:
+            self._note["runs"] = runs
+            self._write_note()
+
+    def _write(self, name: str, table: pa.Table) -> None:
+        import pyarrow.parquet as pq
+
+        about = {"safereplay": __version__, "spec": self.spec.digest}
+        whole = conform(table, self._schema).replace_schema_metadata(about)
+        buffer = BytesIO()
+        rows = max(1, whole.num_rows)
+        pq.write_table(whole, buffer, row_group_size=rows, compression="zstd", write_page_checksum=True)
+        _files.write_atomic(self.runs / name, buffer.getvalue(), durable=True)
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        """Remove what a killed sweep had begun to write; nobody else can be writing now."""
+        for folder in (self.folder, self.runs, self.folder / "specs"):
+            for file in folder.glob(".*"):
+                if TEMPORARY.match(file.name):
+                    file.unlink(missing_ok=True)
+
+    def _settle(self) -> None:
+        """Make the folder this spec's, or say why it cannot be."""
+        old = read_note(self.folder) if (self.folder / "sweep.json").exists() else None
+        if old is None:
+            strangers = any(self.runs.glob("*.parquet"))
+            _checks.require(not strangers, str(self.folder), "be new or a sweep's folder", "parts without a sweep.json")
+        self._note: dict[str, Any] = {
+            "kind": "safereplay sweep",
+            "format": FORMAT,
+            "safereplay": __version__,
+            "digest": self.spec.digest,
+            "runs": len(self.spec),
+            "terms": plain(self.spec.terms._asdict()),
+            "columns": self.spec.columns,
+            "content": self.spec.content,
+            "spec": self.spec.plain,
+        }
+        if old is not None and old["digest"] != self.spec.digest:
+            self._note["columns"] = self._check_change(old)
+            self._note["content"] = {**old["content"], **self.spec.content}
+            self._keep_old_spec(old)
+        elif old is not None:
+            self._note |= {key: old[key] for key in ("columns", "content", "runs")}
+        self._schema = schema_of(self._note)
+        if old is None or old["digest"] != self.spec.digest:
+            _files.write_atomic(self.folder / _spec_name(self.spec), _spec_text(self.spec), durable=True)
+            self._write_note()
+
+    def _write_note(self) -> None:
+        text = json.dumps(self._note, indent=1, ensure_ascii=False, default=str)
+        _files.write_atomic(self.folder / "sweep.json", text, durable=True)
+
+    def _check_change(self, old: dict[str, Any]) -> dict[str, str]:
+        """Refuse what cannot share a dataset; the columns of both specs."""
+        for name in SAME:
+            before, now = old["terms"][name], self._note["terms"][name]
+            _checks.require(before == now, name, f"stay {_checks.shown(before)} within {self.folder}", now, ELSEWHERE)
+        for name, stamp in self.spec.content.items():
+            if name == ALGORITHM and old["content"].get(name) != stamp:
+                raise BadInput(
+                    f"{self.folder} must be of a safereplay that does runs as this one, {__version__}, does, "
+                    f"got {old['safereplay']}; {ELSEWHERE}"
+                )
+            if old["content"].get(name, stamp) != stamp:
+                raise BadInput(
+                    f"{name} must be what it was within {self.folder}, got something else by the same name; "
+                    f"give it another name, or {ELSEWHERE}"
+                )
+        paths = changes(old["spec"], self.spec.plain) or changes(old["content"], self.spec.content)
+        if not self._extend:
+            named = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+            raise BadInput(
+                f"{self.folder} must be the folder of this spec, got another spec's: {named} changed; {ELSEWHERE}, "
+                "or --extend to add the runs to that dataset"
+            )
+        for name, kind in self.spec.columns.items():
+            before = old["columns"].get(name, kind)
+            _checks.require(before == kind, f"column {name}", f"stay a {before} within {self.folder}", kind, ELSEWHERE)
+        return merged(old["columns"], self.spec.columns)
+
+    def _keep_old_spec(self, old: dict[str, Any]) -> None:
+        for name in ("spec.toml", "spec.json"):
+            if (self.folder / name).exists():
+                text = (self.folder / name).read_text()
+                target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
+                _files.write_atomic(target, text, durable=True)
+                if name != _spec_name(self.spec):
+                    (self.folder / name).unlink()
+
+    def _read(self) -> None:
+        """Collect the ids that are done; parts of before an extension get the new columns."""
+        import pyarrow as pa
+
+        for part in sorted(self.runs.glob("*.parquet")):
+            try:
+                ids, schema = _part(part)
+                if not schema.equals(self._schema):
+                    self._write(part.name, _rows(part))
+                self.done |= ids
+            except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+                if isinstance(error, CannotWrite):
+                    raise
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise BadFile(f"{part} must be readable, got '{error.strerror}'") from None
+                self._set_aside(part)
+
+    def _set_aside(self, part: Path) -> None:
+        aside = part.with_name(part.name + ".damaged")
+        os.replace(part, aside)
+        _files.sync_folder(self.runs)
+        self._tell(f"{part} is damaged: set aside as {aside.name}, and its runs are done again")
+
+
+def _part(file: Path) -> tuple[set[bytes], pa.Schema]:
+    """The ids in a part and its schema, reading no other column."""
+    import pyarrow.parquet as pq
+
+    with file.open("rb") as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
+        ids = part.read(columns=["id"], use_threads=False)["id"].to_pylist()
+        return _split("".join(ids)), part.schema_arrow.remove_metadata()
+
+
+def _rows(file: Path) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    with file.open("rb") as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
+        return part.read()
+
+
+def _split(ids: str) -> set[bytes]:
+    """Ids written one after the other in hex, as a set of bytes."""
+    raw, size = bytes.fromhex(ids), DIGITS // 2
+    return {raw[k : k + size] for k in range(0, len(raw), size)}
+
+
+def _spec_name(spec: Spec) -> str:
+    return "spec.toml" if spec.file is not None and spec.file.suffix != ".json" else "spec.json"
+
+
+def _spec_text(spec: Spec) -> str:
+    return json.dumps(spec.plain, indent=1, default=str) if spec.file is None else spec.file.read_text()
+
+
+def read_note(folder: str | Path) -> dict[str, Any]:
+    """What a sweep's folder says about itself: the content of its sweep.json."""
+    file = Path(folder) / "sweep.json"
+    try:
+        note = json.loads(file.read_text())
+        stamp, complete = note["format"], all(key in note for key in ("digest", "columns", "content", "spec", "terms"))
+    except FileNotFoundError:
+        raise BadFile(f"{folder} must be a sweep's folder, got none with a sweep.json") from None
+    except (OSError, ValueError, TypeError, KeyError):
+        raise BadFile(f"{file} must be what a sweep wrote, got something else") from None
+    _checks.require(complete, str(file), "be what a sweep wrote", "a part of it")
+    _checks.require(stamp <= FORMAT, str(file), f"be of format {FORMAT} or older", stamp, "pip install -U safereplay")
+    return dict(note)
+
+
+def changes(old: Any, new: Any, path: str = "") -> list[str]:
+    """Where two plain tables differ, as dotted paths.
+
+    >>> changes({"seeds": 3, "models": {"cliff": {"gamma": 0.9}}}, {"seeds": 4, "models": {"cliff": {"slip": 0}}})
+    ['seeds', 'models.cliff.gamma', 'models.cliff.slip']
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        inner = f"{path}." if path else ""
+        missing = object()
+        pairs = ((name, old.get(name, missing), new.get(name, missing)) for name in dict.fromkeys([*old, *new]))
+        return [change for name, x, y in pairs for change in changes(x, y, f"{inner}{name}")]
+    return [] if old == new else [path]
+
+
+def read_sweep(folder: str | Path) -> pa.Table:
+    """Every row of a sweep's folder that is written by now, by id; the sweep may be at work meanwhile.
+
+    >>> import safereplay as sr, tempfile
+    >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100, "keep": ["verdict"]}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = sr.sweep(spec, folder)
+    ...     sr.read_sweep(folder)["seed"].to_pylist() == done.table()["seed"].to_pylist()
+    True
+    """
+    import pyarrow.dataset as ds
+
+    schema = schema_of(read_note(folder))
+    files = sorted(str(file) for file in (Path(folder) / "runs").glob("*.parquet"))
+    return ds.dataset(files, schema=schema, format="parquet").to_table().sort_by("id")

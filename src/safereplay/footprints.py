@@ -1,0 +1,206 @@
+"""What runs hold in memory: stated before they start, and kept near that.
+
+Of S states, P pairs and K outcomes, the runs of one call of :func:`safereplay.learn` hold, in bytes,
+
+    kept      what each seed gives back: Q 8·P, visits and replays 16·P; seen 8·K where outcomes are remembered; replayed
+              and w 16·K where they are replayed; for each snapshot Q and visits 16·P, and w 8·K
+    working   more, while a run runs: visits of states 8·S; the pairs' statistics 40·P where outcomes are remembered; the
+              sum tree 16·P where they are replayed
+    shared    by all runs: the sampling tables 12·K + 16·S, where outcomes are remembered their number a pair 8·P; the
+              model itself is there already and is not copied
+
+and about a MiB of schedules. A run writes into its own row of the arrays that are given back, so nothing is copied at
+the end: w takes the place of the running sums it is made from, and the whole numbers ``seen`` that of the counts.
+Counts have 64 bits each: one pair can be updated 2³² times within minutes.
+
+>>> import safereplay as sr
+>>> print(sr.footprint(sr.grids.cliff(), sr.QLearning(), seeds=20, threads=2))
+49.1 KiB: 24 B a pair kept × 20 seeds, 8 B a state working × 2 runs at a time, 12 B an outcome + 16 B a state shared
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _checks
+from ._config import plain
+from ._types import AnyArray, Floats, Ints
+from .errors import BadInput
+from .kernels import memory as mem
+from .kernels import step
+from .learners import Learner
+from .mdp import TabularMDP
+from .schedules import EpsilonGreedy, PowerStep
+
+WORD = 8  # bytes of a float, a count, an index
+GAP = 128 // WORD  # words between two rows: processors fetch two lines of 64 bytes at once
+PIECE = 1 << 16  # counts that become whole numbers at once
+MATTERS = 1 << 26  # bytes from which on the free memory is looked at
+MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
+
+
+class Part(NamedTuple):
+    """Bytes a pair, an outcome and a state."""
+
+    pair: int = 0
+    outcome: int = 0
+    state: int = 0
+
+    def __str__(self) -> str:
+        a = {"pair": "a pair", "outcome": "an outcome", "state": "a state"}
+        return " + ".join(f"{n} B {a[name]}" for name, n in self._asdict().items() if n) or "nothing"
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The memory that a call of :func:`safereplay.learn` takes, by part; see :mod:`safereplay.footprints`."""
+
+    n_pairs: int
+    n_outcomes: int
+    n_states: int
+    seeds: int
+    at_once: int  #: runs at a time
+    kept: Part  #: for each seed
+    working: Part  #: for each run at a time
+    shared: Part
+
+    def bytes_of(self, part: Part) -> int:
+        """A part's bytes in this model."""
+        return part.pair * self.n_pairs + part.outcome * self.n_outcomes + part.state * self.n_states
+
+    @property
+    def total(self) -> int:
+        """Bytes that are held when most is."""
+        each = self.seeds * self.bytes_of(self.kept) + self.at_once * self.bytes_of(self.working)
+        return each + self.bytes_of(self.shared)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        parts = {name: getattr(self, name)._asdict() for name in ("kept", "working", "shared")}
+        return {**plain(self), **parts, "total": self.total}
+
+    def __str__(self) -> str:
+        kept = f"{self.kept} kept" + f" × {self.seeds} seeds" * (self.seeds > 1)
+        working = f"{self.working} working" + f" × {self.at_once} runs at a time" * (self.at_once > 1)
+        return f"{_amount(self.total)}: {kept}, {working}, {self.shared} shared"
+
+
+def footprint(
+    mdp: TabularMDP, learner: Learner, seeds: int = 1, snapshots: int = 0, threads: int | None = None
+) -> Footprint:
+    """The memory that :func:`safereplay.learn` will take, before it starts.
+
+    >>> import safereplay as sr
+    >>> sr.footprint(sr.grids.cliff(), sr.ReplayQLearning(), snapshots=10).kept
+    Part(pair=184, outcome=104, state=0)
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    _checks.require(isinstance(learner, Learner), "learner", "be a Learner", learner)
+    seeds, snapshots = _checks.whole("seeds", seeds, 1), _checks.whole("snapshots", snapshots, 0)
+    workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
+    recipe = learner.recipe(EpsilonGreedy(), PowerStep())
+    return of_runs(mdp, recipe, seeds, snapshots, workers)
+
+
+def of_runs(mdp: TabularMDP, recipe: step.Recipe, seeds: int, snapshots: int, workers: int) -> Footprint:
+    """The memory of runs whose arguments have been checked."""
+    remembers, replays = int(recipe.remembers), int(recipe.replays)
+    return Footprint(
+        mdp.n_pairs,
+        mdp.r.size,
+        mdp.n_states,
+        seeds,
+        min(seeds, workers),
+        kept=Part(WORD * (3 + 2 * snapshots), WORD * (remembers + (2 + snapshots) * replays)),
+        working=Part(WORD * (mem.N_STATS * remembers + 2 * replays), 0, WORD),
+        shared=Part(WORD * remembers, WORD + 4, 2 * WORD),
+    )
+
+
+def refuse_what_does_not_fit(need: Footprint) -> None:
+    """One line where runs clearly need more memory than there is; nothing where that is not known."""
+    free = free_memory() if need.total > MATTERS else None
+    if free is None or need.total <= free:
+        return
+    snapshots = need.kept.pair > 3 * WORD
+    ways = {"threads": need.at_once > 1, "seeds": need.seeds > 1, "snapshots": snapshots}
+    less = [f"fewer {way}" for way, helps in ways.items() if helps]
+    hint = f"; try {' or '.join(less)}" if less else ""
+    raise BadInput(f"runs must fit into the {_amount(free)} of memory that are free, got {need}{hint}")
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, as far as the system says."""
+    try:
+        lines = dict(line.split(":") for line in MEMINFO.read_text(encoding="ascii").splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:
+        return min(free, int(CGROUP.read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no such limit
+        return free
+
+
+def _amount(size: int) -> str:
+    unit = next((k for k in (30, 20) if size >= 1 << k), 10)
+    return f"{size / 2**unit:.1f} {'KMG'[unit // 10 - 1]}iB"
+
+
+class Kept(NamedTuple):
+    """What runs give back, one row a seed; a run writes into a row of it, which is a Kept of one axis less."""
+
+    Q: Floats  #: [n, P]
+    counts: Ints  #: [n, P, 2] as in the loop's tables
+    seen: Ints | None  #: [n, K]; while a run runs, its counts as floats
+    replayed: Ints | None  #: [n, K]
+    w: Floats | None  #: [n, K]; while a run runs, its running sums
+    shots: Floats | None  #: [n, m, P]
+    shot_visits: Ints | None  #: [n, m, P]
+    shot_w: Floats | None  #: [n, m, K]
+
+    def row(self, k: int) -> Kept:
+        """Where run k writes."""
+        return Kept(*(None if x is None else x[k] for x in self))  # type: ignore[arg-type]
+
+    def only(self, rows: Sequence[int]) -> Kept:
+        """Some rows, in rising order; moved to the front, not copied."""
+        for to, k in enumerate(rows):
+            for x in self if to != k else ():
+                if x is not None:
+                    x[to] = x[k]
+        return Kept(*(None if x is None else x[: len(rows)] for x in self))  # type: ignore[arg-type]
+
+
+def make_room(mdp: TabularMDP, recipe: step.Recipe, n: int, shots: int) -> Kept:
+    """Room for n runs and their snapshots, all zero; the system provides it as it is first written to."""
+    P, K = mdp.n_pairs, mdp.r.size
+    replays = recipe.replays
+    return Kept(
+        _rows(n, P, np.float64),
+        _rows(n, 2 * P, np.int64).reshape(n, P, 2),
+        _rows(n, K, np.int64) if recipe.remembers else None,
+        _rows(n, K, np.int64) if replays else None,
+        _rows(n, K, np.float64) if replays else None,
+        np.zeros((n, shots, P)) if shots else None,
+        np.zeros((n, shots, P), np.int64) if shots else None,
+        np.zeros((n, shots, K)) if shots and replays else None,
+    )
+
+
+def _rows(n: int, size: int, dtype: Any) -> AnyArray:
+    """Zeros [n, size] whose rows share no cache line: threads on neighbouring rows do not wait for each other."""
+    return np.zeros((n, size + GAP if n > 1 else size), dtype)[:, :size]
+
+
+def make_whole(counts: Ints) -> None:
+    """Floats that stand in an array of whole numbers become whole numbers, where they are."""
+    floats = counts.view(np.float64)
+    for k in range(0, counts.size, PIECE):
+        counts[k : k + PIECE] = floats[k : k + PIECE]

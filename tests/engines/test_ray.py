@@ -1,0 +1,407 @@
+"""The engine ray: the same rows as anywhere, whatever is lost on the way.
+
+Ray's own warnings of what is to come are let through: they are not ours to mend.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from studies import SMALL
+
+import safereplay as sr
+from safereplay.engines import ray as engine_module
+from safereplay.engines import work
+from safereplay.engines.ray import AHEAD, ATTEMPTS, RayEngine
+from safereplay.engines.spec import load_spec
+
+try:
+    engine_module._ray()  # quietly
+except sr.MissingExtra as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+pytestmark = [pytest.mark.filterwarnings("default:::ray"), pytest.mark.filterwarnings("default::ResourceWarning")]
+
+EVERYTHING = {
+    "episodes": 300,
+    "seeds": 3,
+    "keep": ["Q", "policy", "verdict", "risk", "visits", "curves"],
+    "curves": 4,
+    "models": {"cliff": {"gamma": [0.9, 0.95]}, "volatile": {}, "lake": {"source": "FrozenLake-v1"}},
+    "learners": {
+        "q": {},
+        "replay": {"v": [0.3, 0.8], "mixing": ["literal", "matched"]},
+        "mihatsch": {"kappa": 0.5},
+        "gaskett": {},
+        "worst-case": {},
+        "worst-transition": {},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    engine = RayEngine(workers=2)
+    yield engine
+    engine.close()
+
+
+def chunks_of(spec, size):
+    runs = list(spec.runs())
+    return [tuple(runs[k : k + size]) for k in range(0, len(runs), size)]
+
+
+def as_bytes(table):
+    """Every bit of a table: to Arrow's own ``equals`` a nan differs from itself."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def test_every_chunk_comes_back_once_with_the_very_rows_of_doing_it_here(engine):
+    """Every learner, both mixings, three models of which one has no layout, two discounts; all that can be kept."""
+    spec = load_spec(EVERYTHING)
+    chunks = chunks_of(spec, 7)
+    found = {done.chunk[0].id: done for done in engine.finish(iter(chunks), spec.terms)}
+    assert len(found) == len(chunks) > 10
+    for chunk in chunks:
+        done = found[chunk[0].id]
+        assert as_bytes(done.table) == as_bytes(work.perform(chunk, spec.terms))
+        assert done.chunk is chunk
+        assert done.seconds > 0.0
+
+
+def test_chunks_are_pulled_only_as_there_is_room(engine):
+    spec, pulled, finished = load_spec(SMALL), [], 0
+
+    def counted():
+        for chunk in chunks_of(spec, 1):
+            pulled.append(chunk)
+            yield chunk
+
+    for _ in engine.finish(counted(), spec.terms):
+        finished += 1
+        assert len(pulled) <= finished + AHEAD * 2
+    assert finished == len(pulled) == len(spec)
+
+
+def test_no_chunks_is_no_work(engine):
+    assert list(engine.finish(iter(()), load_spec(SMALL).terms)) == []
+
+
+def test_a_models_table_is_sent_once_for_all_its_discounts_and_chunks(engine, monkeypatch):
+    sent, put = [], engine._ray.put
+
+    def counted(value):
+        sent.append(value)
+        return put(value)
+
+    monkeypatch.setattr(engine._ray, "put", counted)
+    spec = load_spec({**SMALL, "models": {"cliff": {"gamma": [0.5, 0.6, 0.7], "slip": 0.123}}})
+    assert len(list(engine.finish(iter(chunks_of(spec, 1)), spec.terms))) == len(spec)
+    assert len(sent) == 1
+
+
+def test_a_sweep_leaves_the_engine_ready_for_the_next(engine, tmp_path):
+    first = sr.sweep(SMALL, tmp_path / "here", quiet=True).table()
+    kept = type("Kept", (), {name: getattr(engine, name) for name in ("name", "seconds", "least", "most", "workers")})
+    kept.finish, kept.close = staticmethod(engine.finish), staticmethod(lambda: None)
+    assert sr.sweep(SMALL, tmp_path / "there", kept(), quiet=True).table().equals(first)
+
+
+# -- one's own classes, and errors ---------------------------------------------------------------------------------------
+
+MINE = """
+import os, signal, sys
+from dataclasses import dataclass
+from pathlib import Path
+import safereplay as sr
+
+@dataclass(frozen=True)
+class GapReplay{n}(sr.Scheme):
+    beta: float = 1.0
+    @staticmethod
+    def pair_weight(r_max, r_min):
+        return r_max - r_min
+    @staticmethod
+    def log_tilt(r, beta):
+        return -beta * r
+
+@dataclass(frozen=True)
+class Endless{n}(sr.Scheme):
+    @staticmethod
+    def pair_weight(var):
+        return 1.0 / (var - var)
+    @staticmethod
+    def log_tilt(r):
+        return r
+
+@dataclass(frozen=True)
+class Deadly{n}(sr.QLearning):
+    note: str = ""
+    times: int = 1
+    def __post_init__(self):
+        super().__post_init__()
+        died = len(list(Path(self.note).iterdir()))
+        if "default_worker" in sys.argv[0] and died < self.times:
+            (Path(self.note) / str(died)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch, request):
+    """A module of somebody's own beside a spec, under a name that no other test has used."""
+    n = abs(hash(request.node.name)) % 10**9
+    (tmp_path / f"mine{n}.py").write_text(MINE.replace("{n}", str(n)))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def spec(**tables):
+        text = json.dumps({**SMALL, "import": [f"mine{n}"], **tables}).replace("{n}", str(n))
+        (tmp_path / "spec.json").write_text(text)
+        monkeypatch.chdir(tmp_path)
+        return load_spec(json.loads(text))
+
+    return spec
+
+
+def test_classes_of_ones_own_are_found_on_the_workers(engine, mine):
+    spec = mine(learners={"replay": {"scheme": {"kind": "GapReplay{n}", "beta": 2.0}}}, models={"cliff": {}})
+    chunk = tuple(spec.runs())
+    (done,) = engine.finish(iter([chunk]), spec.terms)
+    assert done.table.equals(work.perform(chunk, spec.terms))
+
+
+def test_an_error_of_ours_comes_back_as_itself_and_at_once(engine, mine, monkeypatch):
+    sent, send = [], RayEngine._send
+    monkeypatch.setattr(RayEngine, "_send", lambda self, *rest: (sent.append(rest), send(self, *rest)))
+    spec = mine(learners={"replay": {"scheme": {"kind": "Endless{n}"}}}, models={"cliff": {}})
+    chunk = tuple(spec.runs())
+    words = (
+        r"^pair_weight of Endless\d+ must be finite and at least 0, got inf; in replay\(v=0\.5\) on cliff with seed 0$"
+    )
+    with pytest.raises(sr.BadInput, match=words) as caught:
+        list(engine.finish(iter([chunk]), spec.terms))
+    assert type(caught.value) is sr.BadInput
+    assert len(sent) == 1
+
+
+def test_an_error_that_is_not_ours_comes_back_as_itself(engine):
+    spec = load_spec(SMALL)
+    with pytest.raises(TypeError):
+        list(engine.finish(iter(chunks_of(spec, 2)), spec.terms._replace(episodes="many")))
+
+
+def test_a_chunk_whose_worker_dies_is_done_again(engine, mine, tmp_path, caplog):
+    note = tmp_path / "deaths"
+    note.mkdir()
+    spec = mine(learners={"d": {"kind": "Deadly{n}", "note": str(note), "times": 2}}, models={"cliff": {}})
+    chunk = tuple(spec.runs())
+    (done,) = engine.finish(iter([chunk]), spec.terms)
+    assert len(list(note.iterdir())) == 2
+    assert done.table.equals(work.perform(chunk, spec.terms))
+    assert sum("a worker was lost" in line for line in caplog.messages) == 2
+
+
+def test_a_chunk_that_loses_every_worker_is_given_up_in_a_line(engine, mine, tmp_path):
+    note = tmp_path / "deaths"
+    note.mkdir()
+    spec = mine(learners={"d": {"kind": "Deadly{n}", "note": str(note), "times": 99}}, models={"cliff": {}}, seeds=1)
+    words = rf"^1 run of Q-learning on cliff must finish on the cluster, got {ATTEMPTS} lost workers; the last: Worker"
+    with pytest.raises(sr.SafeReplayError, match=words) as caught:
+        list(engine.finish(iter([tuple(spec.runs())]), spec.terms))
+    assert "\n" not in str(caught.value)
+    assert len(list(note.iterdir())) == ATTEMPTS
+
+
+def test_a_worker_with_other_code_refuses(engine, monkeypatch):
+    spec = load_spec(SMALL)
+    monkeypatch.setattr(engine_module, "__version__", "0.0.7")
+    with pytest.raises(sr.BadInput, match=r"^safereplay on every node must be 0\.0\.7 \(kernels \w{8}\), got '0\.1"):
+        list(engine.finish(iter(chunks_of(spec, 1)), spec.terms))
+
+
+def test_a_class_that_differs_between_nodes_is_refused(engine, mine, monkeypatch):
+    spec = mine(learners={"replay": {"scheme": {"kind": "GapReplay{n}"}}}, models={"cliff": {}})
+    monkeypatch.setattr(engine_module, "own_code", lambda kind: "another")
+    with pytest.raises(
+        sr.BadInput, match=r"GapReplay\d+ of mine\d+ must be the same on every node, got 'other code on"
+    ):
+        list(engine.finish(iter([tuple(spec.runs())]), spec.terms))
+
+
+def test_a_class_that_workers_cannot_import_is_refused(engine):
+    spec = load_spec(SMALL)
+    run = next(spec.runs())
+    loose = type("Loose", (sr.QLearning,), {"__module__": "__main__"})
+    chunk = (run._replace(point=run.point._replace(learner=loose())),)
+    with pytest.raises(sr.BadInput, match=r"^Loose must be in a module that workers can import, got '__main__'$"):
+        list(engine.finish(iter([chunk]), spec.terms))
+
+
+def test_leaving_early_cancels_what_runs(engine):
+    """One run of ages on each CPU: the next chunk is only done if they are told to stop."""
+    spec, ages = load_spec(SMALL), load_spec({**SMALL, "episodes": 10**12})
+    results = engine.finish(iter(chunks_of(spec, 1)[:1] + chunks_of(ages, 1)[:4]), ages.terms._replace(episodes=10**12))
+    results.close()  # before anything was asked for
+    results = engine.finish(iter(chunks_of(spec, 2)), spec.terms)
+    next(results)
+    results.close()
+    assert len(list(engine.finish(iter(chunks_of(spec, 2)[:2]), spec.terms))) == 2
+
+
+# -- the cluster itself -------------------------------------------------------------------------------------------------
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        sr.MissingExtra, match=r"the engine ray needs Ray; install it with: pip install 'safereplay\[ray"
+    ):
+        RayEngine()
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:1", "127.0.0.1:x", "", 3, "ray://127.0.0.1:1"])
+def test_an_address_where_no_cluster_answers_is_refused_at_once(address):
+    began = time.monotonic()
+    with pytest.raises(sr.BadInput, match=r"^address must be HOST:PORT where a Ray cluster listens, or auto, got"):
+        RayEngine(address=address)
+    assert time.monotonic() - began < 10.0
+
+
+def test_workers_must_be_a_whole_number():
+    with pytest.raises(sr.BadInput, match="threads must be at least 1, got 0"):
+        RayEngine(workers=0)
+
+
+LOCAL = """
+import json, os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import safereplay as sr
+from safereplay.engines.ray import RayEngine
+RayEngine.seconds = 0.5
+spec, out = json.loads(sys.argv[1]), sys.argv[2]
+done = sr.sweep(spec, out, engine="ray", threads=2, quiet=True)
+print(json.dumps([done.done, done.interrupted]), flush=True)
+"""
+
+
+@pytest.fixture
+def short_folder():
+    """A folder whose name leaves room for those of Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+        yield folder
+
+
+def descendants(session):
+    """Processes of a session that live."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_process_and_no_file(tmp_path, short_folder):
+    """The keys go to every process of the terminal; the sweep would take minutes, and the rest is done by threads."""
+    (tmp_path / "cwd").mkdir()
+    spec = {**SMALL, "episodes": 100_000, "seeds": 60, "models": {"cliff": {}}, "keep": ["Q", "verdict"]}
+    child = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", LOCAL, json.dumps(spec), str(tmp_path / "out")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path / "cwd",
+        env={**os.environ, "TMPDIR": short_folder},
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 90
+    while not list((tmp_path / "out").glob("runs/*.parquet")) and time.monotonic() < deadline:
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(child.pid, signal.SIGINT)
+    printed, complaints = child.communicate(timeout=60)
+    assert child.returncode == 0, complaints
+    done, interrupted = json.loads(printed)
+    assert interrupted
+    assert complaints == ""
+    assert sr.read_sweep(tmp_path / "out").num_rows == done > 0
+    assert list((tmp_path / "cwd").iterdir()) == os.listdir(short_folder) == []
+    assert descendants(child.pid) == []
+
+
+TWO_NODES = """
+import contextlib, json, logging, os, signal, sys, tempfile, threading, time
+from pathlib import Path
+os.environ |= {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+import safereplay as sr
+from safereplay.engines import ray as engine_module
+engine_module._ray()  # quiet from the start
+logging.getLogger("ray").setLevel(logging.ERROR)
+from ray.cluster_utils import Cluster
+
+spec, out = json.loads(sys.argv[1]), Path(sys.argv[2])
+engine_module.RayEngine.seconds = 1.0
+lost, nodes = [], []
+engine_module.LOG.addHandler(type("Lost", (logging.Handler,), {"emit": lambda self, record: lost.append(record)})())
+engine_module.LOG.propagate = False
+current = Path("/tmp/ray/ray_current_cluster")
+was_there = current.exists()
+current.parent.mkdir(exist_ok=True)
+soon = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": soon, "temp_dir": folder}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    other = cluster.add_node(num_cpus=1)
+
+    def parentage(entry):
+        with contextlib.suppress(OSError):
+            return int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        return 0, 0
+
+    def kill():
+        while len(list(out.glob("runs/*.parquet"))) < 4:
+            time.sleep(0.01)
+        nodes.append(int(engine_module._ray().cluster_resources()["CPU"]))
+        raylet = other.all_processes["raylet"][0].process.pid
+        workers = [pid for pid, parent in map(parentage, Path("/proc").glob("[0-9]*")) if parent == raylet]
+        for pid in [raylet, *workers]:  # a machine that goes takes its workers along
+            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    done = sr.sweep(spec, out, engine="ray", address=cluster.address, quiet=True)
+    killer.join(10.0)
+    cluster.shutdown()
+if not was_there:
+    current.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        current.parent.rmdir()
+print(json.dumps([done.done, len(lost), nodes]))
+"""
+
+
+def test_a_node_killed_during_a_sweep_costs_its_chunk_and_no_row(tmp_path, in_new_process):
+    """Two nodes of one CPU; the second and its worker get SIGKILL once four parts are written. The dataset is that of threads."""
+    spec = {**SMALL, "episodes": 200_000, "seeds": 8, "models": {"cliff": {}}, "keep": ["Q", "verdict", "risk"]}
+    printed = in_new_process(TWO_NODES, json.dumps(spec), tmp_path / "ray", timeout=120)
+    done, lost, nodes = json.loads(printed.splitlines()[-1])
+    assert nodes == [2]
+    assert lost >= 1
+    here = sr.sweep(spec, tmp_path / "threads", quiet=True)
+    assert done == here.done == here.runs
+    assert sr.read_sweep(tmp_path / "ray").equals(here.table())
