@@ -66,12 +66,13 @@ th, td { text-align: left; vertical-align: top; padding: .45rem .7rem; border-bo
 BADGES = {"yes": "✓ holds", "no": "✗ does not hold", "open": "– nothing said"}
 
 
-def to_html(title: str, blocks: Sequence[Block], figures: Path) -> str:
-    """One self-contained page; pictures are read from the folder ``figures``."""
+def to_html(title: str, blocks: Sequence[Block], figures: Path, refresh: int | None = None) -> str:
+    """One self-contained page; pictures are read from the folder ``figures``; read anew every ``refresh`` seconds."""
     contents = [b.text for b in blocks if isinstance(b, Heading)]
     links = " · ".join(f'<a href="#{_anchor(text)}">{escape(text)}</a>' for text in contents)
     body = "\n".join(_html(block, figures) for block in blocks)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
+    head += "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">'
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}<style>{CSS}</style></head>\n'
         f"<body><h1>{escape(title)}</h1>\n<nav>{links}</nav>\n{body}\n</body></html>\n"

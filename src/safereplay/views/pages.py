@@ -49,6 +49,7 @@ class Page:
     title: str
     blocks: list[Block]
     figures: dict[str, Figure] = field(default_factory=dict)
+    refresh: int | None = None  #: seconds after which a browser reads it anew, while it still grows
 
     def draw(self, folder: Path) -> None:
         """Write the figures, as SVG and PNG."""
@@ -71,7 +72,7 @@ def write_page(page: Page, out: str | Path) -> Path:
     figures = make_folder(folder / "figures")
     page.draw(figures)
     write_atomic(folder / "report.md", to_markdown(page.title, page.blocks))
-    return write_atomic(folder / "report.html", to_html(page.title, page.blocks, figures))
+    return write_atomic(folder / "report.html", to_html(page.title, page.blocks, figures, page.refresh))
 
 
 # -- solve ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+"""Intervals of means over groups of runs, by ``scipy.stats.bootstrap``.
+
+The seed is what chance decides, so the seed is what is resampled. With x_i the sum of a number over the runs of seed i and n_i
+how many they are, a group's mean is Σx_i / Σn_i, and its 95 % interval is the bootstrap's over i: BCa, or by percentiles where
+that cannot be had. So settings count as given, and the interval says how far other seeds might move the number.
+"""
+
+from __future__ import annotations
+
+import warnings
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from .._types import Floats, Ints
+
+RESAMPLES = 999
+UNITS = 200  # more seeds than this are resampled in blocks
+WORK = 20_000_000  # numbers drawn at a time, so that memory stays small
+
+
+class Estimate(NamedTuple):
+    """A mean with its interval; the ends are nan where there is nothing to tell them by."""
+
+    mean: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain JSON types; what is not finite becomes None."""
+        return {name: x if isfinite(x) else None for name, x in self._asdict().items()}
+
+
+def estimates(values: Floats, group: Ints, unit: Ints, count: int, seed: int = 0) -> list[Estimate]:
+    """The mean of the finite values of each group 0..count−1, and its interval over units (seeds).
+
+    >>> found = estimates(np.array([0.0, 1.0, 2.0, 3.0, 7.0, 7.0]), np.array([0, 0, 0, 0, 1, 1]), np.arange(6), 2)
+    >>> [f"{x.mean:.1f} in [{x.low:.1f}, {x.high:.1f}]" for x in found]
+    ['1.5 in [0.5, 2.5]', '7.0 in [7.0, 7.0]']
+    """
+    use = np.isfinite(values)
+    values, group, unit = values[use], group[use], unit[use]
+    key, inverse = np.unique(group * (int(unit.max(initial=0)) + 1) + unit, return_inverse=True)
+    owner = key // (int(unit.max(initial=0)) + 1)
+    x, n = np.bincount(inverse, values, key.size), np.bincount(inverse, minlength=key.size).astype(float)
+    total, runs = np.bincount(owner, x, count), np.bincount(owner, n, count)
+    mean = np.divide(total, runs, out=np.full(count, np.nan), where=runs > 0)
+    most = int(np.clip(WORK // (RESAMPLES * max(count, 1)) * 4, 40, UNITS))
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    sizes = np.bincount(owner, minlength=count)
+    starts = np.cumsum(sizes) - sizes
+    for size in np.unique(sizes[sizes > 1]):
+        chosen = np.flatnonzero(sizes == size)
+        at = starts[chosen][:, None] + np.arange(size)
+        low[chosen], high[chosen] = _intervals(*_blocks(x[at], n[at], most, seed), mean[chosen], seed)
+    return [Estimate(*map(float, row)) for row in zip(mean, low, high, strict=True)]
+
+
+def _blocks(x: Floats, n: Floats, most: int, seed: int) -> tuple[Floats, Floats]:
+    """Sums over blocks of units where there are many: the spread of their mean is the same, and costs less to find."""
+    size = x.shape[1]
+    if size <= most:
+        return x, n
+    first = np.linspace(0, size, most, endpoint=False).astype(int)
+    mixed = np.random.default_rng(seed).permutation(size)  # neighbours may be alike
+    x, n = x[:, mixed], n[:, mixed]
+    return np.add.reduceat(x, first, axis=1), np.add.reduceat(n, first, axis=1)
+
+
+def _intervals(x: Floats, n: Floats, mean: Floats, seed: int) -> tuple[Floats, Floats]:
+    """Ends of the intervals of Σx / Σn, for groups [G] of as many units [G, U]; the point itself where all are equal."""
+    low, high = mean.copy(), mean.copy()
+    rate = x / n
+    spread = np.ptp(rate, axis=1) > 1e-12 * np.abs(rate).max(axis=1)
+    for method in ("BCa", "percentile"):
+        left = np.flatnonzero(spread)
+        step = max(1, WORK // (RESAMPLES * x.shape[1]))
+        for some in (left[k : k + step] for k in range(0, left.size, step)):
+            low[some], high[some] = _bootstrap(x[some], n[some], method, seed)
+        spread &= ~(np.isfinite(low) & np.isfinite(high))
+    return low, high
+
+
+def _bootstrap(x: Floats, n: Floats, method: Any, seed: int) -> tuple[Floats, Floats]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that BCa cannot be had is seen by its nan
+        found = stats.bootstrap(
+            (x, n),
+            lambda x, n, axis: x.sum(axis) / n.sum(axis),
+            paired=True,
+            vectorized=True,
+            axis=-1,
+            n_resamples=RESAMPLES,
+            batch=max(1, WORK // x.size),
+            method=method,
+            rng=np.random.default_rng(seed),
+        )
+    return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)

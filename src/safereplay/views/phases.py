@@ -1,0 +1,232 @@
+"""Phase diagrams of a sweep: which way its runs take, or what they risk, over two axes.
+
+A diagram has one panel a model and value of a third axis. Each cell is filled with the verdicts of its runs, by their
+share: where seeds agree a cell has one colour, and where they do not the border runs through it. A verdict lies next to
+the neighbour that shares it, so that borders are smooth where the shares are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from scipy import ndimage
+
+from .._types import AnyArray, Bools, Floats, Ints
+from .axes import METRICS, Scale, View, facets, scale
+from .drawing import BLUE, COLOURS, LETTERS, new_figure, styled
+from .intervals import estimates
+from .sweeps import Results, label, value_text, verdict_codes
+
+INK = "#1d2330"
+MAPS = {"p_unsafe": "YlOrRd", "std": "YlOrRd"}  # the darker, the worse; others the brighter, the better
+
+
+@styled
+def phase_figure(results: Results, view: View) -> Figure:
+    """One panel a model and value of the third axis: which way the runs take, or what they risk, over two axes."""
+    codes, learners = results.levels("learner")
+    results = results.where(codes == learners.index(view.learner))
+    member, keys = results.groups(view.rows)
+    column, titles = facets(results, view.columns)
+    figure, axes = _grid(len(keys), len(titles))
+    filled = np.bincount(member * len(titles) + column, minlength=axes.size).reshape(axes.shape) > 0
+    seen: set[str] = set()
+    for row, key in enumerate(keys):
+        chosen = member == row
+        panels = _Panels(results.where(chosen), view, column[chosen], len(titles))
+        rest = zip(view.rows[1:], key[1:], strict=True)
+        name = [str(key[0]), *(f"{label(n)} = {value_text(x)}" for n, x in rest)]
+        seen |= panels.draw(figure, axes[row])
+        for k, (ax, title) in enumerate(zip(axes[row], titles, strict=True)):
+            ax.set_visible(filled[row, k])
+            ax.set_title(", ".join([*name, title] if title else name), fontsize=8.5 if len(titles) > 3 else 10)
+            lowest = len(titles) == 1 or not filled[row + 1 :, k].any()
+            _label_outer(ax, panels, bottom=lowest, left=not filled[row, :k].any())
+    _legend(figure, view, [name for name in (*LETTERS, *sorted(seen - set(LETTERS))) if name in seen])
+    return figure
+
+
+def _grid(rows: int, columns: int) -> tuple[Figure, AnyArray]:
+    """A figure with its axes [rows, columns]; rows of one panel each lie side by side."""
+    beside = columns == 1 and rows <= 4
+    down, across = (1, rows) if beside else (rows, columns)
+    wide, high = max(1.75, min(4.2, 9.6 / across)), max(1.9, min(3.2, 8.0 / down))
+    figure, axes = new_figure(wide * across + 1.0, high * down + 0.7, down, across)
+    return figure, axes.reshape(rows, columns)
+
+
+class _Panels:
+    """One row of a phase diagram: runs [n] counted by column and cell."""
+
+    def __init__(self, results: Results, view: View, column: Ints, columns: int) -> None:
+        self.view, self.columns = view, columns
+        settings = len(results.groups([n for n in (view.x, view.y) if n]).keys) / columns
+        bins = int(np.clip((settings / 3) ** (0.5 if view.y else 1.0), 6, 24))
+        self.x = scale(results, view.x, bins)
+        self.y = scale(results, view.y, bins) if view.y else None
+        down = 1 if self.y is None else self.y.cells
+        self.shape = (columns, self.x.cells, down)
+        self.at = column * self.x.cells + self.x.cell[results.levels(view.x).codes]
+        self.at = self.at * down + (self.y.cell[results.levels(view.y).codes] if view.y and self.y else 0)
+        self.results = results
+        self.runs = self.count()
+
+    def count(self, weights: Floats | Bools | None = None) -> Floats:
+        """Runs [columns, x, y], or the sum of their weights."""
+        size = int(np.prod(self.shape))
+        return np.bincount(self.at, weights, size).reshape(self.shape).astype(float)
+
+    def draw(self, figure: Figure, axes: AnyArray) -> set[str]:
+        """Draw each panel; which verdicts, or other things for the legend, can be seen."""
+        labels = 8 if self.columns < 4 else 5  # across, where narrow panels have room for few
+        for ax in axes:
+            _set_scale(ax.xaxis, self.x, labels)
+            if self.y is not None:
+                _set_scale(ax.yaxis, self.y, 8)
+        if self.view.metric == "verdict":
+            return self._draw_verdicts(axes)
+        return self._draw_metric(figure, axes)
+
+    def _draw_verdicts(self, axes: AnyArray) -> set[str]:
+        codes, names = verdict_codes(self.results)
+        shares = np.stack([self.count(codes == k) for k in range(len(names))], -1)
+        shares /= np.maximum(self.runs, 1.0)[..., None]
+        for ax, panel in zip(axes, shares, strict=True):
+            _fill(ax, self.x, self.y, panel, names)
+        return {name for name, share in zip(names, shares.sum((0, 1, 2)), strict=True) if share > 0}
+
+    def _draw_metric(self, figure: Figure, axes: AnyArray) -> set[str]:
+        values = self.results.numbers(self.view.metric)
+        finite = np.isfinite(values)
+        runs = self.count(finite)
+        mean = np.divide(
+            self.count(np.where(finite, values, 0.0)), runs, out=np.full(self.shape, np.nan), where=runs > 0
+        )
+        if self.y is None:
+            self._draw_lines(axes, values)
+            return set()
+        norm = Normalize(*((float(np.nanmin(mean)), float(np.nanmax(mean))) if finite.any() else (0.0, 1.0)))
+        if self.view.metric == "p_unsafe":
+            norm.vmin = 0.0
+        colours = MAPS.get(self.view.metric, "viridis")
+        x, y = self.x.place(self.x.edges), self.y.place(self.y.edges)
+        for ax, shown, endless in zip(axes, mean, (runs == 0) & (self.runs > 0), strict=True):
+            ax.pcolormesh(x, y, np.ma.masked_invalid(shown.T), cmap=colours, norm=norm, rasterized=shown.size > 2_000)
+            _hatch(ax, x, y, endless)
+        bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), fraction=0.04, pad=0.015, aspect=14)
+        bar.set_label(METRICS[self.view.metric])
+        return {"never ends"} if ((runs == 0) & (self.runs > 0)).any() else set()
+
+    def _draw_lines(self, axes: AnyArray, values: Floats) -> None:
+        """Where there is one axis: the mean and its interval over it."""
+        found = np.array(estimates(values, self.at, self.results.units, int(np.prod(self.shape))))
+        x = self.x.place((self.x.edges[1:] + self.x.edges[:-1]) / 2)
+        for ax, (mean, low, high) in zip(axes, found.reshape(self.columns, -1, 3).transpose(0, 2, 1), strict=True):
+            ax.fill_between(x, low, high, color=BLUE, alpha=0.2, lw=0)
+            ax.plot(x, mean, "o-", ms=3, color=BLUE)
+
+
+def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
+    """Fill the cells with verdicts, shares [x, y, verdicts], and put the letter of each where it rules."""
+    edges = np.array([0.0, 1.0]) if y is None else y.edges
+    corners, colours = [], []
+    for i, column in enumerate(shares):
+        left, right = x.place(x.edges[i : i + 2])
+        for k, low, high in _pieces(column, edges):
+            a, b = (low, high) if y is None else y.place([low, high])
+            corners.append([(left, a), (right, a), (right, b), (left, b)])
+            colours.append(COLOURS.get(names[k], "#5b4b8a"))
+    ax.add_collection(PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.5))
+    for k, name in enumerate(names):
+        spot = _spot(shares[..., k] > 0.5)
+        if y is not None and spot is not None:
+            across, up = (float(s.place(s.edges[c : c + 2].mean())) for s, c in zip((x, y), spot, strict=True))
+            ax.text(across, up, LETTERS.get(name, "?"), ha="center", va="center", fontsize=11, color=INK, weight="bold")
+
+
+def _pieces(column: Floats, edges: Floats) -> list[tuple[int, float, float]]:
+    """A column of cells as (verdict, from, to), upwards: each verdict beside the neighbour that has more of it."""
+    padded = np.pad(column, ((1, 1), (0, 0)))
+    pieces: list[tuple[int, float, float]] = []
+    for j, shares in enumerate(column):
+        low, height = float(edges[j]), float(edges[j + 1] - edges[j])
+        for k in np.argsort(padded[j + 2] - padded[j], kind="stable"):
+            if shares[k] > 0:
+                top = low + float(shares[k]) * height
+                joins = bool(pieces) and pieces[-1][0] == k and abs(pieces[-1][2] - low) < 1e-9 * height
+                pieces.append((int(k), pieces.pop()[1] if joins else low, top))
+                low = top
+    return pieces
+
+
+def _spot(rules: Bools) -> tuple[int, int] | None:
+    """The cell deepest inside the largest region of those where a verdict rules, if it is large enough for a letter."""
+    regions, count = ndimage.label(rules)
+    if not count:
+        return None
+    largest = regions == 1 + int(np.argmax(np.bincount(regions.ravel())[1:]))
+    if largest.sum() < max(3, 0.025 * rules.size):
+        return None
+    depth = ndimage.distance_transform_edt(np.pad(largest, 1))[1:-1, 1:-1]
+    i, j = np.unravel_index(int(np.argmax(depth)), depth.shape)
+    return int(i), int(j)
+
+
+def _hatch(ax: Axes, x: AnyArray, y: AnyArray, cells: Bools) -> None:
+    for i, j in np.argwhere(cells):
+        corners = ([x[i], x[i + 1]], [y[j]] * 2, [y[j + 1]] * 2)
+        ax.fill_between(*corners, facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", lw=0)
+
+
+def _set_scale(axis: Any, found: Scale, labels: int) -> None:
+    if found.kind == "log":
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        log_ticks(axis, found.edges[-1] - found.edges[0])
+    elif found.kind == "linear":
+        axis.set_major_locator(MaxNLocator(min(5, labels)))
+    else:
+        step = max(1, -(-found.cells // labels))
+        first = found.values.index(0.0) % step if 0.0 in found.values else 0  # so that 0 is named
+        axis.set_ticks(range(first, found.cells, step), [value_text(v) for v in found.values[first::step]])
+    ends = found.place(found.edges[[0, -1]])
+    axis.axes.set(**{f"{axis.axis_name}lim": tuple(ends)})
+
+
+def log_ticks(axis: Any, decades: float) -> None:
+    """Label a logarithmic axis with plain numbers where it is short, and with powers of ten where it is long."""
+    if decades < 3:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0)))
+        axis.set_major_formatter(lambda x, _: f"{x:,.10g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _label_outer(ax: Axes, panels: _Panels, bottom: bool, left: bool) -> None:
+    view = panels.view
+    if bottom:
+        ax.set_xlabel(label(view.x))
+    upright = label(view.y) if view.y else "share of runs" if view.metric == "verdict" else METRICS[view.metric]
+    if left:
+        ax.set_ylabel(upright)
+    elif view.y or view.metric == "verdict":
+        ax.tick_params(labelleft=False)
+    if not view.y and view.metric == "verdict":
+        ax.set_ylim(0, 1)
+
+
+def _legend(figure: Figure, view: View, seen: Sequence[str]) -> None:
+    if not seen:
+        return
+    if view.metric == "verdict":
+        patches = [Patch(facecolor=COLOURS.get(n, "#5b4b8a"), label=f"{LETTERS.get(n, '?')}  {n}") for n in seen]
+    else:
+        patches = [Patch(facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", label="no run ends")]
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), frameon=False, fontsize=8.5)
