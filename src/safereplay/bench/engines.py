@@ -1,0 +1,163 @@
+"""What engines cost beyond learning: the same small sweep by each engine that can run here.
+
+    start     seconds to make the engine and get a first sweep of one run of one episode out of it
+    bare      seconds of :func:`safereplay.learn` for the same runs on the same number of threads
+    seconds   of the sweep, folder and files and verdicts and risks included, by an engine that has started
+    beyond    seconds − bare: handing over, judging, writing. By run, and by chunk
+
+All wall-clock, the best of rounds in turns. On a GPU there is no bare time to compare with: it learns in another way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..engines.spec import load_spec
+from ..engines.sweeps import sweep
+from ..engines.threads import ThreadsEngine
+from ..engines.work import Chunk, Done, Engine, Terms
+from ..grids import cliff
+from ..learners import ReplayQLearning
+from ..runs import learn
+from .sheets import Effort, Part, Rows, Sheet, Task, cores, in_turns, seconds_of
+
+V = (0.3, 0.6)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What a sweep of so many runs took on one engine."""
+
+    engine: str
+    workers: int
+    runs: int
+    chunks: int
+    bare: float | None  #: seconds; None where nothing else learns in that way
+    start: float
+    seconds: float
+
+    @property
+    def beyond(self) -> float | None:
+        """Seconds that were not learning."""
+        return None if self.bare is None else self.seconds - self.bare
+
+
+class Lasting:
+    """An engine that outlives a sweep, and whose chunks are counted."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.chunks = engine, 0
+        self.name, self.workers = engine.name, engine.workers
+        self.seconds, self.least, self.most = engine.seconds, engine.least, engine.most
+
+    def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
+        """Do the chunks."""
+        self.chunks = 0
+        for done in self.engine.finish(chunks, terms):
+            self.chunks += 1
+            yield done
+
+    def close(self) -> None:
+        """Nothing yet: the next sweep needs it."""
+
+
+def engines() -> dict[str, Callable[[], Engine]]:
+    """Those that can run here, by name."""
+    found: dict[str, Callable[[], Engine]] = {"threads": lambda: ThreadsEngine(cores())}
+    if find_spec("ray"):
+        from ..engines.ray import RayEngine
+
+        found["ray"] = lambda: RayEngine(workers=cores())
+    from ..engines.cuda import CudaEngine, available
+
+    if available() is None:
+        found["cuda"] = CudaEngine
+    return found
+
+
+def small_sweep(seeds: int, episodes: int) -> dict[str, Any]:
+    """Replay on the cliff, two values of v."""
+    return {
+        "episodes": episodes,
+        "seeds": seeds,
+        "keep": ["policy", "verdict", "risk"],
+        "models": {"cliff": {}},
+        "learners": {"replay": {"kind": "ReplayQLearning", "v": list(V)}},
+    }
+
+
+def sweep_by(engine: Engine, spec: dict[str, Any]) -> None:
+    """A sweep into a folder that nobody keeps."""
+    with TemporaryDirectory() as folder:
+        sweep(load_spec(spec), folder, engine, quiet=True)
+
+
+def learn_bare(seeds: int, episodes: int) -> None:
+    """The same runs by themselves, on all cores."""
+    for v in V:
+        learn(cliff(), ReplayQLearning(v=v), episodes, seeds, threads=cores(), quiet=True)
+
+
+def measure_engine(name: str, seeds: int, episodes: int, rounds: int) -> list[Overhead]:
+    """One engine: its start, then bare learning and the sweep in turns, after one that compiles."""
+    whole, one = small_sweep(seeds, episodes), small_sweep(1, 1)
+    sweep_by(ThreadsEngine(1), one)  # what this process has to load or compile is nobody's start
+    began = time.perf_counter()
+    engine = Lasting(engines()[name]())
+    try:
+        sweep_by(engine, one)
+        start = time.perf_counter() - began
+        sweep_by(engine, whole)
+        works = [
+            lambda: seconds_of(lambda: learn_bare(seeds, episodes)),
+            lambda: seconds_of(lambda: sweep_by(engine, whole)),
+        ]
+        bare, seconds = (min(times) for times in in_turns(works, rounds))
+    finally:
+        engine.engine.close()
+    known = None if name == "cuda" else bare
+    return [Overhead(name, engine.workers, seeds * len(V), engine.chunks, known, start, seconds)]
+
+
+def tasks(effort: Effort) -> list[Task]:
+    """Every engine that can run here."""
+    sizes = (effort.sweep_seeds, effort.sweep_episodes, min(effort.rounds, 3))
+    return [Task(f"engine: {name}", partial(measure_engine, name, *sizes)) for name in engines()]
+
+
+def sheet(rows: Rows) -> Sheet:
+    """What each engine took, as a table."""
+    return Sheet(
+        "engine overhead",
+        "One small sweep of replay on the cliff, with policies, verdicts and risks kept, by each engine. 'Start' is until a first "
+        "sweep of one run is out, 'bare' is `learn` on as many threads. What a sweep takes beyond that is handing over, judging "
+        "and writing, here by run and by chunk.",
+        ("engine", "workers", "runs", "chunks", "start s", "bare s", "sweep s", "ms a run", "ms a chunk"),
+        [
+            (
+                row.engine,
+                str(row.workers),
+                f"{row.runs:,}",
+                f"{row.chunks:,}",
+                f"{row.start:.2f}",
+                _or_dash(row.bare),
+                f"{row.seconds:.2f}",
+                _or_dash(row.beyond, 1e3 / row.runs),
+                _or_dash(row.beyond, 1e3 / row.chunks),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _or_dash(value: float | None, scale: float = 1.0) -> str:
+    return "–" if value is None else f"{value * scale:.2f}"
+
+
+PART = Part("engines", tasks, sheet)

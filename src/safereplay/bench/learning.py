@@ -1,0 +1,173 @@
+"""Updates a second of :func:`safereplay.learn`, beside ``benchmarks/plain.py``.
+
+An update is one change of Q(s,a): an MDP iteration or a replay. plain.py is Algorithm 1 as one writes it from the paper.
+Both learn the same thing on the same grid for the same number of episodes on one thread, in turns, and the best of each
+counts. The loop is compiled beforehand; its set-up is in the time. Times are CPU seconds of this process: what else the
+machine does counts as little as it can.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _checks, grids
+from ..errors import BadFile
+from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
+from ..mdp import TabularMDP
+from ..runs import learn
+from ..schemes import VarianceReplay
+from .sheets import Effort, Part, Rows, Sheet, Task
+
+GRIDS = tuple(grids.NAMED)
+BETA = 5.0
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Updates a second of one learner on one grid, plain and ours.
+
+    >>> Speed("cliff", "Q-learning", 20_000, plain=500_000.0, ours=25_000_000.0).ratio
+    50.0
+    """
+
+    grid: str
+    learner: str
+    episodes: int
+    plain: float
+    ours: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast ours is."""
+        return self.ours / self.plain
+
+
+class Contest(NamedTuple):
+    """A learner of ours and what plain.py calls it."""
+
+    learner: Learner
+    kind: str
+    v: float = 0.0
+    beta: float = BETA
+    kappa: float = 0.5
+
+    def dials(self) -> dict[str, Any]:
+        """What ``plain.run`` needs to know about the learner."""
+        return {"kind": self.kind, "v": self.v, "beta": self.beta, "kappa": self.kappa}
+
+
+def contests() -> list[Contest]:
+    """Every learner, as both sides know it."""
+    scheme = VarianceReplay(BETA)
+    return [
+        Contest(QLearning(), "q"),
+        Contest(ReplayQLearning(scheme, v=0.0), "replay"),
+        Contest(ReplayQLearning(scheme, v=0.5), "replay", v=0.5),
+        Contest(ReplayQLearning(scheme, v=0.5, mixing="matched"), "matched", v=0.5),
+        Contest(RiskSensitive(0.5), "mihatsch", kappa=0.5),
+        Contest(Pessimistic(0.5), "gaskett", beta=0.5),
+        Contest(WorstCase(), "worst"),
+        Contest(WorstTransition(), "worst-transition"),
+    ]
+
+
+def script(name: str) -> Path:
+    """A file of ``benchmarks/`` in the checkout, or the copy of it that the wheel holds."""
+    package = Path(__file__).parents[1]
+    places = [package.parents[1] / "benchmarks" / f"{name}.py", package / f"_{name}.py"]
+    for path in places:
+        if path.is_file():
+            return path
+    raise BadFile(f"{places[0]} must exist, got nothing there; reinstall safereplay")
+
+
+def load_plain() -> Any:
+    """The module ``benchmarks/plain.py``."""
+    spec = importlib.util.spec_from_file_location("safereplay_plain", script("plain"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def plain_model(mdp: TabularMDP) -> dict[str, Any]:
+    """A model as the arguments of ``plain.run``; its start must be uniform over some states."""
+    starts = np.flatnonzero(mdp.start)
+    alike = bool(np.allclose(mdp.start[starts], 1.0 / starts.size))
+    _checks.require(alike, "start", "be uniform over the states it can be", mdp.start)
+    columns = (mdp.pair, mdp.p, mdp.r, mdp.s_next, mdp.terminal)
+    outcomes: dict[tuple[int, int], list[tuple[float, tuple[float, int, bool]]]] = {}
+    for i, p, r, s_next, ends in zip(*(column.tolist() for column in columns), strict=True):
+        outcomes.setdefault(divmod(i, mdp.n_actions), []).append((p, (r, s_next, ends)))
+    return {
+        "outcomes": outcomes,
+        "n_states": mdp.n_states,
+        "n_actions": mdp.n_actions,
+        "start_states": starts.tolist(),
+        "gamma": mdp.gamma,
+    }
+
+
+def measure_speed(grid: str, contest: Contest, effort: Effort) -> Speed:
+    """One learner on one grid: a run of plain.py, then some of ours, and again; the best of each."""
+    mdp = grids.NAMED[_checks.choice("grid", grid, GRIDS)]()
+    plain, model = load_plain(), plain_model(mdp)
+    learner, episodes = contest.learner, effort.episodes
+    learn(mdp, learner, episodes=1, seeds=1, threads=1, quiet=True)  # compiles
+
+    def run_plain(seed: int) -> int:
+        return int(plain.run(**model, **contest.dials(), episodes=episodes, seed=seed)[1])
+
+    def run_ours(seed: int) -> int:
+        return our_updates(mdp, learner, episodes, range(seed, seed + effort.seeds))
+
+    speeds = [(rate(run_plain, i), rate(run_ours, i)) for i in range(effort.rounds)]
+    best_plain, best_ours = (max(side) for side in zip(*speeds, strict=True))
+    return Speed(grid, learner.describe(), episodes, best_plain, best_ours)
+
+
+def our_updates(mdp: TabularMDP, learner: Learner, episodes: int, seeds: range) -> int:
+    """Learn on one thread; the number of updates."""
+    runs = learn(mdp, learner, episodes, seeds, threads=1, quiet=True)
+    return int(runs.visits.sum() + runs.replays.sum())
+
+
+def rate(run: Callable[[int], int], seed: int) -> float:
+    """Updates per CPU second of a run."""
+    began = time.process_time()
+    updates = run(seed)
+    return updates / max(time.process_time() - began, 1e-9)
+
+
+def tasks(effort: Effort) -> list[Task]:
+    """Every learner on both grids."""
+
+    def measure(grid: str, contest: Contest) -> list[Speed]:
+        return [measure_speed(grid, contest, effort)]
+
+    entries = [(grid, contest) for grid in GRIDS for contest in contests()]
+    return [Task(f"{grid}: {contest.learner.describe()}", partial(measure, grid, contest)) for grid, contest in entries]
+
+
+def sheet(rows: Rows) -> Sheet:
+    """The speeds as a table."""
+    return Sheet(
+        "updates per second, one thread",
+        "`benchmarks/plain.py` is Algorithm 1 and its rivals as one writes them from the paper, in "
+        "Python without numpy. CPU seconds, the best round of each; compiling is not in the time, set-up is.",
+        ("grid", "learner", "plain Python", "safereplay", "ratio"),
+        [(row.grid, row.learner, f"{row.plain:,.0f}", f"{row.ours:,.0f}", f"{row.ratio:.0f}×") for row in rows],
+        words=2,
+    )
+
+
+PART = Part("plain", tasks, sheet)

@@ -1,0 +1,123 @@
+"""Tabular Q-learning beside MushroomRL's, on the same grid.
+
+MushroomRL pins versions of numpy and torch that are not ours, so it runs in an environment of its own, through
+``benchmarks/mushroom.py``: give its interpreter as ``--mushroom PYTHON``. Both learn Q-learning with the same ε and the
+same step sizes n^−0.6 on the cliff. Updates per CPU second, the best of rounds in turns. MushroomRL learns fewer steps a
+round, since it is slower; neither's start-up is in its time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import _checks
+from ..errors import MissingExtra
+from ..grids import cliff
+from ..learners import QLearning
+from ..mdp import TabularMDP
+from ..runs import learn
+from ..schedules import EpsilonGreedy, PowerStep
+from .learning import our_updates, rate, script
+from .sheets import Effort, Part, Rows, Sheet, Task
+
+HORIZON = 1_000
+SEEDS = 50  # runs of ours a round
+HOW = "MushroomRL needs an environment of its own (see benchmarks/mushroom.py): safereplay bench --mushroom PYTHON"
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Updates a second of both on one grid."""
+
+    grid: str
+    version: str
+    steps: int  #: of MushroomRL a round
+    theirs: float
+    ours: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast ours is."""
+        return self.ours / self.theirs
+
+
+def interpreter(given: str | None) -> str | None:
+    """The Python that has MushroomRL: the one given, else this one if it does; None if nobody does."""
+    if given is not None:
+        found = Path(given)
+        _checks.require(found.is_file(), "mushroom", "be a Python that has mushroom_rl", given)
+        return str(found)
+    return sys.executable if find_spec("mushroom_rl") else None
+
+
+def finite_mdp(mdp: TabularMDP) -> dict[str, Any]:
+    """A model as MushroomRL's FiniteMDP takes it: p and r [S][A][S']. A reward must follow from (s, a, s')."""
+    shape = (mdp.n_pairs, mdp.n_states)
+    p, r = np.zeros(shape), np.zeros(shape)
+    np.add.at(p, (mdp.pair, mdp.s_next), mdp.p)
+    r[mdp.pair, mdp.s_next] = mdp.r
+    known = bool((r[mdp.pair, mdp.s_next] == mdp.r).all())
+    _checks.require(known, "model", "have one reward for each (s, a, s')", mdp.name)
+    ends = bool((mdp.terminal == mdp.is_terminal[mdp.s_next]).all())
+    _checks.require(ends, "model", "end where a state has no outcomes", mdp.name)
+    whole = (mdp.n_states, mdp.n_actions, mdp.n_states)
+    tables = {"p": p.reshape(whole).tolist(), "r": r.reshape(whole).tolist(), "start": mdp.start.tolist()}
+    return {**tables, "gamma": mdp.gamma, "horizon": HORIZON}
+
+
+def run_theirs(python: str, mdp: TabularMDP, steps: int, seed: int) -> dict[str, Any]:
+    """What ``benchmarks/mushroom.py`` measured: its version, updates, seconds and Q."""
+    dials = {"epsilon": EpsilonGreedy().epsilon, "power": PowerStep().power, "steps": steps, "seed": seed}
+    command = [python, "-W", "ignore", str(script("mushroom"))]
+    ran = subprocess.run(command, input=json.dumps(finite_mdp(mdp) | dials), capture_output=True, text=True)  # noqa: S603
+    if ran.returncode:
+        lines = ran.stderr.strip().splitlines() or ["it said nothing"]
+        raise MissingExtra(f"{python} must be able to run MushroomRL, got '{lines[-1]}'; {HOW}")
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def measure_mushroom(python: str, effort: Effort) -> list[Rival]:
+    """Q-learning on the cliff, in turns."""
+    mdp, learner = cliff(), QLearning()
+    learn(mdp, learner, 1, 1, threads=1, quiet=True)  # compiles
+    theirs, ours, version = [], [], ""
+    for k in range(effort.rounds):
+        found = run_theirs(python, mdp, effort.steps, k)
+        version = found["version"]
+        theirs.append(found["updates"] / found["seconds"])
+        ours.append(rate(lambda seed: our_updates(mdp, learner, effort.episodes, range(seed, seed + SEEDS)), k))
+    return [Rival(mdp.name, version, effort.steps, max(theirs), max(ours))]
+
+
+def tasks(effort: Effort, python: str | None = None) -> list[Task]:
+    """One, where there is a Python that has MushroomRL."""
+    found = interpreter(python)
+    return [Task("MushroomRL: Q-learning on the cliff", partial(measure_mushroom, found, effort))] if found else []
+
+
+def sheet(rows: Rows) -> Sheet:
+    """Both speeds, as a table."""
+    return Sheet(
+        "Q-learning beside MushroomRL, updates per second",
+        "The cliff as its FiniteMDP, ε-greedy and n^−0.6 on both sides, one thread, CPU seconds, the best round; MushroomRL "
+        "in its own environment, by `benchmarks/mushroom.py`.",
+        ("grid", "MushroomRL", "steps a round", "its updates/s", "safereplay", "ratio"),
+        [
+            (row.grid, row.version, f"{row.steps:,}", f"{row.theirs:,.0f}", f"{row.ours:,.0f}", f"{row.ratio:,.0f}×")
+            for row in rows
+        ],
+        words=2,
+    )
+
+
+PART = Part("mushroom", tasks, sheet)

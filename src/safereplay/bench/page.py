@@ -1,0 +1,178 @@
+"""The benchmark as a page: performance.md, and one picture of it.
+
+What was measured on a GPU is another machine's: if the folder holds a file ``gpu.json``, its tables come in a section of
+their own. It is
+
+    {"machine": "one H200 ...", "tables": [{"title": "...", "said": "...", "header": ["...", ...], "rows": [["...", ...], ...]}]}
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .._files import make_folder, write_atomic
+from ..errors import BadFile
+from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
+from ..views.drawing import BLUE, GREY, ORANGE, new_figure, save, styled
+from .machine import in_words
+from .report import BenchReport
+from .sheets import Sheet
+
+PICTURE = "performance"
+GPU = "gpu.json"
+AGAIN = (
+    "`safereplay bench` shows these tables, `--quick` in about a minute, `--only tree,threads` in part. Contestants take turns, "
+    "so that a busy moment strikes all alike; still, measure on a quiet machine. `pip install 'safereplay[peers]'` gets the "
+    "peers but MushroomRL, which needs an environment of its own: `benchmarks/mushroom.py` says how. cpprb's tree without the "
+    "buffer around it is timed in C++ by `benchmarks/cpprb_tree.cpp`."
+)
+
+
+def page_folder(out: str | Path) -> Path:
+    """The folder for a page; refused now, before any work, if it or what it holds cannot be used."""
+    folder = make_folder(out)
+    gpu_blocks(folder / GPU)
+    return folder
+
+
+def write_page(report: BenchReport, out: str | Path) -> Path:
+    """Write ``performance.md`` and its picture (img/performance.svg and .png) to a folder; the page's path."""
+    folder = page_folder(out)
+    images = make_folder(folder / "img")
+    save(picture(report), images, PICTURE)
+    text = to_markdown("Performance", [*_blocks(report), *gpu_blocks(folder / GPU)])
+    return write_atomic(folder / "performance.md", text.replace("(figures/", "(img/"))
+
+
+def _blocks(report: BenchReport) -> list[Block]:
+    named = ", ".join(report.parts)
+    blocks: list[Block] = [
+        Text(f"Written by `safereplay bench --out DIR` (parts {named}). Machine: {in_words(report.machine)}"),
+        Picture(
+            PICTURE,
+            "Left: how many times as fast as each peer, in the case that is least in our favour. Middle: what more threads "
+            "gain, beside a bare compiled loop. Right: what an update costs as models grow.",
+        ),
+    ]
+    for sheet in report.sheets():
+        blocks += _section(sheet)
+    return [*blocks, Heading("Again"), Text(AGAIN)]
+
+
+def _section(sheet: Sheet) -> list[Block]:
+    title = sheet.title[0].upper() + sheet.title[1:]
+    return [Heading(title), Text(sheet.said), Table(sheet.header, sheet.rows)]
+
+
+def gpu_blocks(file: Path) -> list[Block]:
+    """What was measured on a GPU, if it was."""
+    if not file.is_file():
+        return []
+    try:
+        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        sheets = [
+            Sheet(t["title"], t["said"], tuple(t["header"]), [tuple(map(str, r)) for r in t["rows"]])
+            for t in told["tables"]
+        ]
+        machine = str(told["machine"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadFile(f"{file} must hold a machine and tables, got something else") from None
+    blocks: list[Block] = [Heading("On a GPU"), Text(f"Measured on {machine}.")]
+    for sheet in sheets:
+        blocks += [Heading(sheet.title, 3), Text(sheet.said), Table(sheet.header, sheet.rows)]
+    return blocks
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
+
+
+def ratios(report: BenchReport) -> list[tuple[str, float]]:
+    """How many times as fast as each peer, by what was compared; the least favourable case of each."""
+    parts = report.parts
+    found: list[tuple[str, float]] = []
+    for grid in dict.fromkeys(row.grid for row in parts.get("plain", ())):
+        found.append((f"plain Python, {grid}", min(row.ratio for row in parts["plain"] if row.grid == grid)))
+    found += [(f"MushroomRL, {row.grid}", row.ratio) for row in parts.get("mushroom", ())]
+    trees = [row for row in parts.get("tree", ()) if row.ratio is not None]
+    for work in dict.fromkeys(row.work for row in trees):
+        found.append((f"cpprb, {work}", min(row.ratio for row in trees if row.work == work)))
+    solved = [row for row in parts.get("solving", ()) if row.solver != "safereplay"]
+    for peer in dict.fromkeys(row.solver.split(",")[0] for row in solved):
+        found.append((f"{peer}, exact solving", min(row.ratio for row in solved if row.solver.startswith(peer))))
+    return found
+
+
+@styled
+def picture(report: BenchReport) -> Figure:
+    """Bars of the ratios to peers, and lines of how threads and pairs scale."""
+    figure, axes = new_figure(10.5, 3.4, 1, 3)
+    bars, lines, cost = axes[0]
+    bars.get_gridspec().set_width_ratios([1.5, 1.0, 1.2])
+    _draw_ratios(bars, ratios(report))
+    _draw_threads(lines, report)
+    _draw_pairs(cost, report)
+    return figure
+
+
+def _draw_ratios(ax: Axes, found: list[tuple[str, float]]) -> None:
+    ax.set_title("times as fast as")
+    if not found:
+        return _nothing(ax)
+    names, values = zip(*reversed(found), strict=True)
+    places = range(len(names))
+    ax.barh(
+        places, [x - 1.0 for x in values], left=1.0, color=[BLUE if x >= 1.0 else ORANGE for x in values], height=0.62
+    )
+    ax.set_yticks(places, names)
+    ax.set_xscale("log")
+    ax.set_xlim(min(1.0, 0.7 * min(values)), 4.0 * max(1.0, *values))
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}×")
+    ax.axvline(1.0, color=GREY, lw=1.0)
+    for k, value in enumerate(values):
+        ax.text(max(value, 1.0) * 1.08, k, f"{value:,.0f}×" if value >= 10 else f"{value:.1f}×", va="center")
+    return None
+
+
+def _draw_threads(ax: Axes, report: BenchReport) -> None:
+    ax.set_title("threads")
+    rows = report.parts.get("threads", ())
+    if not rows:
+        return _nothing(ax)
+    numbers = [row.threads for row in rows]
+    ax.plot(numbers, [row.ceiling for row in rows], color=GREY, lw=1.0, ls="--", label="a bare loop")
+    ax.plot(numbers, [row.speedup for row in rows], color=BLUE, marker="o", label=f"{rows[0].runs} runs of the cliff")
+    for row in rows[1:]:
+        ax.annotate(f"{row.speedup:.2f}×", (row.threads, row.speedup), (-8, 4), textcoords="offset points", ha="right")
+    ax.set_xticks(numbers)
+    ax.set_xlabel("threads")
+    ax.set_ylabel("times one thread")
+    ax.set_ylim(0.0, max(numbers) * 1.1)
+    ax.legend(frameon=False, loc="lower right")
+    return None
+
+
+def _draw_pairs(ax: Axes, report: BenchReport) -> None:
+    ax.set_title("cost of an update")
+    rows = report.parts.get("pairs", ())
+    if not rows:
+        return _nothing(ax)
+    ax.plot([row.pairs for row in rows], [row.nanoseconds for row in rows], color=ORANGE, marker="o")
+    ax.set_xscale("log")
+    ax.set_xlabel("pairs of the model")
+    ax.set_ylabel("ns")
+    ax.set_ylim(0.0, 1.15 * max(row.nanoseconds for row in rows))
+    for row in (rows[0], rows[-1]):
+        ax.annotate(
+            f"{row.nanoseconds:.0f}", (row.pairs, row.nanoseconds), (0, 6), textcoords="offset points", ha="center"
+        )
+    return None
+
+
+def _nothing(ax: Axes) -> None:
+    ax.text(0.5, 0.5, "not measured", ha="center", va="center", transform=ax.transAxes, color=GREY)
+    ax.set_axis_off()

@@ -1,0 +1,104 @@
+"""Running the parts of the benchmark, and what they found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+from .. import _checks
+from . import engines, learning, mushroom, pairs, sheets, solving, threads, trees
+from .machine import machine
+from .sheets import Part, Rows, Sheet
+
+Progress = Callable[[float, str], None]  #: told the share that is done, and what is next
+
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (
+        learning.PART,
+        mushroom.PART,
+        trees.PART,
+        threads.PART,
+        engines.PART,
+        pairs.PART,
+        solving.PART,
+    )
+}
+DERIVED = ("ratio", "beyond")  # what a row knows beside its fields
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """All measurements by part, and the machine they were made on."""
+
+    machine: dict[str, str]
+    parts: dict[str, Rows]
+
+    def sheets(self) -> list[Sheet]:
+        """A table for each part that has rows."""
+        return [PARTS[name].sheet(rows) for name, rows in self.parts.items() if rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        parts = {name: [_plain(row) for row in rows] for name, rows in self.parts.items()}
+        return {"machine": self.machine, **parts}
+
+    def to_json(self) -> str:
+        """The report as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    return asdict(row) | {name: getattr(row, name) for name in DERIVED if hasattr(row, name)}
+
+
+def choose(only: Sequence[str] | None) -> list[Part]:
+    """The parts that are wanted: all, or those named.
+
+    >>> [part.name for part in choose(["tree", "threads"])]
+    ['tree', 'threads']
+    """
+    if only is None:
+        return list(PARTS.values())
+    _checks.require(len(only) > 0, "only", f"name some of {', '.join(PARTS)}", only)
+    return [PARTS[_checks.choice("part", name, PARTS)] for name in dict.fromkeys(only)]
+
+
+def run_bench(
+    quick: bool = False,
+    progress: Progress | None = None,
+    only: Sequence[str] | None = None,
+    mushroom_python: str | None = None,
+) -> BenchReport:
+    """Measure everything, or ``only`` some parts. ``quick`` takes about a fifth of the time and is less exact.
+
+    ``mushroom_python`` is an interpreter that has MushroomRL (see ``benchmarks/mushroom.py``).
+    """
+    effort, tell = sheets.QUICK if quick else sheets.FULL, progress or (lambda share, label: None)
+    parts, facts = choose(only), machine()
+    plans = {part.name: part.tasks for part in parts}
+    if "mushroom" in plans:
+        plans["mushroom"] = partial(mushroom.tasks, python=mushroom_python)
+    tasks = [(name, task) for name, plan in plans.items() for task in plan(effort)]
+    found: dict[str, list[Any]] = {name: [] for name in plans}
+    for k, (name, task) in enumerate(tasks):
+        tell(k / len(tasks), task.label)
+        found[name] += task.measure()
+    tell(1.0, "done")
+    return BenchReport(facts, {name: tuple(rows) for name, rows in found.items()})
+
+
+def left_out(report: BenchReport) -> list[str]:
+    """A line for each peer that was not there."""
+    lines = []
+    absent = solving.missing() if "solving" in report.parts else []
+    absent += ["cpprb"] if "tree" in report.parts and find_spec("cpprb") is None else []
+    if absent:
+        lines.append(f"{' and '.join(absent)} not installed, so left out: pip install 'safereplay[peers]'")
+    if "mushroom" in report.parts and not report.parts["mushroom"]:
+        lines.append(f"left out: {mushroom.HOW}")
+    return lines

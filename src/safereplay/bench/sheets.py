@@ -1,0 +1,120 @@
+"""What every part of the benchmark has in common: how much to measure, taking turns, and a table of results."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class Effort(NamedTuple):
+    """How much to measure."""
+
+    episodes: int  #: of every run beside plain Python
+    seeds: int  #: runs of ours for each of plain.py's
+    rounds: int  #: of which the best counts
+    pairs: tuple[int, ...]  #: sizes of the models whose updates are timed
+    warm_up: float  #: MDP iterations a pair before that
+    states: tuple[int, ...]  #: of the models that are solved
+    entries: tuple[int, ...]  #: of the sum trees
+    draws: int  #: rounds of a sum tree, of which the median counts
+    runs: int  #: shared by the threads
+    run_episodes: int  #: of each of them
+    sweep_seeds: int  #: of the small sweep on each engine
+    sweep_episodes: int
+    steps: int  #: of MushroomRL
+
+
+PAIRS = (100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
+FULL = Effort(
+    episodes=20_000,
+    seeds=50,
+    rounds=5,
+    pairs=PAIRS,
+    warm_up=4.0,
+    states=(10_000, 100_000),
+    entries=(100_000, 1_000_000),
+    draws=400,
+    runs=64,
+    run_episodes=50_000,
+    sweep_seeds=500,
+    sweep_episodes=2_000,
+    steps=30_000,
+)
+QUICK = FULL._replace(
+    episodes=5_000,
+    rounds=2,
+    pairs=PAIRS[:5:2],
+    warm_up=2.0,
+    states=(10_000,),
+    draws=100,
+    run_episodes=10_000,
+    sweep_seeds=100,
+    steps=5_000,
+)
+
+Rows: TypeAlias = Sequence[Any]
+
+
+class Sheet(NamedTuple):
+    """A table of results, for the terminal and for a page."""
+
+    title: str
+    said: str  #: what was done, in a sentence or two
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    words: int = 1  #: leading columns that are words, not numbers
+
+    def shown(self) -> Table:
+        """The table for the terminal."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        table = Table(title=self.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for k, column in enumerate(self.header):
+            table.add_column(column, justify="left" if k < self.words else "right")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+
+class Task(NamedTuple):
+    """One step of a part: what it measures, and a function that does and gives rows."""
+
+    label: str
+    measure: Callable[[], Rows]
+
+
+class Part(NamedTuple):
+    """A part of the benchmark."""
+
+    name: str
+    tasks: Callable[[Effort], list[Task]]
+    sheet: Callable[[Rows], Sheet]
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    """Wall-clock seconds."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def in_turns(works: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+    """What each gives, round by round and one after the other, so that a busy moment strikes all alike."""
+    turns = [[work() for work in works] for _ in range(rounds)]
+    return [list(times) for times in zip(*turns, strict=True)]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def microseconds(seconds: float) -> str:
+    """Seconds as text, in µs."""
+    return f"{seconds * 1e6:,.1f}"

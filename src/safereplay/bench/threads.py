@@ -1,0 +1,101 @@
+"""How much faster more threads are: the same runs of the cliff on 1, 2, ... threads, up to the machine's cores.
+
+Runs share nothing but the model, and their compiled loop holds no lock. So n threads should be nearly n times as fast as
+one; what is missing is Python's share of the work, and memory that threads wait for. Beside it stands what the machine
+allows at that moment: a compiled loop that touches nothing but registers, shared out in the same way. Wall-clock seconds,
+the best of rounds in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from ..grids import cliff
+from ..kernels import rng
+from ..kernels.compile import Array, kernel
+from ..learners import ReplayQLearning
+from ..runs import learn
+from .sheets import Effort, Part, Rows, Sheet, Task, cores, in_turns, seconds_of
+
+WORDS = 2_000_000  # that a bare loop draws, for each run
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The time of all runs on so many threads."""
+
+    threads: int
+    runs: int
+    episodes: int
+    seconds: float
+    speedup: float  #: to one thread
+    ceiling: float  #: the same of a bare loop
+
+
+def counts(most: int) -> list[int]:
+    """1, 2, 4, ... and the most.
+
+    >>> counts(6)
+    [1, 2, 4, 6]
+    """
+    return [*(1 << k for k in range(most.bit_length()) if 1 << k < most), most]
+
+
+@kernel
+def spin(generator: Array, words: int) -> None:
+    """Draw random words and do nothing with them."""
+    for _ in range(words):
+        rng.next_word(generator)
+
+
+def bare_loop(runs: int, threads: int) -> None:
+    """A bare loop for each run, on so many threads."""
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda seed: spin(rng.seeded(seed), WORDS), range(runs)))
+
+
+def measure_threads(runs: int, episodes: int, rounds: int) -> list[Threads]:
+    """Replay with v = ½ on the cliff, by the number of threads."""
+    mdp, learner, numbers = cliff(), ReplayQLearning(v=0.5), counts(cores())
+    learn(mdp, learner, 1, 1, threads=1, quiet=True)  # compiles
+    spin(rng.seeded(0), 1)
+
+    def learning(threads: int) -> Callable[[], float]:
+        return lambda: seconds_of(lambda: learn(mdp, learner, episodes, runs, threads=threads, quiet=True))
+
+    def spinning(threads: int) -> Callable[[], float]:
+        return lambda: seconds_of(lambda: bare_loop(runs, threads))
+
+    works = [work(n) for work in (learning, spinning) for n in numbers]
+    best = [min(times) for times in in_turns(works, rounds)]
+    learned, spun = best[: len(numbers)], best[len(numbers) :]
+    return [
+        Threads(n, runs, episodes, t, learned[0] / t, spun[0] / bare)
+        for n, t, bare in zip(numbers, learned, spun, strict=True)
+    ]
+
+
+def tasks(effort: Effort) -> list[Task]:
+    """One: all numbers of threads take turns."""
+    measure = partial(measure_threads, effort.runs, effort.run_episodes, effort.rounds)
+    return [Task(f"threads: {effort.runs} runs of the cliff", measure)]
+
+
+def sheet(rows: Rows) -> Sheet:
+    """The times, as a table."""
+    what = (
+        f"{rows[0].runs} runs of {rows[0].episodes:,} episodes on the cliff, replay with v = ½" if rows else "no runs"
+    )
+    return Sheet(
+        "thread scaling",
+        f"{what}, wall-clock seconds, the best round. The ceiling is what a bare compiled loop gains on as many threads here.",
+        ("threads", "seconds", "to one thread", "ceiling"),
+        [(str(row.threads), f"{row.seconds:.2f}", f"{row.speedup:.2f}×", f"{row.ceiling:.2f}×") for row in rows],
+        words=0,
+    )
+
+
+PART = Part("threads", tasks, sheet)

@@ -1,0 +1,164 @@
+"""Our sum tree beside cpprb's, doing the same work.
+
+cpprb's tree cannot be called by itself from Python, so what is compared is what it is for, prioritised sampling, and
+ours is made to do all that theirs does. Both hold the same priorities and one column of numbers:
+
+    sample   a batch of indices, one from each part of the total, with their importance weights (p_min/p_i)^β, where p_min
+             is the least of all priorities (from a tree of minima), and the column's entries
+    update   a batch of priorities at given indices, p_i = (priority + ε)^α, in the tree of sums and the tree of minima
+
+``alone`` is our sum tree without the rest: :func:`~safereplay.kernels.tree.draw_many` and ``put_many``. The median of
+many rounds in turns counts, in wall-clock seconds. cpprb keeps 32-bit floats, we keep 64. Its tree without the rest is timed
+in C++ by ``benchmarks/cpprb_tree.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from .._types import Floats, Ints
+from ..kernels import rng, tree
+from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
+
+ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-4  # cpprb's own defaults
+BATCHES = (32, 256, 1024)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a batch costs, in seconds."""
+
+    entries: int
+    batch: int
+    work: str  #: sample or update
+    ours: float
+    alone: float  #: of it the sum tree
+    cpprb: float | None  #: None where it is not installed
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long cpprb takes."""
+        return None if self.cpprb is None else self.cpprb / self.ours
+
+
+class Priorities:
+    """Prioritised sampling as cpprb does it, on our tree.
+
+    >>> made = Priorities(np.array([0.0, 3.0, 1.0]), np.array([10.0, 20.0, 30.0]))
+    >>> made.update(np.array([1]), np.array([0.0]))
+    >>> made.sample(4)["x"]
+    array([30., 30., 30., 30.])
+    """
+
+    def __init__(self, priorities: Floats, column: Floats) -> None:
+        self.sums = tree.allocate(len(priorities))
+        self.minima = np.full_like(self.sums, np.inf)
+        self.column, self.generator = column, rng.seeded(0)
+        self.update(np.arange(len(priorities)), priorities)
+
+    def sample(self, batch: int) -> dict[str, Any]:
+        """A batch: indices, importance weights, and what the column holds there."""
+        things = np.empty(batch, np.int64)
+        tree.draw_many(self.sums, self.generator, np.empty(batch), things)
+        p = self.sums[(self.sums.size >> 1) + things]
+        return {"indexes": things, "weights": (self.minima[1] / p) ** BETA, "x": self.column[things]}
+
+    def update(self, things: Ints, priorities: Floats) -> None:
+        """New priorities of some things."""
+        p = (priorities + EPSILON) ** ALPHA
+        tree.put_many(self.sums, things, p)
+        tree.put_many_least(self.minima, things, p)
+
+
+def cpprb_buffer(priorities: Floats, column: Floats) -> Any:
+    """cpprb's buffer with the same priorities and one column."""
+    from cpprb import PrioritizedReplayBuffer
+
+    buffer = PrioritizedReplayBuffer(len(column), {"x": {}}, alpha=ALPHA, eps=EPSILON)
+    buffer.add(x=column.astype(np.float32), priorities=priorities.astype(np.float32))
+    return buffer
+
+
+def measure_tree(entries: int, rounds: int) -> list[Batch]:
+    """Every batch size at one number of entries, in turns."""
+    generator = np.random.default_rng(0)
+    priorities, column = generator.exponential(size=entries), np.arange(float(entries))
+    ours = Priorities(priorities, column)
+    theirs = cpprb_buffer(priorities, column) if find_spec("cpprb") else None
+    rows: list[Batch] = []
+    for batch in BATCHES:
+        for name, works in _works(ours, theirs, batch, generator).items():
+            times = [median(each) for each in in_turns(works, rounds)]
+            rows.append(Batch(entries, batch, name, times[0], times[1], times[2] if theirs else None))
+    return rows
+
+
+def _works(
+    ours: Priorities, theirs: Any, batch: int, generator: np.random.Generator
+) -> dict[str, list[Callable[[], float]]]:
+    """What is timed: ours, our tree alone, and cpprb's."""
+    x, found, n = np.empty(batch), np.empty(batch, np.int64), ours.column.size
+
+    def fresh() -> tuple[Ints, Floats]:
+        return generator.integers(0, n, batch), generator.exponential(size=batch)
+
+    def draw_alone() -> float:
+        return seconds_of(lambda: tree.draw_many(ours.sums, ours.generator, x, found))
+
+    def put_alone() -> float:
+        things, p = fresh()
+        return seconds_of(lambda: tree.put_many(ours.sums, things, p))
+
+    def update() -> float:
+        things, priorities = fresh()
+        return seconds_of(lambda: ours.update(things, priorities))
+
+    def their_update() -> float:
+        things, priorities = fresh()
+        given = things.astype(np.uint64), priorities.astype(np.float32)  # its own types: nothing to convert
+        return seconds_of(lambda: theirs.update_priorities(*given))
+
+    sample = [lambda: seconds_of(lambda: ours.sample(batch)), draw_alone]
+    updates = [update, put_alone]
+    if theirs is not None:
+        sample.append(lambda: seconds_of(lambda: theirs.sample(batch, BETA)))
+        updates.append(their_update)
+    return {"sample": sample, "update": updates}
+
+
+def tasks(effort: Effort) -> list[Task]:
+    """Every number of entries."""
+    return [Task(f"sum tree: {n:,} entries", partial(measure_tree, n, effort.draws)) for n in effort.entries]
+
+
+def sheet(rows: Rows) -> Sheet:
+    """The times of a batch, as a table."""
+    return Sheet(
+        "prioritised sampling, µs a batch",
+        "The same work on both sides. Sampling: indices spread over the total, their importance weights by the least of all "
+        "priorities, one gathered column. Updating: (priority + ε)^α into a tree of sums and one of minima. 'tree alone' is "
+        "our sum tree without the rest. Median of rounds in turns.",
+        ("work", "entries", "batch", "safereplay", "tree alone", "cpprb", "cpprb to ours"),
+        [
+            (
+                row.work,
+                f"{row.entries:,}",
+                f"{row.batch:,}",
+                microseconds(row.ours),
+                microseconds(row.alone),
+                "–" if row.cpprb is None else microseconds(row.cpprb),
+                "–" if row.ratio is None else f"{row.ratio:.1f}×",
+            )
+            for row in sorted(rows, key=lambda row: row.work)
+        ],
+    )
+
+
+PART = Part("tree", tasks, sheet)
