@@ -229,35 +229,47 @@ def launch(plan: Layout, runs: Sequence[Run], terms: Terms) -> device.Found:
     """Do a batch on the GPU."""
     from numba import cuda
 
+    processors = getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", 1)
+    return drive(plan, terms, sent(plan, runs, terms, min(len(runs), PER_SM * processors)))
+
+
+def drive(plan: Layout, terms: Terms, there: list[Any]) -> device.Found:
+    """Launch until every run is done."""
     from ..kernels import device
 
-    kernel = _kernel(plan.recipe, plan.sizes, plan.dense)
-    processors = getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", 1)
-    threads = min(len(runs), PER_SM * processors)
-    found = _found(plan, len(runs), len(terms.points))
-    there = [_sent(x) for x in (plan.model, plan.slots, _slabs(plan, threads), _orders(runs, terms), found)]
-    slabs, found = there[2], there[4]
-    blocks = -(-threads // BLOCK)
+    kernel = kernel_of(plan.recipe, plan.sizes, plan.dense)
+    slabs, orders, found = there[2:]
+    threads, n = slabs.run.size, orders.c0.size
+    shape = -(-threads // BLOCK), min(BLOCK, threads)
     budget = FIRST
     while True:
         began = time.perf_counter()
         with device.rounded_one_by_one():
-            kernel[blocks, min(BLOCK, threads)](*there, plan.mdp.n_actions, terms.max_steps, budget)
+            kernel[shape](*there, plan.mdp.n_actions, terms.max_steps, budget)
         busy = bool((slabs.run.copy_to_host() != device.NOBODY).any())  # waits for the launch to end
-        if not busy and found.done.copy_to_host()[0] >= len(runs):
+        if not busy and found.done.copy_to_host()[0] >= n:
             return device.Found(*(array.copy_to_host() for array in found))
         spent = time.perf_counter() - began
         budget = int(min(max(FIRST, budget * min(SLICE / max(spent, 1e-3), 8.0)), 1 << 40))
 
 
-def _sent(arrays: Any) -> Any:
+def sent(plan: Layout, runs: Sequence[Run], terms: Terms, threads: int) -> list[Any]:
+    """The kernel's arrays, on the GPU: model, slots, slabs, orders, found."""
     from numba import cuda
 
-    return type(arrays)(*(cuda.to_device(np.ascontiguousarray(array)) for array in arrays))
+    here = (
+        plan.model,
+        plan.slots,
+        _slabs(plan, threads),
+        _orders(runs, terms),
+        _found(plan, len(runs), len(terms.points)),
+    )
+    return [type(arrays)(*(cuda.to_device(np.ascontiguousarray(a)) for a in arrays)) for arrays in here]
 
 
 @lru_cache(maxsize=64)
-def _kernel(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
+def kernel_of(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
+    """The compiled kernel of a recipe, built once a process."""
     from numba import config
 
     from ..kernels import device

@@ -41,21 +41,11 @@ def total(tree: Array) -> float:
 
 @jit
 def put(tree: Array, i: int, weight: float) -> None:
-    """Set the weight of thing i.
-
-    Three levels at a time: what stands beside the way up is known beforehand, so memory is asked for all of it at once.
-    """
+    """Set the weight of thing i."""
     j = (tree.size >> 1) + i
     if tree[at(j)] == weight:
         return
     tree[at(j)] = weight
-    while j > 7:
-        first, second, third = tree[at(j ^ 1)], tree[at((j >> 1) ^ 1)], tree[at((j >> 2) ^ 1)]
-        tree[at(j >> 1)] = weight + first
-        tree[at(j >> 2)] = weight + first + second
-        weight = weight + first + second + third
-        j >>= 3
-        tree[at(j)] = weight
     while j > 1:
         weight += tree[at(j ^ 1)]
         j >>= 1
@@ -68,23 +58,17 @@ def find(tree: Array, x: float) -> int:
 
     Going left needs x below the left sum (so that is positive) or nothing on the right; going right needs
     something there. So each node on the way has a positive sum, the leaf as well; also where x is beyond the total, or not a
-    number because sums overflowed. Two levels at a time: a node's four grandchildren lie side by side, so memory is asked
-    for them together with its children.
+    number because sums overflowed. (With branches, which a processor guesses and so asks memory for the next level early:
+    in large trees that is faster than to choose without one.)
     """
     n_leaves = tree.size >> 1
     j = 1
-    while 2 * j < n_leaves:
-        left, right = tree[at(2 * j)], tree[at(2 * j + 1)]
-        first, second, third, fourth = tree[at(4 * j)], tree[at(4 * j + 1)], tree[at(4 * j + 2)], tree[at(4 * j + 3)]
-        beyond = (not x < left) & (right > 0.0)  # no branch: nobody could guess it
-        x -= left if beyond else 0.0
-        below, above = (not x < first) & (second > 0.0), (not x < third) & (fourth > 0.0)
-        further = above if beyond else below
-        x -= (third if beyond else first) if further else 0.0
-        j = 4 * j + 2 * beyond + further
-    if j < n_leaves:
-        j *= 2
-        j += (not x < tree[at(j)]) & (tree[at(j + 1)] > 0.0)
+    while j < n_leaves:
+        left = tree[at(2 * j)]
+        j = 2 * j
+        if not x < left and tree[at(j + 1)] > 0.0:
+            x -= left
+            j += 1
     return int(j - n_leaves)
 
 

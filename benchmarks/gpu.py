@@ -1,0 +1,139 @@
+"""What the GPU's engine does: the CPU's bits on 1,000 runs, updates a second on 100,000, and what limits it.
+
+    python benchmarks/gpu.py measure OUT.json          needs a CUDA GPU and numba-cuda
+    ncu --clock-control none --section ... --launch-skip 1 --launch-count 1 python benchmarks/gpu.py launch cliff
+    python benchmarks/gpu.py profile OUT.json cliff=DETAILS.txt volatile=DETAILS.txt
+
+``measure`` writes the file that ``safereplay bench --out`` shows as its section on GPUs; ``launch`` makes two launches of one
+kernel, the second of a run's middle, for the profiler; ``profile`` adds what the profiler said of them.
+"""
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from numba import cuda
+
+import safereplay as sr
+from safereplay.engines import cuda as engine
+from safereplay.engines import work
+from safereplay.kernels import device
+
+GRIDS = {"volatile": sr.grids.volatile(), "cliff": sr.grids.cliff()}
+LEARNERS = [
+    sr.QLearning(),
+    sr.ReplayQLearning(v=0.5),
+    sr.ReplayQLearning(v=0.5, mixing="matched"),
+    sr.RiskSensitive(0.5),
+    sr.WorstCase(),
+]
+SAME, SAME_EPISODES = 1_000, 50_000  # runs and episodes of the comparison with the CPU
+MANY, MANY_EPISODES = 100_000, 20_000  # of the timing
+METRICS = {
+    "Duration": "ms",
+    "Executed Ipc Active": "instructions a cycle and multiprocessor, of 4",
+    "L1/TEX Hit Rate": "%",
+    "L2 Hit Rate": "%",
+    "DRAM Throughput": "% of its peak",
+    "L2 Cache Throughput": "% of its peak",
+    "Registers Per Thread": "",
+    "Achieved Occupancy": "%",
+    "Avg. Active Threads Per Warp": "of 32",
+    "Warp Cycles Per Issued Instruction": "cycles",
+}
+
+
+def runs_of(mdp, learner, n):
+    point = work.Point("", mdp, learner, sr.EpsilonGreedy(0.1), sr.PowerStep(0.6), {})
+    return [work.Run("", point, seed) for seed in range(n)]
+
+
+def same(grid, learner):
+    """How many of 1,000 runs have the CPU's policy, how many its bits, and the largest difference in Q."""
+    mdp = GRIDS[grid]
+    there = engine.learn_there(runs_of(mdp, learner, SAME), work.Terms(SAME_EPISODES, 1_000, (), 0)).Q
+    here = sr.learn(mdp, learner, SAME_EPISODES, SAME, quiet=True).Q
+    policies = (there.argmax(-1) == here.argmax(-1)).all(1).sum()
+    bits = (there == here).all((1, 2)).sum()
+    return [grid, learner.describe(), f"{policies:,}", f"{bits:,}", f"{np.abs(there - here).max():.1e}"]
+
+
+def speed(grid, learner):
+    """Updates a second of 100,000 runs: of the launches alone, and with laying out, sending and fetching."""
+    runs, terms = runs_of(GRIDS[grid], learner, MANY), work.Terms(MANY_EPISODES, 1_000, (), 0)
+    engine.learn_there(runs[:1_000], work.Terms(10, 1_000, (), 0))  # compiles
+    began = time.perf_counter()
+    plan = engine.Layout.of(runs)
+    there = engine.sent(plan, runs, terms, engine.PER_SM * cuda.get_current_device().MULTIPROCESSOR_COUNT)
+    cuda.synchronize()
+    launched = time.perf_counter()
+    found = engine.drive(plan, terms, there)
+    ended = time.perf_counter()
+    updates = int(found.counts.sum(dtype=np.int64))
+    rates = [f"{updates / (ended - start) / 1e9:.2f}·10⁹" for start in (launched, began)]
+    return [grid, learner.describe(), f"{updates:.2e}", f"{ended - launched:.2f}", *rates]
+
+
+def measure(out):
+    tables = [
+        {
+            "title": f"{MANY:,} runs of {MANY_EPISODES:,} episodes",
+            "said": "One thread a run, in float64. Compiled beforehand; the last column counts laying out and sending, too.",
+            "header": ["grid", "learner", "updates", "seconds", "updates a second", "with set-up"],
+            "rows": [speed(grid, learner) for grid in GRIDS for learner in LEARNERS],
+        },
+        {
+            "title": f"the CPU's runs: {SAME:,} seeds, {SAME_EPISODES:,} episodes",
+            "said": "Runs whose policy is the CPU's, runs whose every bit of Q is, and the largest difference in Q.",
+            "header": ["grid", "learner", "same policy", "same bits", "largest difference"],
+            "rows": [same(grid, learner) for grid in GRIDS for learner in LEARNERS],
+        },
+    ]
+    name = cuda.get_current_device().name
+    machine = f"{name.decode() if isinstance(name, bytes) else name}, {cuda.get_current_device().MULTIPROCESSOR_COUNT} multiprocessors"
+    write(out, {"machine": machine, "tables": tables})
+
+
+def launch(grid, budget=4_000):
+    """A launch that takes runs to their middle, then one for the profiler."""
+    threads = engine.PER_SM * cuda.get_current_device().MULTIPROCESSOR_COUNT
+    runs, terms = runs_of(GRIDS[grid], sr.ReplayQLearning(v=0.5), threads), work.Terms(1 << 40, 1_000, (), 0)
+    plan = engine.Layout.of(runs)
+    kernel = engine.kernel_of(plan.recipe, plan.sizes, plan.dense)
+    there = engine.sent(plan, runs, terms, threads)
+    with device.rounded_one_by_one():
+        for iterations in (60_000, budget):
+            kernel[threads // engine.BLOCK, engine.BLOCK](*there, GRIDS[grid].n_actions, 1_000, iterations)
+            cuda.synchronize()
+
+
+def profile(out, *named):
+    found = json.loads(Path(out).read_text())
+    columns = dict(item.split("=", 1) for item in named)
+    details = {grid: Path(path).read_text() for grid, path in columns.items()}
+
+    def value(text, metric):
+        hit = re.search(rf"^\s*{re.escape(metric)}\s+(?:\S+\s+)?([\d.,]+)\s*$", text, re.M)
+        return hit.group(1) if hit else "not measured"
+
+    rows = [[metric, unit, *(value(text, metric) for text in details.values())] for metric, unit in METRICS.items()]
+    table = {
+        "title": "what limits it",
+        "said": "Nsight Compute on one launch of 4,000 iterations of replay (v = 0.5), 384 threads a multiprocessor.",
+        "header": ["metric", "", *details],
+        "rows": rows,
+    }
+    found["tables"] = [t for t in found["tables"] if t["title"] != table["title"]] + [table]
+    write(out, found)
+
+
+def write(out, found):
+    Path(out).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    command, *arguments = sys.argv[1:]
+    {"measure": measure, "launch": launch, "profile": profile}[command](*arguments)
