@@ -33,7 +33,7 @@ def test_in_the_simulator_every_learner_gives_the_cpus_bits():
     done = subprocess.run([sys.executable, HELPER], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
-    assert len(found) == 18
+    assert len(found) == 26
     assert {name: x for name, x in found.items() if x != 0.0} == {}
 
 
@@ -52,6 +52,25 @@ class Loud(sr.Scheme):
     @staticmethod
     def pair_weight(mean):
         return mean * mean
+
+
+@dataclass(frozen=True)
+class Fussy(sr.Scheme):
+    """The paper's weights, with a tilt that is no number where the reward is −1."""
+
+    @staticmethod
+    def pair_weight(var):
+        return var
+
+    @staticmethod
+    def log_tilt(r):
+        return 1.0 / (r + 1.0) ** 2
+
+
+def test_a_pair_whose_tilt_a_cpu_would_refuse_is_not_forgotten():
+    mdp = sr.grids.cliff()
+    forgotten = cuda.forgettable(mdp, {Fussy()})
+    assert not forgotten[mdp.pair[mdp.r == -1.0]].any()
 
 
 def test_a_scheme_that_weighs_certain_pairs_forgets_none_of_them():

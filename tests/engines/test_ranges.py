@@ -19,6 +19,11 @@ def test_a_grid_has_the_numbers_one_would_type():
     assert [x["v"] for x in made({"v": {"from": 0.0, "to": 0.9, "points": 10}})] == [k / 10 for k in range(10)]
 
 
+def test_a_grid_around_zero_has_zero_in_it():
+    middle = [x["v"] for x in made({"v": {"from": -0.9, "to": 0.9, "points": 7}})][3]
+    assert (middle, str(middle)) == (0.0, "0.0")
+
+
 def test_a_grid_keeps_its_ends_exactly_and_whole_numbers_whole():
     third = 1.0 / 3.0
     assert [x["v"] for x in made({"v": {"from": third, "to": 1.0, "points": 2}})] == [third, 1.0]

@@ -140,11 +140,13 @@ def test_a_damaged_part_is_set_aside_and_its_runs_are_done_again(folder, damage,
     again = sr.sweep(SMALL, folder, Impatient())
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1
-    assert f"{part} is damaged: set aside as {part.name}.damaged, and its runs are done again" in said[0]
+    aside = folder / "damaged" / part.name
+    assert f"{part} is damaged: set aside as {aside}, and its runs are done again" in said[0]
     assert again.done == len(lost)
     assert sr.read_sweep(folder).equals(whole)
     assert before.items() <= stamps(folder).items()
-    assert (folder / "runs" / f"{part.name}.damaged").exists()
+    assert aside.exists()
+    assert {file.name for file in (folder / "runs").iterdir()} == {file.name for file in parts(folder)}
 
 
 def test_a_part_that_may_not_be_read_is_not_taken_for_damaged(folder, monkeypatch):
@@ -154,7 +156,32 @@ def test_a_part_that_may_not_be_read_is_not_taken_for_damaged(folder, monkeypatc
     monkeypatch.setattr("safereplay.engines.store._part", refused)
     with pytest.raises(sr.BadFile, match="must be readable, got 'Permission denied'"):
         sr.sweep(SMALL, folder)
-    assert not list(folder.rglob("*.damaged"))
+    assert not (folder / "damaged").exists()
+
+
+def test_a_number_that_the_disk_has_spoilt_is_found_out_when_it_is_read(folder):
+    part = parts(folder)[0]
+    about, data = pq.read_metadata(part).row_group(0), bytearray(part.read_bytes())
+    column = next(about.column(k) for k in range(about.num_columns) if about.column(k).path_in_schema == "mean")
+    data[column.data_page_offset + column.total_compressed_size - 3] ^= 1
+    part.write_bytes(data)
+    with pytest.raises(sr.BadFile, match="must be whole, got"):
+        sr.read_sweep(folder)
+
+
+def test_an_extension_that_is_killed_half_way_keeps_the_earlier_spec(folder, monkeypatch):
+    """Killed after the new spec is written and before the note is: both specs are told apart all the same."""
+    other, old = changed(seeds=7), (folder / "spec.json").read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "_write_note", lambda self: (_ for _ in ()).throw(RuntimeError("killed")))
+        with pytest.raises(RuntimeError, match="killed"):
+            sr.sweep(other, folder, extend=True, quiet=True)
+    kept = folder / "specs" / f"{load_spec(SMALL).digest[:12]}.json"
+    assert kept.read_text() == old != (folder / "spec.json").read_text()
+    assert sr.sweep(SMALL, folder, quiet=True).done == 0
+    assert (folder / "spec.json").read_text() == old
+    sr.sweep(other, folder, extend=True, quiet=True)
+    assert kept.read_text() == old != (folder / "spec.json").read_text()
 
 
 def test_reading_which_of_a_hundred_thousand_runs_are_done_takes_a_moment(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from studies import SMALL
 
 import safereplay as sr
+from safereplay import footprints
 from safereplay.engines.spec import load_spec
 from safereplay.engines.threads import AHEAD, ThreadsEngine
 from safereplay.engines.work import perform
@@ -94,3 +95,11 @@ def test_a_number_of_threads_is_a_whole_number():
     assert ThreadsEngine().workers == os.cpu_count()
     with pytest.raises(sr.BadInput, match="threads must be at least 1, got 0"):
         ThreadsEngine(0)
+
+
+def test_runs_that_would_not_fit_into_memory_side_by_side_are_refused_before_any_is_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(footprints, "MATTERS", 0)
+    monkeypatch.setattr(footprints, "free_memory", lambda: 1_000)
+    with pytest.raises(sr.BadInput, match="memory"):
+        sr.sweep(SMALL, tmp_path, quiet=True)
+    assert not list((tmp_path / "runs").glob("*.parquet"))

@@ -1,5 +1,6 @@
 import dataclasses
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -224,6 +225,23 @@ def test_ones_own_schemes_are_told_apart_by_their_code_and_what_it_refers_to():
 
         return weight
 
+    def holding(table):
+        def weight(var):
+            return var * table[1]
+
+        return weight
+
+    def a_module(**contents):
+        module = ModuleType("mine")
+        vars(module).update(contents)
+        return module
+
+    def naming(module):
+        def weight(var):
+            return var * module.scale
+
+        return weight
+
     def helped(helper):
         def weight(var):
             return helper(var)
@@ -238,11 +256,20 @@ def test_ones_own_schemes_are_told_apart_by_their_code_and_what_it_refers_to():
         closing(3.0),
         helped(lambda x: x),
         helped(lambda x: 2.0 * x),
+        closing(np.float32(2.0)),
+        holding(np.array([1.0, 2.0])),
+        holding(np.array([1.0, 3.0])),
+        naming(a_module(scale=2.0)),
+        naming(a_module(scale=3.0)),
     ]
     ids = [id_of(learner=sr.ReplayQLearning(scheme_with(factor)(), v=0.5)) for factor in factors]
     assert len(set(ids)) == len(ids)
     again = [id_of(learner=sr.ReplayQLearning(scheme_with(factor)(), v=0.5)) for factor in factors]
     assert again == ids
+
+
+def test_nothing_is_nothing_whatever_its_sign():
+    assert id_of(learner=sr.RiskSensitive(-0.0)) == id_of(learner=sr.RiskSensitive(0.0))
 
 
 def test_a_learner_that_starts_elsewhere_is_another_learner():

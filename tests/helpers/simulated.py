@@ -35,40 +35,92 @@ class Wary(sr.Scheme):
         return count
 
 
-LEARNERS = [
-    sr.QLearning(),
-    sr.ReplayQLearning(v=0.5),
-    sr.ReplayQLearning(v=0.7, mixing="matched"),
-    sr.ReplayQLearning(sr.Scheme(), v=0.4),
-    sr.ReplayQLearning(Wary(0.5), v=0.5, T0=20),
-    sr.RiskSensitive(0.5),
-    sr.Pessimistic(0.2),
-    sr.WorstCase(),
-    sr.WorstTransition(),
+@dataclass(frozen=True)
+class Startled(sr.Scheme):
+    """Weighs pairs by their variance, as the paper does, but tilts by the last error."""
+
+    @staticmethod
+    def pair_weight(var):
+        """Volatile pairs."""
+        return var
+
+    @staticmethod
+    def log_tilt(r, td):
+        """Rewards of the other sign than the last error."""
+        return -0.1 * r * td / (1.0 + abs(td))
+
+
+@dataclass(frozen=True)
+class Gloomy(sr.ReplayQLearning):
+    """Replay with the worst transition's update, which looks at the memory of every pair."""
+
+    LABEL = "gloomy"
+
+    @staticmethod
+    def update(q, bleak, alpha):
+        """Towards the bleakest next state seen."""
+        return (1.0 - alpha) * q + alpha * bleak
+
+
+def foggy():
+    """A model whose rewards are certain and whose next states are not: nothing of it can ever be replayed."""
+    rows = [(s, a, 0.5, t, -1.0 - s - 2.0 * a, t == 3, False) for s in range(3) for a in range(2) for t in (s, s + 1)]
+    return sr.TabularMDP.from_outcomes(4, 2, rows, gamma=0.9, name="foggy")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Learners that share a compiled program, on one model."""
+
+    name: str
+    mdp: sr.TabularMDP
+    learners: tuple[sr.Learner, ...]
+    explorations: tuple[sr.Exploration, ...] = (sr.EpsilonGreedy(0.1), sr.EpsilonGreedy(0.5, power=0.5))
+    max_steps: int = 1_000
+
+
+GRIDS = (sr.grids.volatile(), sr.grids.cliff())
+EVERY = (
+    (sr.QLearning(),),
+    (sr.ReplayQLearning(v=0.5), sr.ReplayQLearning(sr.VarianceReplay(-0.1), v=0.2)),
+    (sr.ReplayQLearning(v=0.7, mixing="matched"),),
+    (sr.ReplayQLearning(sr.Scheme(), v=0.4),),
+    (sr.ReplayQLearning(Wary(0.5), v=0.5, T0=20),),
+    (sr.ReplayQLearning(Startled(), v=0.5),),
+    (Gloomy(v=0.3),),
+    (sr.RiskSensitive(0.5),),
+    (sr.Pessimistic(0.2),),
+    (sr.WorstCase(),),
+    (sr.WorstTransition(),),
+)
+CASES = [Case(f"{mdp.name} {learners}", mdp, learners) for mdp in GRIDS for learners in EVERY] + [
+    Case("nothing to replay", foggy(), (sr.ReplayQLearning(v=0.5),)),
+    Case("nothing to replay, matched", foggy(), (sr.ReplayQLearning(v=0.5, mixing="matched"),)),
+    Case("softmax", sr.grids.cliff(), (sr.ReplayQLearning(v=0.5),), (sr.Softmax(1.0), sr.Softmax(5.0, power=0.5))),
+    Case("cut off", sr.grids.cliff(), (sr.ReplayQLearning(v=0.5),), max_steps=3),
 ]
-EPISODES, SNAPSHOTS = 25, 3
+EPISODES, SNAPSHOTS = 20, 3
 
 
-def runs_of(mdp, learner):
-    """Runs that differ in γ, in exploration and in seed."""
-    explorations = sr.EpsilonGreedy(0.1), sr.EpsilonGreedy(0.5, power=0.5)
+def runs_of(case):
+    """Runs that differ in γ, in exploration, in dials and in seed."""
     points = [
-        work.Point("m", mdp.with_gamma(gamma), learner, exploration, sr.PowerStep(), {})
+        work.Point("m", case.mdp.with_gamma(gamma), learner, exploration, sr.PowerStep(), {})
+        for learner in case.learners
         for gamma in (0.8, 0.95)
-        for exploration in explorations
+        for exploration in case.explorations
     ]
     return [work.Run("", point, seed) for seed in (0, 7) for point in points]
 
 
-def difference(mdp, learner):
+def difference(case):
     """The largest difference between the simulated GPU's runs and sr.learn's, in Q, counts and snapshots."""
-    terms, runs = work.Terms(EPISODES, 1_000, ("curves",), SNAPSHOTS), runs_of(mdp, learner)
+    terms, runs = work.Terms(EPISODES, case.max_steps, ("curves",), SNAPSHOTS), runs_of(case)
     there, most = cuda.learn_there(runs, terms), 0.0
+    asked = {"snapshots": SNAPSHOTS, "max_steps": case.max_steps, "threads": 1, "quiet": True}
     for k, run in enumerate(runs):
         point = run.point
-        here = sr.learn(
-            point.mdp, learner, EPISODES, [run.seed], point.exploration, snapshots=SNAPSHOTS, threads=1, quiet=True
-        )
+        here = sr.learn(point.mdp, point.learner, EPISODES, [run.seed], point.exploration, **asked)
         pairs = [(there.Q, here.Q), (there.visits, here.visits), (there.replays, here.replays)]
         pairs.append((there.snapshots, here.snapshots.Q))
         most = max([most, *(float(np.abs(a[k] - b[0]).max()) for a, b in pairs)])
@@ -77,6 +129,4 @@ def difference(mdp, learner):
 
 if __name__ == "__main__":
     cuda.PER_SM, cuda.BLOCK, cuda.FIRST = 3, 2, 40  # threads take several runs, and launches stop half-way
-    models = [sr.grids.volatile(), sr.grids.cliff()]
-    found = {f"{mdp.name} {learner}": difference(mdp, learner) for mdp in models for learner in LEARNERS}
-    json.dump(found, sys.stdout)
+    json.dump({case.name: difference(case) for case in CASES}, sys.stdout)

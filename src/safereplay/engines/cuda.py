@@ -9,15 +9,16 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .. import _checks
 from .. import runs as single
 from .._types import AnyArray, Bools, Floats
-from ..errors import BadInput, MissingExtra
+from ..errors import BadInput, MissingExtra, SafeReplayError
 from ..kernels import loop, rng, step, wide
 from ..kernels import memory as mem
 from ..mdp import TabularMDP
@@ -31,7 +32,8 @@ PER_SM = 384  # threads a multiprocessor: as many as its registers hold
 BLOCK = 128  # threads a block
 SLICE = 0.5  # seconds a launch
 FIRST = 2_000  # iterations of the first launch
-TABLES = 32  # schedules of one launch: each is a table of half a megabyte
+TABLES = 512  # schedules of one launch: each is a table of half a megabyte
+SMALL = 1 << 31  # updates of a run up to which counts of 32 bits will do
 ROOM = 0.5  # of the free memory that a batch may take
 
 
@@ -70,15 +72,20 @@ class CudaEngine:
 
     def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
         """Do the chunks, each on the GPU; the rows of one are made while the next is on its way."""
+        waiting: Future[Done] | None = None
         with ThreadPoolExecutor(1) as clerk:
-            waiting = None
-            for chunk in chunks:
-                began = time.perf_counter()
-                learned = [(group, learn_there(group, terms)) for group in groups(chunk)]
-                seconds = time.perf_counter() - began
-                if waiting is not None:
+            try:
+                for chunk in chunks:
+                    began = time.perf_counter()
+                    learned = [(group, learn_there(group, terms)) for group in groups(chunk)]
+                    seconds = time.perf_counter() - began
+                    before, waiting = waiting, clerk.submit(_written, terms, learned, seconds)
+                    if before is not None:
+                        yield before.result()
+            except (KeyboardInterrupt, SafeReplayError):
+                if waiting is not None:  # what was finished before is kept
                     yield waiting.result()
-                waiting = clerk.submit(_written, chunk, terms, learned, seconds)
+                raise
             if waiting is not None:
                 yield waiting.result()
 
@@ -86,12 +93,15 @@ class CudaEngine:
         """Nothing to give back."""
 
 
-def _written(chunk: Chunk, terms: Terms, learned: list[tuple[list[Run], Learned]], seconds: float) -> Done:
+def _written(terms: Terms, learned: list[tuple[list[Run], Learned]], seconds: float) -> Done:
+    """The rows of a chunk, and what it took: its share of the GPU and its rows."""
     import pyarrow as pa
 
+    began = time.perf_counter()
     tables = [rows(group, terms, found) for group, found in learned]
     done = tuple(run for group, _ in learned for run in group)
-    return Done(done, pa.concat_tables(tables, promote_options="default"), seconds)
+    whole = pa.concat_tables(tables, promote_options="default")
+    return Done(done, whole, seconds + time.perf_counter() - began)
 
 
 def learn_there(runs: Sequence[Run], terms: Terms) -> Learned:
@@ -99,7 +109,7 @@ def learn_there(runs: Sequence[Run], terms: Terms) -> Learned:
     mdp = runs[0].point.mdp
     shape = (len(runs), mdp.n_states, mdp.n_actions)
     m = len(terms.points)
-    Q, counts = np.empty((shape[0], mdp.n_pairs)), np.empty((shape[0], mdp.n_pairs, 2), np.int32)
+    Q, counts = np.empty((shape[0], mdp.n_pairs)), np.empty((shape[0], mdp.n_pairs, 2), np.int64)
     snapshots = np.empty((shape[0], m, mdp.n_pairs))
     plan = Layout.of(runs)
     for batch in _batches(runs, plan.bytes_a_run(m)):
@@ -163,9 +173,11 @@ class Layout(NamedTuple):
         program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
         dials, recipe = program.dials, program.recipe
         sizes = tuple(len(x) for x in (dials.step_params, dials.rate_params, dials.update_params, dials.scheme_params))
+        most = len(device.TUPLES) - 1
+        _checks.require(max(sizes) <= most, "dials of one part", f"number at most {most} on a GPU", max(sizes))
         kept = ~forgettable(mdp, {run.point.learner.replay[0] for run in runs if run.point.learner.replay is not None})
-        if not recipe.remembers:
-            kept[:] = False
+        if recipe.update.uses("bleak") or not recipe.remembers:
+            kept[:] = recipe.remembers
         dense = bool(kept.all()) or not recipe.remembers
         order = np.argsort(~kept[mdp.pair], kind="stable")
         place = np.empty_like(order)
@@ -187,7 +199,8 @@ class Layout(NamedTuple):
         )
         pairs = np.flatnonzero(kept) if kept.any() else np.zeros(1, np.int64)
         row = np.full(mdp.n_pairs, mem.NO_ROW)
-        row[pairs] = np.arange(pairs.size)
+        if kept.any():
+            row[pairs] = np.arange(pairs.size)
         n_slots = max(1, int(kept[mdp.pair].sum()))
         slots = device.Slots(_small(first[pairs]), _small(used[pairs]), np.ones(n_slots), _small(row), _small(pairs))
         return cls(mdp, recipe, sizes, model, slots, dense, n_slots)
@@ -207,7 +220,8 @@ def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
     """The pairs that no scheme of these can ever replay, [P].
 
     Where all outcomes of a pair have one reward r, its mean, smallest and largest reward are r and its variance is 0 from
-    the first visit on. If a scheme's weight depends on nothing else, it is known: and where it is 0, it stays 0.
+    the first visit on. If a scheme's weight depends on nothing else, it is known: and where it is 0, it stays 0. The other
+    two factors must be known as well, and be numbers that can be used: a CPU looks at them, and refuses those that are not.
     """
     low, high = np.full(mdp.n_pairs, np.inf), np.full(mdp.n_pairs, -np.inf)
     np.minimum.at(low, mdp.pair, mdp.r)
@@ -221,8 +235,12 @@ def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
 
 
 def _never(scheme: Scheme, r: float) -> bool:
-    weight = scheme.bound("pair_weight")
-    return not weight.uses("n", "td") and weight.call((1.0, r, 0.0, r, r, 0.0, *scheme.params())) == 0.0
+    weight, tilt, share = (scheme.bound(factor) for factor in ("pair_weight", "log_tilt", "next_weight"))
+    if any(factor.uses("n", "td", "count") for factor in (weight, tilt, share)):
+        return False
+    stats, params = (1.0, r, 0.0, r, r, 0.0), scheme.params()
+    usable = tilt.call((r, *stats, *params)) < np.inf and 0.0 <= share.call((1.0, *params)) < np.inf
+    return bool(usable and weight.call((*stats, *params)) == 0.0)
 
 
 def launch(plan: Layout, runs: Sequence[Run], terms: Terms) -> device.Found:
@@ -247,7 +265,7 @@ def drive(plan: Layout, terms: Terms, there: list[Any]) -> device.Found:
         with device.rounded_one_by_one():
             kernel[shape](*there, plan.mdp.n_actions, terms.max_steps, budget)
         busy = bool((slabs.run.copy_to_host() != device.NOBODY).any())  # waits for the launch to end
-        if not busy and found.done.copy_to_host()[0] >= n:
+        if not busy and found.taken.copy_to_host()[0] >= n:
             return device.Found(*(array.copy_to_host() for array in found))
         spent = time.perf_counter() - began
         budget = int(min(max(FIRST, budget * min(SLICE / max(spent, 1e-3), 8.0)), 1 << 40))
@@ -260,7 +278,7 @@ def sent(plan: Layout, runs: Sequence[Run], terms: Terms, threads: int) -> list[
     here = (
         plan.model,
         plan.slots,
-        _slabs(plan, threads),
+        _slabs(plan, threads, _count_type(runs, terms)),
         _orders(runs, terms),
         _found(plan, len(runs), len(terms.points)),
     )
@@ -278,17 +296,23 @@ def kernel_of(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
     return device.make(recipe, sizes, dense, **({} if config.ENABLE_CUDASIM else {"lto": False}))
 
 
-def _slabs(plan: Layout, threads: int) -> device.Slabs:
+def _count_type(runs: Sequence[Run], terms: Terms) -> type[np.integer[Any]]:
+    """The smallest type that holds every count of these runs."""
+    v = max(run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs)
+    return np.int32 if terms.episodes * terms.max_steps / (1.0 - v) < SMALL else np.int64
+
+
+def _slabs(plan: Layout, threads: int, count_type: type[np.integer[Any]]) -> device.Slabs:
     from ..kernels import device
 
     P, S, M, K, T = plan.mdp.n_pairs, plan.mdp.n_states, plan.slots.pair.size, plan.n_slots, threads
     return device.Slabs(
         Q=np.zeros((T, P)),
-        counts=np.zeros((T, P, 2), np.int32),
-        visited=np.zeros((T, S), np.int32),
+        counts=np.zeros((T, P, 2), count_type),
+        visited=np.zeros((T, S), count_type),
         clock=np.zeros((T, device.CLOCK), np.int64),
         generator=np.zeros((T, device.WORDS), np.uint64),
-        count=np.zeros((T, K), np.int32),
+        count=np.zeros((T, K), count_type),
         share=np.zeros((T, K)),
         stats=np.zeros((T, M, plan.recipe.n_stats)),
         tree=np.zeros((T, wide.allocate(M).size)),
@@ -302,10 +326,10 @@ def _found(plan: Layout, n: int, m: int) -> device.Found:
     P = plan.mdp.n_pairs
     return device.Found(
         np.zeros((n, P)),
-        np.zeros((n, P, 2), np.int32),
+        np.zeros((n, P, 2), np.int64),
         np.zeros((n, max(m, 1), P)),
         np.zeros(n, np.int64),
-        np.zeros(2, np.int64),
+        np.zeros(1, np.int64),
     )
 
 

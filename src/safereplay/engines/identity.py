@@ -2,7 +2,7 @@
 
     id = H( format | model | γ | learner | exploration | step size | episodes | max_steps | snapshots | seed )
 
-Two runs have the same id if and only if they do the same, whatever a spec calls them and whatever of them is kept. The
+Two runs have the same id only if they do the same, whatever a spec calls them and whatever of them is kept. The
 model counts by its outcome table; a learner by its kind and its dials, and one's own class by its code as well.
 :data:`FORMAT` stands for the code of this package: it is raised when the same words come to mean other numbers.
 """
@@ -14,6 +14,7 @@ import builtins
 import hashlib
 import inspect
 import json
+import sys
 import textwrap
 import weakref
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1  #: of what a run computes and what its row says
 DIGITS = 32  #: hex digits of an id
+FOREIGN = frozenset({*sys.stdlib_module_names, PACKAGE, "numba", "numpy", "scipy"})  # modules that nobody edits
 KINDS = {"b": "|b1", "i": "<i8", "u": "<i8", "f": "<f8"}
 TABLE = ("row", "p", "s_next", "r", "terminal", "unsafe", "start")
 
@@ -58,7 +60,7 @@ def _canonical(x: Any) -> Any:
         return [_canonical(value) for value in x]
     if isinstance(x, int) and not isinstance(x, bool) and int(float(x)) == x:
         return float(x)
-    return x
+    return x + 0.0 if isinstance(x, float) else x  # −0.0 is 0.0
 
 
 def table_digest(mdp: TabularMDP) -> str:
@@ -114,14 +116,23 @@ def code_digest(function: Callable[..., Any], seen: frozenset[int] = frozenset()
     named = {name: body.__globals__[name] for name in _names(body.__code__) if name in body.__globals__}
     cells = zip(body.__code__.co_freevars, body.__closure__ or (), strict=True)
     named |= {name: cell.cell_contents for name, cell in cells}
-    around = [[name, _outside(value, inner)] for name, value in sorted(named.items()) if not hasattr(builtins, name)]
+    outside = [(name, value) for name, value in sorted(named.items()) if not hasattr(builtins, name)]
+    around = [[name, _outside(value, inner, _names(body.__code__))] for name, value in outside]
     return digest([_source(body), repr(body.__defaults__), around])
 
 
-def _outside(value: Any, seen: frozenset[int]) -> str:
-    """What a function refers to: another function by its code, a number by its value, a module by its name."""
+def _outside(value: Any, seen: frozenset[int], names: set[str]) -> str:
+    """What a function refers to: another function by its code, numbers and arrays by their values, a module of one's own
+    by what the function names of it, any other module by its name.
+    """
     if isinstance(value, ModuleType):
-        return value.__name__
+        package = value.__name__.partition(".")[0]
+        used = () if package in FOREIGN else sorted(names & set(vars(value)))
+        return digest([value.__name__, [[name, _outside(vars(value)[name], seen, names)] for name in used]])
+    if isinstance(value, np.ndarray):
+        return digest([value.dtype.str, list(value.shape), hashlib.blake2b(value.tobytes()).hexdigest()])
+    if isinstance(value, np.generic):
+        return f"{value.dtype.str} {value!r}"
     if isinstance(getattr(value, "py_func", value), FunctionType):
         return code_digest(value, seen)
     return repr(value) if isinstance(value, str | int | float | tuple | frozenset | None) else repr(type(value))

@@ -31,7 +31,7 @@ from .identity import table_digest
 
 MODELS = 64  # whose policies are remembered
 POLICIES = 1 << 14  # remembered of a model ...
-ACTIONS = 1 << 24  # ... and all their actions together
+ACTIONS = 1 << 20  # ... and all their actions together
 
 
 class Risk(NamedTuple):

@@ -81,7 +81,9 @@ def _grid(value: dict[str, Any], path: str) -> list[Any]:
     low, high = (_checks.real(f"{path}.{name}", value[name]) for name in GRID[:2])
     count = _checks.whole(f"{path}.points", value["points"], 2, 24)
     spaced = np.geomspace if _is_log(value, path, low, high) else np.linspace
-    points = [low, *(_rounded(x) for x in spaced(low, high, count)[1:-1].tolist()), high]
+    nothing = 1e-12 * max(abs(low), abs(high))  # what is left of 0 in the middle of a range
+    inner = (0.0 if abs(x) < nothing else _rounded(x) for x in spaced(low, high, count)[1:-1].tolist())
+    points = [low, *inner, high]
     whole = all(isinstance(value[name], int) for name in GRID[:2]) and all(x.is_integer() for x in points)
     return [int(x) for x in points] if whole else points
 

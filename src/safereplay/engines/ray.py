@@ -82,7 +82,7 @@ class RayEngine:
             if self._mine:
                 self._start(address)
             self._task = self._ray.remote(num_cpus=1, max_retries=0)(_perform)  # a lost chunk is given out by us
-            self._looked, self.workers = -LOOK, 1
+            self._looked, self.workers, self._ahead = -LOOK, 1, AHEAD
             self._look()
         except BaseException:
             self.close()
@@ -110,7 +110,8 @@ class RayEngine:
         """See how many CPUs there are now."""
         if time.monotonic() - self._looked >= LOOK:
             cpus = int(self._ray.cluster_resources().get("CPU", 0))
-            self.workers = max(1, cpus if self._limit is None else min(cpus, self._limit))
+            limited = self._limit is not None and self._limit < cpus  # then one that waits would run as well
+            self.workers, self._ahead = max(1, self._limit or 1 if limited else cpus), 1 if limited else AHEAD
             self._looked = time.monotonic()
 
     def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
@@ -119,7 +120,7 @@ class RayEngine:
         try:
             while True:
                 self._look()
-                for chunk in islice(chunks, max(0, AHEAD * self.workers - len(flights))):
+                for chunk in islice(chunks, max(0, self._ahead * self.workers - len(flights))):
                     self._send(flights, _Flight(chunk, 1), terms)
                 if not flights:
                     return

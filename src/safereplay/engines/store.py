@@ -117,12 +117,15 @@ class Store:
         if old is not None and old["digest"] != self.spec.digest:
             self._note["columns"] = self._check_change(old)
             self._note["content"] = {**old["content"], **self.spec.content}
+            self._note["runs"] = None  # until they are counted
             self._keep_old_spec(old)
         elif old is not None:
             self._note |= {key: old[key] for key in ("columns", "content", "runs")}
         self._schema = schema_of(self._note)
+        file, text = self.folder / _spec_name(self.spec), _spec_text(self.spec)
+        if not file.exists() or file.read_text() != text:
+            _files.write_atomic(file, text, durable=True)
         if old is None or old["digest"] != self.spec.digest:
-            _files.write_atomic(self.folder / _spec_name(self.spec), _spec_text(self.spec), durable=True)
             self._write_note()
 
     def _write_note(self) -> None:
@@ -162,7 +165,8 @@ class Store:
             if (self.folder / name).exists():
                 text = (self.folder / name).read_text()
                 target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
-                _files.write_atomic(target, text, durable=True)
+                if not target.exists():  # else a sweep was killed after it, and the text is already the new one
+                    _files.write_atomic(target, text, durable=True)
                 if name != _spec_name(self.spec):
                     (self.folder / name).unlink()
 
@@ -184,10 +188,12 @@ class Store:
                 self._set_aside(part)
 
     def _set_aside(self, part: Path) -> None:
-        aside = part.with_name(part.name + ".damaged")
+        aside = (
+            _files.make_folder(self.folder / "damaged") / part.name
+        )  # not in runs/: some readers take all that is there
         os.replace(part, aside)
         _files.sync_folder(self.runs)
-        self._tell(f"{part} is damaged: set aside as {aside.name}, and its runs are done again")
+        self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
 
 
 def _part(file: Path) -> tuple[set[bytes], pa.Schema]:
@@ -259,8 +265,14 @@ def read_sweep(folder: str | Path) -> pa.Table:
     ...     sr.read_sweep(folder)["seed"].to_pylist() == done.table()["seed"].to_pylist()
     True
     """
+    import pyarrow as pa
     import pyarrow.dataset as ds
 
     schema = schema_of(read_note(folder))
     files = sorted(str(file) for file in (Path(folder) / "runs").glob("*.parquet"))
-    return ds.dataset(files, schema=schema, format="parquet").to_table().sort_by("id")
+    careful = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    form = ds.ParquetFileFormat(default_fragment_scan_options=careful)
+    try:
+        return ds.dataset(files, schema=schema, format=form).to_table().sort_by("id")
+    except (pa.ArrowException, OSError) as error:
+        raise BadFile(f"parts of {folder} must be whole, got '{str(error).splitlines()[0]}'") from None

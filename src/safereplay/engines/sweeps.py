@@ -114,7 +114,7 @@ def _engine(engine: str | Engine, threads: int | None, address: str | None, quie
         reason = available()
         if reason is None:
             return CudaEngine
-        _tell(f"no GPU can be used here ({reason}): going on with threads", quiet)
+        _tell(f"no GPU can be used here ({reason}): going on with threads", False)
     local = ThreadsEngine(threads)
     return lambda: local
 

@@ -10,6 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 
 from .. import _checks
+from ..footprints import of_runs, refuse_what_does_not_fit
+from .identity import table_digest
 from .work import Chunk, Done, Terms, perform_until
 
 AHEAD = 2  # chunks a worker, one of them waiting
@@ -33,7 +35,7 @@ class ThreadsEngine:
 
     def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
         """Do the chunks; on Ctrl-C yield the runs that are finished, then raise KeyboardInterrupt."""
-        stop = threading.Event()
+        chunks, stop = self._weighed(chunks, terms), threading.Event()
         pending: set[Future[Done | None]] = set()
         with ThreadPoolExecutor(self.workers) as pool:
             try:
@@ -50,6 +52,18 @@ class ThreadsEngine:
                 raise
             finally:
                 stop.set()  # whatever ended the wait: nobody runs on
+
+    def _weighed(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Chunk]:
+        """The chunks; refused where the runs of all workers would not fit into memory side by side."""
+        fits: set[tuple[str, type]] = set()
+        for chunk in chunks:
+            point = chunk[0].point
+            kind = table_digest(point.mdp), type(point.learner)
+            if kind not in fits:
+                recipe = point.learner.recipe(point.exploration, point.step_size)
+                refuse_what_does_not_fit(of_runs(point.mdp, recipe, self.workers, terms.curves, self.workers))
+                fits.add(kind)
+            yield chunk
 
     def close(self) -> None:
         """Nothing to give back: the pool ends with :meth:`finish`."""

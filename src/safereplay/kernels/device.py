@@ -14,8 +14,8 @@ state of a run lives, and who runs when:
     slices   a launch ends after a budget of iterations and the next goes on from there: Ctrl-C and progress bars work.
 
 **Bits.** Products and sums are rounded one by one, as on a CPU: the compiler's habit of fusing a·b + c is switched off.
-So a run differs from the CPU's only where the device's exp and pow give another last bit: the tilt e^{−βr} of a reward,
-softmax, and step sizes beyond n = 65,536.
+So a run differs from the CPU's only where the device's exp and pow give another last bit (the tilt e^{−βr} of a reward,
+softmax, schedules beyond n = 65,536), or where a draw falls into the last bit of the weights' total, summed in another order.
 """
 
 import re
@@ -84,7 +84,7 @@ class Found(NamedTuple):
     counts: Array  #: [n, P, 2]
     snapshots: Array  #: [n, m, P]
     wrong: Array  #: [n] 1 + a pair whose factors gave no usable number
-    done: Array  #: [2] runs taken from the queue; iterations of the last launch
+    taken: Array  #: [1] runs taken from the queue
 
 
 #: For each number of dials, the function that takes them out of a row as a tuple.
@@ -220,7 +220,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
         spent = 0
         while spent < budget:
             if run == NOBODY:
-                run = cuda.atomic.add(found.done, 0, 1)
+                run = cuda.atomic.add(found.taken, 0, 1)
                 if run >= n_runs:
                     run = NOBODY
                     break
@@ -245,6 +245,5 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
                     run = NOBODY
         slabs.run[t] = run
         fetch(clock, generator, slabs.clock[t], slabs.generator[t])
-        cuda.atomic.add(found.done, 1, spent)
 
     return cuda.jit(work, **options)  # called at once: as a decorator it forgets some of its options

@@ -269,7 +269,7 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
         if needs_bleak:
             bleak = bleakest(memory, tables.Q, i, dials.gamma, dials.n_actions)
         tables.Q[at(i)] = update((q, r, best, worst, bleak, alpha, dials.gamma, *dials.update_params))
-        if follows_td:
+        if follows_td and (dense or row != mem.NO_ROW):
             memory.stats[at(row), mem.TD] = r + dials.gamma * best - q
 
     return backup

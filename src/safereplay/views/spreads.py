@@ -126,7 +126,7 @@ def curves_figure(results: Results) -> Figure:
     figure, axes = new_figure(9.0, 2.6 * len(models) + 0.6, len(models), len(shown))
     for row, model in enumerate(models):
         for k in range(len(learners)):
-            some = results.where((codes == row) & (owners == k))
+            some = _longest(results.where((codes == row) & (owners == k)))
             if len(some):
                 episodes = _matrix(some, "curve_episodes")[0]
                 for ax, name in zip(axes[row], shown, strict=True):
@@ -138,6 +138,12 @@ def curves_figure(results: Results) -> Figure:
     handles = [Line2D([], [], color=PALETTE[k % len(PALETTE)], label=str(name)) for k, name in enumerate(learners)]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
+
+
+def _longest(results: Results) -> Results:
+    """The runs with the most episodes: curves of others have other points."""
+    episodes = np.asarray(results.table["episodes"])
+    return results.where(episodes == episodes.max(initial=0))
 
 
 def _matrix(results: Results, name: str) -> Floats:

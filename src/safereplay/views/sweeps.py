@@ -25,6 +25,10 @@ from ..errors import BadFile
 from ..verdicts import VERDICTS
 from .intervals import Estimate, estimates
 
+#: Checksums are looked at: a part that the disk has spoilt is found out, not shown.
+CAREFUL = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
 RISKS = ("mean", "std", "p_unsafe", "p_never", "cvar10")
 CURVES = ("curve_episodes", "curve_value", "curve_p_unsafe")
 #: Columns that are no setting.
@@ -188,7 +192,7 @@ class Reader:
     def _read_part(self, file: Path) -> pa.Table | None:
         """The columns of a part that are needed; nothing if somebody took it away meanwhile."""
         try:
-            part = ds.dataset(file, format="parquet")
+            part = ds.dataset(file, format=CAREFUL)
             _checks.require(
                 {"model", "learner", "seed"} <= set(part.schema.names), str(file), "hold runs", part.schema.names
             )
