@@ -549,7 +549,7 @@ def test_a_file_whose_parts_do_not_fit_is_refused(saved: Path, part: str, change
     [
         ({"gamma": 2}, r"that can be built here, got: gamma must be in \(0, 1\), got 2"),
         ({"learner": {"kind": "PowerStep"}}, "got: learner must be a Learner, got PowerStep"),
-        ({"learner": {"kind": "Mine"}}, "got: unknown kind 'Mine'"),
+        ({"learner": {"kind": "Nobodys"}}, "got: unknown kind 'Nobodys'"),
         ({"extra": 1}, "got: unknown field of AgentSettings 'extra'"),
     ],
 )
