@@ -33,7 +33,7 @@ def test_in_the_simulator_every_learner_gives_the_cpus_bits():
     done = subprocess.run([sys.executable, HELPER], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
-    assert len(found) == 26
+    assert len(found) == 27
     assert {name: x for name, x in found.items() if x != 0.0} == {}
 
 

@@ -6,6 +6,7 @@ NUMBA_ENABLE_CUDASIM=1 NUMBA_DISABLE_JIT=1 python simulated.py
 import json
 import sys
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -127,6 +128,43 @@ def difference(case):
     return most
 
 
+def swept():
+    """0.0 if a whole sweep on the simulated GPU writes the rows that threads write, and an interrupted one keeps a chunk."""
+    spec = {
+        "episodes": 15,
+        "seeds": 3,
+        "keep": ["Q", "policy", "visits", "verdict"],
+        "models": {"volatile": {"gamma": [0.8, 0.9]}, "cliff": {}},
+        "learners": {"q": {}, "replay": {"v": [0.0, 0.5]}},
+    }
+    cuda.CudaEngine.least = 4  # several chunks
+    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+        here, there = sr.sweep(spec, one, quiet=True), sr.sweep(spec, other, engine="cuda", quiet=True)
+        same = there.done == here.done == 27 and here.table().equals(there.table())
+    return 0.0 if same and kept_when_stopped() else 1.0
+
+
+def kept_when_stopped():
+    """Whether a chunk that was learned comes out although Ctrl-C strikes in the next."""
+    first, second = (tuple(runs_of(Case("", mdp, (sr.QLearning(),)))) for mdp in GRIDS)
+    learn, found = cuda.learn_there, []
+
+    def struck(runs, terms):
+        if runs[0].point.mdp.name == second[0].point.mdp.name:
+            raise KeyboardInterrupt
+        return learn(runs, terms)
+
+    cuda.learn_there = struck
+    try:
+        for done in cuda.CudaEngine().finish(iter([first, second]), work.Terms(5, 1_000, ("verdict",), 0)):
+            found.append(len(done.chunk))
+    except KeyboardInterrupt:
+        return found == [len(first)]
+    finally:
+        cuda.learn_there = learn
+    return False
+
+
 if __name__ == "__main__":
     cuda.PER_SM, cuda.BLOCK, cuda.FIRST = 3, 2, 40  # threads take several runs, and launches stop half-way
-    json.dump({case.name: difference(case) for case in CASES}, sys.stdout)
+    json.dump({case.name: difference(case) for case in CASES} | {"a sweep": swept()}, sys.stdout)

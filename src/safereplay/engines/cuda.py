@@ -72,22 +72,19 @@ class CudaEngine:
 
     def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
         """Do the chunks, each on the GPU; the rows of one are made while the next is on its way."""
-        waiting: Future[Done] | None = None
+        waiting: list[Future[Done]] = []
         with ThreadPoolExecutor(1) as clerk:
             try:
                 for chunk in chunks:
                     began = time.perf_counter()
                     learned = [(group, learn_there(group, terms)) for group in groups(chunk)]
-                    seconds = time.perf_counter() - began
-                    before, waiting = waiting, clerk.submit(_written, terms, learned, seconds)
-                    if before is not None:
-                        yield before.result()
+                    waiting.append(clerk.submit(_written, terms, learned, time.perf_counter() - began))
+                    while len(waiting) > 1:
+                        yield waiting.pop(0).result()
             except (KeyboardInterrupt, SafeReplayError):
-                if waiting is not None:  # what was finished before is kept
-                    yield waiting.result()
+                yield from (written.result() for written in waiting)  # what was finished before is kept
                 raise
-            if waiting is not None:
-                yield waiting.result()
+            yield from (written.result() for written in waiting)
 
     def close(self) -> None:
         """Nothing to give back."""
