@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from .footprints import Footprint as Footprint
     from .footprints import footprint as footprint
     from .gym import TabularEnv as TabularEnv
+    from .keys.auto import AutoKey as AutoKey
+    from .keys.base import PairKey as PairKey
+    from .keys.diagnosis import Diagnosis as Diagnosis
+    from .keys.diagnosis import diagnose as diagnose
+    from .keys.exact import ExactKey as ExactKey
+    from .keys.function import FunctionKey as FunctionKey
+    from .keys.simhash import SimHashKey as SimHashKey
+    from .keys.tiles import TileKey as TileKey
     from .learners import Learner as Learner
     from .learners import Pessimistic as Pessimistic
     from .learners import QLearning as QLearning
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
     from .learners import WorstCase as WorstCase
     from .learners import WorstTransition as WorstTransition
     from .mdp import TabularMDP as TabularMDP
+    from .pair_index import PairIndex as PairIndex
     from .runs import Runs as Runs
     from .runs import learn as learn
     from .schedules import ConstantStep as ConstantStep
@@ -47,7 +56,9 @@ if TYPE_CHECKING:
     from .schedules import Softmax as Softmax
     from .schedules import StepSize as StepSize
     from .schemes import Scheme as Scheme
+    from .schemes import ScoreReplay as ScoreReplay
     from .schemes import VarianceReplay as VarianceReplay
+    from .shaper import Shaper as Shaper
     from .theory.conditions import CheckReport as CheckReport
     from .theory.conditions import check as check
     from .theory.limits import exact as exact
@@ -80,6 +91,15 @@ _HOMES = {
     "footprint": "footprints",
     "Runs": "runs",
     "learn": "runs",
+    "AutoKey": "keys.auto",
+    "Diagnosis": "keys.diagnosis",
+    "ExactKey": "keys.exact",
+    "FunctionKey": "keys.function",
+    "PairKey": "keys.base",
+    "SimHashKey": "keys.simhash",
+    "TileKey": "keys.tiles",
+    "diagnose": "keys.diagnosis",
+    "PairIndex": "pair_index",
     "Learner": "learners",
     "Pessimistic": "learners",
     "QLearning": "learners",
@@ -95,7 +115,9 @@ _HOMES = {
     "Softmax": "schedules",
     "StepSize": "schedules",
     "Scheme": "schemes",
+    "ScoreReplay": "schemes",
     "VarianceReplay": "schemes",
+    "Shaper": "shaper",
     "CheckReport": "theory.conditions",
     "check": "theory.conditions",
     "exact": "theory.limits",

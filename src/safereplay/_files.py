@@ -117,3 +117,37 @@ def load_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, An
             "it is from a newer safereplay: pip install --upgrade safereplay"
         )
     return meta, arrays
+
+
+def save_state(path: str | Path, kind: str, version: int, state: dict[str, Any]) -> Path:
+    """Save a nested dict of arrays and plain values; its keys are strings without a slash."""
+    arrays: dict[str, AnyArray] = {}
+    meta = _taken_apart(state, "", arrays)
+    return save_arrays(path, kind, version, meta, arrays)
+
+
+def load_state(path: str | Path, kind: str, version: int) -> dict[str, Any]:
+    """What :func:`save_state` wrote."""
+    meta, arrays = load_arrays(path, kind, version)
+    if not isinstance(meta, dict):
+        raise BadFile(f"{path} must be a saved {kind}, got a header that is not one of ours")
+    for name, array in arrays.items():
+        place = meta
+        *above, last = name.split("/")
+        for step in above:
+            place = place.setdefault(step, {})
+            if not isinstance(place, dict):
+                raise BadFile(f"{path} must be a saved {kind}, got an array inside a value: {name}")
+        place[last] = array
+    return meta
+
+
+def _taken_apart(state: dict[str, Any], above: str, arrays: dict[str, AnyArray]) -> dict[str, Any]:
+    """The plain values of a nested dict; its arrays go to ``arrays``, named by their path."""
+    plain = {}
+    for name, value in state.items():
+        if isinstance(value, np.ndarray):
+            arrays[above + name] = value
+        else:
+            plain[name] = _taken_apart(value, f"{above}{name}/", arrays) if isinstance(value, dict) else value
+    return plain

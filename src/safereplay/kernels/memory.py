@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import tree
+from . import moments, tree
 from .compile import Array, Bound, at, jit, kernel
 
 #: What a scheme's functions may name: the statistics of a pair.
@@ -97,19 +97,14 @@ def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
 
 
 def make_record(ranges: bool) -> Callable[..., None]:
-    """The function that stores visit number n of pair i: outcome ``slot`` with reward r (Welford's update of mean and
-    variance). The ``ranges`` of the rewards are kept only where somebody names them: that is memory to go to.
-    """
+    """The function that stores visit number n of pair i: outcome ``slot`` with reward r. The ``ranges`` of the rewards are kept only where somebody names them: that is memory to go to."""
 
     @jit
     def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
         row = memory.stats[at(i)]
         seen, mean, m2 = memory.count[at(slot)], row[MEAN], row[M2]  # asked for together, then changed
         memory.count[at(slot)] = seen + 1.0
-        delta = r - mean
-        mean += delta / n
-        row[MEAN] = mean
-        row[M2] = m2 + delta * (r - mean)
+        row[MEAN], row[M2] = moments.joined(mean, m2, r, n)
         if ranges:
             row[R_MIN] = min(row[R_MIN], r)
             row[R_MAX] = max(row[R_MAX], r)

@@ -1,0 +1,320 @@
+"""The slots of each pair in layers of near-equal weight: a tilted draw in O(1), exact while everything changes.
+
+A memory of transitions is a row of *slots*. A slot belongs to a *pair* (by a 64-bit key) and has a number x, that which
+the tilt looks at. Within a pair a slot is to be drawn with
+
+    ŵ(slot | pair)  ∝  e^{−λ·x},        λ the pair's slope, as the scheme sees its statistics *now*.
+
+The statistics change with each transition that comes or is overwritten, λ with them, and so do all weights of the pair at
+once: no tree of sums could keep up. So slots are not kept by weight but by *layer*: layer b holds those of the pair with
+b ≤ λ₀·(x − origin) < b + 1, where λ₀ is the slope of when the pair was last layered. The weights of a layer lie within
+a factor e^{λ/λ₀} of its heaviest, whatever λ is now. A draw picks layer b with probability ∝ n_b·e^{−λ/λ₀·b}, one of
+its slots alike, and accepts with e^{−λ·(x − edge)} ≤ 1; else it picks again. That is exact, and takes two picks or so.
+
+A pair is layered anew, in time that its own changes have paid for, when λ has left [λ₀/2, 2λ₀], when its heaviest slots
+left or one came that is heavier than the layers reach, and now and then for the statistics' sake: mean and variance follow each
+change by Welford's update, forwards and backwards, and are summed again before rounding can build up.
+
+A pair has at most 2·REACH + 1 layers: what is lighter than e^{−REACH} of the heaviest shares the last. The slots of a layer are a
+stretch of one pool; stretches have room for a power of two and are reused. A slot whose x is not known (NaN) belongs to its pair but to no layer.
+"""
+
+from math import floor
+from typing import NamedTuple
+
+import numpy as np
+
+from . import tree
+from .compile import Array, jit, kernel
+
+NONE = -1
+REACH = 63  #: layers on either side of the origin
+DEEP = 31  #: the first layer must not be deeper, lest the last one, which holds the rest, be picked in vain
+LARGEST = 1e100  #: x must lie within ±
+
+SLOT = np.dtype([("x", "f8"), ("pair", "i4"), ("layer", "i4"), ("place", "i4")], align=True)
+PAIR = np.dtype(
+    [
+        ("key", "u8"),
+        ("mean", "f8"),
+        ("m2", "f8"),
+        ("m2_then", "f8"),  # when last layered, likewise:
+        ("slope", "f8"),
+        ("origin", "f8"),
+        ("n", "i4"),  # slots whose x is known
+        ("held", "i4"),  # all slots
+        ("first", "i4"),  # the heaviest layer; of a row that is free, the next free row
+        ("changes", "i4"),  # since last layered
+    ],
+    align=True,
+)
+LAYER = np.dtype([("bin", "i4"), ("n", "i4"), ("start", "i4"), ("room", "i4"), ("next", "i4")], align=True)
+
+#: Columns of ``heads``: counts, ends of what is in use, and heads of the lists of what is free.
+HELD, HIGH, N_PAIRS, FREE_PAIR, PAIR_TOP, N_LAYERS, FREE_LAYER, LAYER_TOP, POOL_TOP, TROUBLE, WHERE, FREE_ROOM = range(
+    12
+)
+N_HEADS = FREE_ROOM + 32
+
+#: What stops a kernel before slot k is touched, in ``heads[TROUBLE]``.
+FINE, PAIRS_FULL, LAYERS_FULL, POOL_FULL, BAD_SLOT, BAD_X, BAD_WEIGHT, NOT_HELD = range(8)
+
+
+class Layers(NamedTuple):
+    """The arrays."""
+
+    slots: Array  #: [N] SLOT; pair is NONE where nothing is held
+    pairs: Array  #: [P] PAIR
+    layers: Array  #: [L] LAYER
+    pool: Array  #: stretches of slot numbers
+    table: Array  #: open addressing from key to pair, a power of two
+    heads: Array  #: [N_HEADS]
+    tree: Array  #: sum tree of the pairs' weights; of one leaf where nobody draws pairs by weight
+    generator: Array  #: [4]
+    sums: Array  #: [2·REACH + 2] for scratch
+
+
+def allocate(capacity: int, generator: Array, by_weight: bool) -> Layers:
+    """Nothing held; room for some pairs, more as they come."""
+    slots = np.zeros(capacity, SLOT)
+    slots["pair"] = slots["layer"] = NONE
+    heads = np.zeros(N_HEADS, np.int64)
+    heads[[FREE_PAIR, FREE_LAYER]] = heads[FREE_ROOM:] = NONE
+    rows = 64
+    return Layers(
+        slots,
+        np.zeros(rows, PAIR),
+        np.zeros(4 * REACH, LAYER),
+        np.zeros(256, np.int32),
+        np.full(2 * rows, NONE, np.int32),
+        heads,
+        tree.allocate(rows if by_weight else 1),
+        generator,
+        np.zeros(2 * REACH + 2),
+    )
+
+
+# -- from keys to pairs ------------------------------------------------------------------------------------------------
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_32 = np.uint64(32)
+
+
+@jit
+def _home(table: Array, key: np.uint64) -> int:
+    return int(((key * _SPREAD) >> _32) & np.uint64(table.size - 1))
+
+
+@jit
+def pair_of(here: Layers, key: np.uint64) -> int:
+    """The pair of a key; NONE if it has no slot."""
+    j = _home(here.table, key)
+    while here.table[j] != NONE:
+        if here.pairs[here.table[j]]["key"] == key:
+            return int(here.table[j])
+        j = (j + 1) & (here.table.size - 1)
+    return NONE
+
+
+@jit
+def claim(here: Layers, key: np.uint64) -> int:
+    """A new row for a key that has none."""
+    heads, pairs = here.heads, here.pairs
+    i = heads[FREE_PAIR]
+    if i == NONE:
+        i = heads[PAIR_TOP]
+        heads[PAIR_TOP] += 1
+    else:
+        heads[FREE_PAIR] = pairs[i]["first"]
+    row = pairs[i]
+    row["key"], row["first"] = key, NONE
+    row["mean"] = row["m2"] = row["m2_then"] = row["slope"] = row["origin"] = 0.0
+    row["n"] = row["held"] = row["changes"] = 0
+    heads[N_PAIRS] += 1
+    _enlist(here, i)
+    return int(i)
+
+
+@jit
+def _enlist(here: Layers, i: int) -> None:
+    j = _home(here.table, here.pairs[i]["key"])
+    while here.table[j] != NONE:
+        j = (j + 1) & (here.table.size - 1)
+    here.table[j] = i
+
+
+@jit
+def release(here: Layers, i: int) -> None:
+    """Take a pair without slots out of the table; those that were pushed past its place move up."""
+    table, last = here.table, here.table.size - 1
+    j = _home(table, here.pairs[i]["key"])
+    while table[j] != i:
+        j = (j + 1) & last
+    k = j
+    while True:
+        k = (k + 1) & last
+        if table[k] == NONE:
+            break
+        home = _home(table, here.pairs[table[k]]["key"])
+        if ((k - home) & last) >= ((k - j) & last):
+            table[j] = table[k]
+            j = k
+    table[j] = NONE
+    here.pairs[i]["first"] = here.heads[FREE_PAIR]
+    here.heads[FREE_PAIR] = i
+    here.heads[N_PAIRS] -= 1
+
+
+@kernel
+def enlist_all(here: Layers) -> None:
+    """Fill an empty table with the pairs that hold slots."""
+    for i in range(here.heads[PAIR_TOP]):
+        if here.pairs[i]["held"] > 0:
+            _enlist(here, i)
+
+
+# -- stretches of the pool ---------------------------------------------------------------------------------------------
+
+
+@jit
+def _stretch(here: Layers, size: int) -> int:
+    """The start of a stretch with room for 2**size."""
+    start = here.heads[FREE_ROOM + size]
+    if start == NONE:
+        start = here.heads[POOL_TOP]
+        here.heads[POOL_TOP] += 1 << size
+    else:
+        here.heads[FREE_ROOM + size] = here.pool[start]
+    return int(start)
+
+
+@jit
+def _give_back(here: Layers, start: int, size: int) -> None:
+    here.pool[start] = here.heads[FREE_ROOM + size]
+    here.heads[FREE_ROOM + size] = start
+
+
+@jit
+def room_for(n: int) -> int:
+    """The least size with n ≤ 2**size."""
+    size = 0
+    while (1 << size) < n:
+        size += 1
+    return size
+
+
+@kernel
+def live_pool(here: Layers) -> int:
+    """How long a pool would do, were it packed."""
+    total = 0
+    for i in range(here.heads[PAIR_TOP]):
+        if here.pairs[i]["held"] > 0:
+            b = here.pairs[i]["first"]
+            while b != NONE:
+                total += 1 << room_for(here.layers[b]["n"])
+                b = here.layers[b]["next"]
+    return total
+
+
+@kernel
+def repack(here: Layers, pool: Array) -> None:
+    """Move every stretch into an empty ``pool``, without gaps."""
+    top = 0
+    for i in range(here.heads[PAIR_TOP]):
+        if here.pairs[i]["held"] > 0:
+            b = here.pairs[i]["first"]
+            while b != NONE:
+                layer = here.layers[b]
+                for k in range(layer["n"]):
+                    pool[top + k] = here.pool[layer["start"] + k]
+                layer["start"], layer["room"] = top, room_for(layer["n"])
+                top += 1 << layer["room"]
+                b = layer["next"]
+    here.heads[POOL_TOP] = top
+    here.heads[FREE_ROOM:] = NONE
+
+
+# -- slots in and out of layers ----------------------------------------------------------------------------------------
+
+
+@jit
+def depth(row: Array, x: float) -> float:
+    """λ₀·(x − origin): how much lighter than the origin, as a logarithm."""
+    return float(row["slope"] * (x - row["origin"]))
+
+
+@jit
+def _layer_at(here: Layers, i: int, b: int) -> int:
+    """The layer b of pair i, made if it is not there; layers are chained, heaviest first."""
+    layers, heads = here.layers, here.heads
+    before, after = NONE, int(here.pairs[i]["first"])
+    while after != NONE and layers[after]["bin"] < b:
+        before, after = after, int(layers[after]["next"])
+    if after != NONE and layers[after]["bin"] == b:
+        return after
+    made = heads[FREE_LAYER]
+    if made == NONE:
+        made = heads[LAYER_TOP]
+        heads[LAYER_TOP] += 1
+    else:
+        heads[FREE_LAYER] = layers[made]["next"]
+    heads[N_LAYERS] += 1
+    layer = layers[made]
+    layer["bin"], layer["n"], layer["room"], layer["next"] = b, 0, 0, after
+    layer["start"] = _stretch(here, 0)
+    if before == NONE:
+        here.pairs[i]["first"] = made
+    else:
+        layers[before]["next"] = made
+    return int(made)
+
+
+@jit
+def enter(here: Layers, i: int, slot: int) -> None:
+    """Put a slot of pair i into its layer."""
+    deep = min(depth(here.pairs[i], here.slots[slot]["x"]), float(REACH))
+    made = _layer_at(here, i, int(floor(deep)))  # noqa: RUF046 (numba's floor is a float)
+    layer = here.layers[made]
+    n, start, room = layer["n"], layer["start"], layer["room"]
+    if n == 1 << room:
+        wider = _stretch(here, room + 1)
+        for k in range(n):
+            here.pool[wider + k] = here.pool[start + k]
+        _give_back(here, start, room)
+        layer["start"], layer["room"] = wider, room + 1
+        start = wider
+    here.pool[start + n] = slot
+    here.slots[slot]["layer"], here.slots[slot]["place"] = made, n
+    layer["n"] = n + 1
+
+
+@jit
+def unchain(here: Layers, i: int, b: int) -> None:
+    """Free a layer that has become empty."""
+    layers = here.layers
+    if here.pairs[i]["first"] == b:
+        here.pairs[i]["first"] = layers[b]["next"]
+    else:
+        before = here.pairs[i]["first"]
+        while layers[before]["next"] != b:
+            before = layers[before]["next"]
+        layers[before]["next"] = layers[b]["next"]
+    _give_back(here, layers[b]["start"], layers[b]["room"])
+    layers[b]["next"] = here.heads[FREE_LAYER]
+    here.heads[FREE_LAYER] = b
+    here.heads[N_LAYERS] -= 1
+
+
+@jit
+def leave(here: Layers, i: int, slot: int) -> None:
+    """Take a slot out of its layer; the layer's last takes its place."""
+    b, place = here.slots[slot]["layer"], here.slots[slot]["place"]
+    layer = here.layers[b]
+    last = layer["n"] - 1
+    moved = here.pool[layer["start"] + last]
+    here.pool[layer["start"] + place] = moved
+    here.slots[moved]["place"] = place
+    here.slots[slot]["layer"] = NONE
+    layer["n"] = last
+    if last == 0:
+        unchain(here, i, b)

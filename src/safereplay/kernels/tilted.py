@@ -1,0 +1,379 @@
+"""Tilted draws for one scheme: its two factors compiled into what puts slots into layers, and draws from them.
+
+Of a pair's statistics the scheme makes a weight W and, since its tilt is a straight line in x, a slope λ. Whenever the statistics
+have changed the pair is *settled*: its weight is noted, and it is layered anew where the layers no longer serve.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import exp, inf, isnan, sqrt
+from typing import NamedTuple
+
+from . import moments, rng, tree
+from .compile import Array, Bound, digest_of, jit, specialise
+from .layers import (
+    BAD_SLOT,
+    BAD_WEIGHT,
+    BAD_X,
+    DEEP,
+    FINE,
+    FREE_PAIR,
+    HELD,
+    HIGH,
+    LARGEST,
+    LAYERS_FULL,
+    N_LAYERS,
+    NONE,
+    NOT_HELD,
+    PAIR_TOP,
+    PAIRS_FULL,
+    POOL_FULL,
+    POOL_TOP,
+    REACH,
+    TROUBLE,
+    WHERE,
+    Layers,
+    claim,
+    depth,
+    enter,
+    leave,
+    pair_of,
+    release,
+    unchain,
+)
+
+
+class Pieces(NamedTuple):
+    """The kernels for one scheme."""
+
+    put: Callable[..., int]
+    value: Callable[..., int]
+    drop: Callable[..., int]
+    draw: Callable[..., None]
+    weigh: Callable[..., None]
+
+
+# -- the statistics of a pair ------------------------------------------------------------------------------------------
+
+
+@jit
+def _join(row: Array, x: float) -> None:
+    """One more x."""
+    row["n"] += 1
+    row["mean"], row["m2"] = moments.joined(row["mean"], row["m2"], x, row["n"])
+
+
+@jit
+def _part(row: Array, x: float) -> None:
+    """One x less."""
+    row["n"] -= 1
+    row["mean"], row["m2"] = moments.parted(row["mean"], row["m2"], x, row["n"])
+
+
+@jit
+def _statistics(row: Array) -> tuple[float, ...]:
+    """What a scheme's factors may name, in the order of ``memory.STATISTICS``; the range and the TD error are not kept."""
+    n = float(row["n"])
+    return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0
+
+
+def _make_weight(pair_weight: Bound) -> Callable[..., float]:
+    weight_of = pair_weight.call
+
+    @jit
+    def weight(row: Array, params: tuple[float, ...]) -> float:
+        """The weight of a pair; 0 while nothing is known of it."""
+        if row["n"] == 0:
+            return 0.0
+        return float(weight_of((*_statistics(row), *params)))
+
+    return weight
+
+
+def _make_slope(log_tilt: Bound) -> Callable[..., float]:
+    tilt_of = log_tilt.call
+
+    @jit
+    def slope(row: Array, params: tuple[float, ...]) -> float:
+        """λ: how much log_tilt, a straight line, falls from x = mean to one standard deviation above, over that."""
+        stats = _statistics(row)
+        step = sqrt(stats[2]) if stats[2] > 0.0 else 1.0
+        fall = tilt_of((stats[1], *stats, *params)) - tilt_of((stats[1] + step, *stats, *params))
+        return float(fall / step)
+
+    return slope
+
+
+# -- one change after another ------------------------------------------------------------------------------------------
+
+
+def _make_settle(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
+    """What has to be done when pair i has changed; ``slot`` is new in it, or NONE."""
+    weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
+
+    @jit
+    def layer_anew(here: Layers, i: int, slot: int, params: tuple[float, ...]) -> None:
+        """Sum the statistics again and put every slot into its layer; meanwhile the slots are a chain through ``place``."""
+        row = here.pairs[i]
+        chain = NONE
+        if slot != NONE:
+            here.slots[slot]["place"] = NONE
+            chain = slot
+        while row["first"] != NONE:
+            b = row["first"]
+            layer = here.layers[b]
+            for k in range(layer["n"]):
+                member = here.pool[layer["start"] + k]
+                here.slots[member]["place"] = chain
+                chain = member
+            unchain(here, i, b)
+        row["n"], row["mean"], row["m2"] = 0, 0.0, 0.0
+        lightest, heaviest = -inf, inf
+        member = chain
+        while member != NONE:
+            x = here.slots[member]["x"]
+            _join(row, x)
+            heaviest, lightest = min(heaviest, x), max(lightest, x)
+            member = here.slots[member]["place"]
+        weight = weight_of(row, params)
+        row["slope"] = slope_of(row, params) if 0.0 < weight < inf else 0.0
+        row["origin"] = heaviest if row["slope"] >= 0.0 else lightest
+        row["m2_then"], row["changes"] = row["m2"], 0
+        while chain != NONE:
+            member, chain = chain, here.slots[chain]["place"]
+            enter(here, i, member)
+
+    @jit
+    def settle(here: Layers, i: int, slot: int, params: tuple[float, ...]) -> None:
+        row = here.pairs[i]
+        row["changes"] += 1
+        weight = weight_of(row, params)
+        if not 0.0 <= weight < inf:
+            here.heads[TROUBLE], here.heads[WHERE] = BAD_WEIGHT, i
+            weight = 0.0
+        slope = slope_of(row, params) if weight > 0.0 else 0.0
+        then = row["slope"]
+        same = slope == then or ((slope > 0.0) == (then > 0.0) and abs(then) <= 2.0 * abs(slope) <= 4.0 * abs(then))
+        summed = row["m2"] * 4.0 >= row["m2_then"] and row["changes"] <= 4 * row["n"] + 4096
+        if slot != NONE:
+            near = depth(row, here.slots[slot]["x"]) >= -REACH
+        else:
+            near = row["first"] == NONE or here.layers[row["first"]]["bin"] <= DEEP
+        if not (same and summed and near):
+            layer_anew(here, i, slot, params)
+            weight = max(weight_of(row, params), 0.0)
+        elif slot != NONE:
+            enter(here, i, slot)
+        if here.tree.size > 2:
+            tree.put(here.tree, i, weight if weight < inf else 0.0)
+
+    return settle
+
+
+@jit
+def _short(here: Layers, slot: int, key_pair: int) -> int:
+    """What there might be too little of to change ``slot`` and to add to pair ``key_pair``."""
+    heads = here.heads
+    if heads[FREE_PAIR] == NONE and heads[PAIR_TOP] == here.pairs.shape[0]:
+        return PAIRS_FULL
+    if here.layers.shape[0] - heads[N_LAYERS] < 4 * REACH:
+        return LAYERS_FULL
+    most = 1
+    if here.slots[slot]["pair"] != NONE:
+        most += here.pairs[here.slots[slot]["pair"]]["n"]
+    if key_pair != NONE:
+        most += here.pairs[key_pair]["n"]
+    if here.pool.size - heads[POOL_TOP] < 2 * most:
+        heads[WHERE] = 2 * most
+        return POOL_FULL
+    return FINE
+
+
+def _make_changes(
+    settle: Callable[..., None], digest: str | None
+) -> tuple[Callable[..., int], Callable[..., int], Callable[..., int]]:
+    """put, value and drop: each gives how many it has done, and stops before one that it has no room for."""
+
+    @jit
+    def take_out(here: Layers, slot: int, params: tuple[float, ...]) -> None:
+        """Empty a slot that is held; a pair goes with its last."""
+        i = here.slots[slot]["pair"]
+        row = here.pairs[i]
+        if here.slots[slot]["layer"] != NONE:
+            leave(here, i, slot)
+            _part(row, here.slots[slot]["x"])
+            settle(here, i, NONE, params)
+        here.slots[slot]["pair"] = NONE
+        row["held"] -= 1
+        if row["held"] == 0:
+            release(here, i)
+        here.heads[HELD] -= 1
+
+    @jit
+    def revalue(here: Layers, slot: int, x: float, params: tuple[float, ...]) -> None:
+        """Give a slot that is held, and in no layer, its x."""
+        i = here.slots[slot]["pair"]
+        here.slots[slot]["x"] = x
+        if not isnan(x):
+            _join(here.pairs[i], x)
+            settle(here, i, slot, params)
+
+    def put(here: Layers, slots: Array, keys: Array, x: Array, done: int, params: tuple[float, ...]) -> int:
+        """Hold these slots, whatever they held before."""
+        for k in range(done, slots.size):
+            slot, i = slots[k], NONE
+            trouble = _checked(here, slot, x[k])
+            if trouble == FINE:
+                i = pair_of(here, keys[k])
+                trouble = _short(here, slot, i)
+            if trouble != FINE:
+                here.heads[TROUBLE] = trouble
+                return k
+            if here.slots[slot]["pair"] != NONE:
+                take_out(here, slot, params)
+                i = pair_of(here, keys[k])
+            if i == NONE:
+                i = claim(here, keys[k])
+            here.slots[slot]["pair"], here.slots[slot]["layer"] = i, NONE
+            here.pairs[i]["held"] += 1
+            here.heads[HELD] += 1
+            here.heads[HIGH] = max(here.heads[HIGH], slot + 1)
+            revalue(here, slot, x[k], params)
+        return int(slots.size)
+
+    def value(here: Layers, slots: Array, x: Array, done: int, params: tuple[float, ...]) -> int:
+        """Give slots that are held another x."""
+        for k in range(done, slots.size):
+            slot = slots[k]
+            trouble = _checked(here, slot, x[k])
+            if trouble == FINE:
+                trouble = _short(here, slot, NONE) if here.slots[slot]["pair"] != NONE else NOT_HELD
+            if trouble != FINE:
+                here.heads[TROUBLE] = trouble
+                return k
+            i = here.slots[slot]["pair"]
+            if here.slots[slot]["layer"] != NONE:
+                leave(here, i, slot)
+                _part(here.pairs[i], here.slots[slot]["x"])
+                settle(here, i, NONE, params)
+            revalue(here, slot, x[k], params)
+        return int(slots.size)
+
+    def drop(here: Layers, slots: Array, done: int, params: tuple[float, ...]) -> int:
+        """Hold these slots no more; one that is not held stays so."""
+        for k in range(done, slots.size):
+            slot = slots[k]
+            trouble = _checked(here, slot, 0.0)
+            if trouble == FINE and here.slots[slot]["pair"] != NONE:
+                trouble = _short(here, slot, NONE)
+            if trouble != FINE:
+                here.heads[TROUBLE] = trouble
+                return k
+            if here.slots[slot]["pair"] != NONE:
+                take_out(here, slot, params)
+        return int(slots.size)
+
+    return specialise(put, digest), specialise(value, digest), specialise(drop, digest)
+
+
+@jit
+def _checked(here: Layers, slot: int, x: float) -> int:
+    if slot < 0 or slot >= here.slots.shape[0]:
+        return BAD_SLOT
+    return BAD_X if abs(x) > LARGEST else FINE
+
+
+# -- draws -------------------------------------------------------------------------------------------------------------
+
+TRIES = 10_000  # never needed: one pick in seven or more is accepted
+
+
+def _make_draw(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Callable[..., None]:
+    weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
+
+    @jit
+    def tilted_slot(here: Layers, i: int, params: tuple[float, ...]) -> int:
+        """A slot of pair i, ∝ e^{−λx}."""
+        row = here.pairs[i]
+        then = row["slope"]
+        ratio = slope_of(row, params) / then if then != 0.0 else 0.0
+        first = row["first"]
+        top = here.layers[first]["bin"]
+        total, b, j = 0.0, first, 0
+        while b != NONE:
+            layer = here.layers[b]
+            total += layer["n"] * exp(-ratio * (layer["bin"] - top))
+            here.sums[j] = total
+            b = layer["next"]
+            j += 1
+        slot = NONE
+        for _ in range(TRIES):
+            x = rng.uniform(here.generator) * total
+            b, j = first, 0
+            while here.sums[j] <= x and here.layers[b]["next"] != NONE:
+                b = here.layers[b]["next"]
+                j += 1
+            layer = here.layers[b]
+            slot = here.pool[layer["start"] + rng.below(here.generator, layer["n"])]
+            if then == 0.0:
+                break
+            above = depth(row, here.slots[slot]["x"]) - layer["bin"]
+            if rng.uniform(here.generator) < exp(-ratio * above):
+                break
+        return int(slot)
+
+    @jit
+    def anchor(here: Layers) -> int:
+        """A slot that is held, each alike."""
+        slot = rng.below(here.generator, here.heads[HIGH])
+        while here.slots[slot]["pair"] == NONE:
+            slot = rng.below(here.generator, here.heads[HIGH])
+        return int(slot)
+
+    def draw(here: Layers, v: float, params: tuple[float, ...], out: Array, tilted: Array) -> None:
+        """A batch of slots into ``out``; ``tilted`` says which were drawn by the tilt. Something must be held.
+
+        With a tree of weights, a slot of a pair drawn by weight with probability v, else one of all (literal mixing). Without, one of
+        all, for which with ρ = v·min(1, weight) one of its own pair is taken (matched mixing).
+        """
+        for k in range(out.size):  # in three passes, so that memory is asked for many places at once
+            out[k] = anchor(here)
+        for k in range(out.size):
+            if here.tree.size > 2:
+                tilted[k] = rng.uniform(here.generator) < v and here.tree[1] > 0.0
+            else:
+                weight = weight_of(here.pairs[here.slots[out[k]]["pair"]], params)
+                tilted[k] = rng.uniform(here.generator) < v * min(1.0, weight)
+        for k in range(out.size):
+            if tilted[k]:
+                if here.tree.size > 2:
+                    i = tree.find(here.tree, rng.uniform(here.generator) * here.tree[1])
+                else:
+                    i = here.slots[out[k]]["pair"]
+                out[k] = tilted_slot(here, i, params)
+
+    return specialise(draw, digest)
+
+
+def _make_weigh(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Callable[..., None]:
+    weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
+
+    def weigh(pairs: Array, params: tuple[float, ...], weights: Array, slopes: Array) -> None:
+        """The weight and the slope of each row of ``pairs``, by its n, mean and m2."""
+        for i in range(pairs.shape[0]):
+            weights[i] = weight_of(pairs[i], params)
+            slopes[i] = slope_of(pairs[i], params) if weights[i] > 0.0 else 0.0
+
+    return specialise(weigh, digest)
+
+
+@lru_cache(maxsize=64)
+def make_pieces(pair_weight: Bound, log_tilt: Bound) -> Pieces:
+    """The kernels for a scheme's two factors."""
+    digest = digest_of([pair_weight, log_tilt], "layers")
+    settle = _make_settle(pair_weight, log_tilt)
+    return Pieces(
+        *_make_changes(settle, digest),
+        _make_draw(pair_weight, log_tilt, digest),
+        _make_weigh(pair_weight, log_tilt, digest),
+    )

@@ -1,0 +1,345 @@
+"""The sampling core: which slots of a memory of transitions are drawn.
+
+It knows slots, keys and numbers; who holds the transitions, and in which arrays, is not its business. A slot belongs to the pair
+(s,a) of its key and has a number x, most often its reward. With q̂ the slots of a pair alike, and ŵ ∝ e^{log_tilt(x)} over them,
+a draw at pair (s,a) follows
+
+    p̃  =  (1 − ρ)·q̂  +  ρ·ŵ,          ρ(s,a) = v·min(1, W(s,a)),        (matched mixing)
+
+where W and the tilt are the scheme's two factors, evaluated on the statistics of the slots that are held at this moment. How
+often a *pair* is drawn is left as it is: an anchor is drawn uniformly, and with ρ another slot of its pair takes its place. With literal mixing,
+as in Algorithm 1, a draw is with probability v from w = W/ΣW · ŵ over the whole memory, and uniform otherwise.
+
+Where the tabular memory tilts over the *distinct* rewards of a pair, here each transition that is held counts once. With continuous
+rewards that is the same.
+
+Ref: Szlak & Shamir (2021), Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _checks
+from ._config import Config
+from ._types import Bools, Floats, Ints
+from .errors import BadInput
+from .kernels import layers as lay
+from .kernels import rng, tilted, tree
+from .kernels.compile import trouble
+from .kernels.soundness import is_sound
+from .learners import MIXINGS
+from .schemes import Scheme, ScoreReplay
+
+KEPT = ("r", "n", "mean", "var")  # what a factor may name here, beside its own dials
+ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "tree", "generator")
+
+
+class PairIndex:
+    """Slots by pair, and draws from them.
+
+    >>> import numpy as np, safereplay as sr
+    >>> index = sr.PairIndex(capacity=4, v=0.9, scheme=sr.ScoreReplay(beta=2.0))
+    >>> index.put([0, 1, 2, 3], keys=[7, 7, 7, 8], x=[1.0, 1.0, -5.0, 3.0])
+    >>> index.distribution().round(3)
+    array([0.034, 0.034, 0.681, 0.25 ])
+    >>> (np.bincount(index.draw(100_000), minlength=4) / 100_000).round(1)
+    array([0. , 0. , 0.7, 0.2])
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        scheme: Scheme | None = None,
+        v: float = 0.5,
+        mixing: str = "matched",
+        seed: int = 0,
+    ) -> None:
+        capacity = _checks.whole("capacity", capacity, 1, bits=30)
+        self._use(ScoreReplay() if scheme is None else scheme)
+        self.v = v
+        self.mixing = _checks.choice("mixing", mixing, MIXINGS)
+        seed = _checks.whole("seed", seed, 0)
+        self.tilted: Bools = np.zeros(0, bool)  #: which entries of the last draw were drawn by the tilt
+        self._here = lay.allocate(capacity, rng.seeded(seed), mixing == "literal")
+
+    def _use(self, scheme: Scheme) -> None:
+        self.scheme = _linear(scheme)
+        self._pieces = tilted.make_pieces(scheme.bound("pair_weight"), scheme.bound("log_tilt"))
+        self._params = scheme.params()
+
+    @property
+    def v(self) -> float:
+        """The share of replay where there is something to shape."""
+        return self._v
+
+    @v.setter
+    def v(self, v: float) -> None:
+        self._v = _checks.between("v", v, "[0, 1]")
+
+    @property
+    def capacity(self) -> int:
+        """How many slots there are."""
+        return len(self._here.slots)
+
+    def __len__(self) -> int:
+        """How many slots are held."""
+        return int(self._here.heads[lay.HELD])
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs have slots."""
+        return int(self._here.heads[lay.N_PAIRS])
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that all this takes."""
+        return sum(array.nbytes for array in self._here)
+
+    # -- what is held --------------------------------------------------------------------------------------------------
+
+    def put(self, slots: Any, keys: Any, x: Any) -> None:
+        """Hold ``slots`` with these keys and numbers, whatever they held before.
+
+        An x that is NaN is not known yet: the slot can be drawn, but is in no statistic and no tilt.
+        """
+        slots, x = _ints(slots), np.asarray(x, np.float64)
+        keys = np.asarray(keys, np.uint64)
+        _same_length(slots, keys=keys, x=x)
+        self._change(self._pieces.put, slots, x, (slots, keys, x))
+
+    def value(self, slots: Any, x: Any) -> None:
+        """Give slots that are held another x."""
+        slots, x = _ints(slots), np.asarray(x, np.float64)
+        _same_length(slots, x=x)
+        self._change(self._pieces.value, slots, x, (slots, x))
+
+    def drop(self, slots: Any) -> None:
+        """Hold these slots no more."""
+        slots = _ints(slots)
+        self._change(self._pieces.drop, slots, slots, (slots,))
+
+    def clear(self) -> None:
+        """Hold nothing; the generator goes on."""
+        self._here = lay.allocate(self.capacity, self._here.generator, self.mixing == "literal")
+
+    def _change(self, kernel: Any, slots: Ints, x: Any, columns: tuple[Any, ...]) -> None:
+        """Run a kernel to its end, making room where it stops for want of it."""
+        params, heads = self._params, self._here.heads
+        done = kernel(self._here, *columns, 0, params)
+        while done < slots.size:
+            self._make_room(int(heads[lay.TROUBLE]), slots[done], x[done])
+            done = kernel(self._here, *columns, done, params)
+        if heads[lay.TROUBLE] == lay.BAD_WEIGHT:
+            heads[lay.TROUBLE] = lay.FINE
+            row = self._here.pairs[heads[lay.WHERE]]
+            var = row["m2"] / row["n"]
+            _checks.fail(
+                "pair_weight", "be at least 0 and finite", float("nan"), f"at mean {row['mean']:g}, var {var:g}"
+            )
+
+    def _make_room(self, what: int, slot: int, x: float) -> None:
+        here = self._here
+        if what == lay.BAD_SLOT:
+            _checks.fail("slots", f"be in 0..{self.capacity - 1}", int(slot))
+        if what == lay.BAD_X:
+            _checks.fail("x", f"lie within ±{lay.LARGEST:g}", float(x), f"at slot {slot}")
+        if what == lay.NOT_HELD:
+            _checks.fail("slots", "be held", int(slot))
+        if what == lay.PAIRS_FULL:
+            rows = len(here.pairs) * 2
+            more = np.zeros(rows - len(here.pairs), lay.PAIR)
+            self._here = here._replace(
+                pairs=np.concatenate([here.pairs, more]),
+                table=np.full(2 * rows, lay.NONE, np.int32),
+                tree=_grown(here.tree, rows) if self.mixing == "literal" else here.tree,
+            )
+            lay.enlist_all(self._here)
+        elif what == lay.LAYERS_FULL:
+            more = np.zeros(len(here.layers) // 2 + 4 * lay.REACH, lay.LAYER)
+            self._here = here._replace(layers=np.concatenate([here.layers, more]))
+        elif what == lay.POOL_FULL:
+            live, need = lay.live_pool(here), int(here.heads[lay.WHERE])
+            pool = np.zeros(live + max(live // 4, need) + 256, np.int32)
+            lay.repack(here, pool)
+            self._here = here._replace(pool=pool)
+
+    # -- draws ---------------------------------------------------------------------------------------------------------
+
+    def draw(self, batch: int) -> Ints:
+        """A batch of slots, each drawn alone from p̃."""
+        _checks.require(len(self) > 0, "slots held", "number at least 1", 0, "nothing was put yet")
+        out, self.tilted = np.empty(batch, np.int64), np.empty(batch, bool)
+        self._pieces.draw(self._here, self._v, self._params, out, self.tilted)
+        return out
+
+    def rho(self, slots: Any) -> Floats:
+        """ρ of the pairs that these slots belong to: with matched mixing v·min(1, W), with literal mixing the share of a pair's
+        draws that are by weight.
+        """
+        held = self._pair_of(slots)
+        rows, place = np.unique(held, return_inverse=True)
+        return np.asarray(self._rho(rows)[place])
+
+    def _rho(self, rows: Ints) -> Floats:
+        weights = self._weights(self._here.pairs[rows])[0]
+        if self.mixing == "matched":
+            return self._v * np.minimum(weights, 1.0)
+        replayed = self._v * weights / max(tree.total(self._here.tree), 1e-300)
+        uniform = (1.0 - self._v) * self._here.pairs[rows]["held"] / len(self)
+        return np.asarray(replayed / (replayed + uniform))
+
+    def _weights(self, pairs: Any) -> tuple[Floats, Floats]:
+        weights, slopes = np.empty(len(pairs)), np.empty(len(pairs))
+        self._pieces.weigh(np.ascontiguousarray(pairs), self._params, weights, slopes)
+        return weights, slopes
+
+    def distribution(self) -> Floats:
+        """p̃ of every slot, [capacity]: summed afresh from what is held, without layers or running statistics."""
+        slots = self._here.slots
+        held = np.flatnonzero(slots["pair"] != lay.NONE)
+        p = np.zeros(self.capacity)
+        if not held.size:
+            return p
+        rows, pair = np.unique(slots["pair"][held], return_inverse=True)
+        x, known = slots["x"][held], ~np.isnan(slots["x"][held])
+        n = np.bincount(pair[known], minlength=rows.size)
+        mean = np.bincount(pair[known], x[known], rows.size) / np.maximum(n, 1)
+        stats = np.zeros(rows.size, lay.PAIR)
+        stats["n"], stats["mean"] = n, mean
+        stats["m2"] = np.bincount(pair[known], (x - mean[pair])[known] ** 2, rows.size)
+        weights, slopes = self._weights(stats)
+        log_w = np.where(known, -slopes[pair] * (x - mean[pair]), -np.inf)
+        top = np.full(rows.size, -np.inf)
+        np.maximum.at(top, pair, log_w)
+        w = np.where(known, np.exp(np.where(known, log_w - np.where(known, top[pair], 0.0), 0.0)), 0.0)
+        w /= np.maximum(np.bincount(pair, w, rows.size), 1e-300)[pair]
+        if self.mixing == "matched":
+            rho = self._v * np.minimum(weights, 1.0)
+            share = np.bincount(pair, minlength=rows.size) / held.size
+            p[held] = (1.0 - rho[pair]) / held.size + (rho * share)[pair] * w
+        else:
+            total = weights.sum()
+            v = self._v if total > 0 else 0.0
+            p[held] = (1.0 - v) / held.size + v * (weights / max(total, 1e-300))[pair] * w
+        return p
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def pair_table(self) -> dict[str, Any]:
+        """The pairs that are held: key, n (slots whose x is known), held (all), mean and std of x, and ρ."""
+        rows = np.flatnonzero(self._here.pairs["held"][: self._here.heads[lay.PAIR_TOP]] > 0)
+        pairs = self._here.pairs[rows]
+        std = np.sqrt(pairs["m2"] / np.maximum(pairs["n"], 1))
+        columns = {name: pairs[name].copy() for name in ("key", "n", "held", "mean")}
+        return columns | {"std": std, "rho": self._rho(rows)}
+
+    def key_of(self, slots: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """The keys of these slots."""
+        return np.asarray(self._here.pairs["key"][self._pair_of(slots)])
+
+    def x_of(self, slots: Any) -> Floats:
+        """The numbers of these slots."""
+        self._pair_of(slots)
+        return np.asarray(self._here.slots["x"][_ints(slots)])
+
+    def is_held(self, slots: Any) -> Bools:
+        """Whether these slots are held."""
+        return np.asarray(self._here.slots["pair"][_ints(slots)] != lay.NONE)
+
+    def _pair_of(self, slots: Any) -> Ints:
+        slots = _ints(slots)
+        pairs = self._here.slots["pair"][slots]
+        if (pairs == lay.NONE).any():
+            _checks.fail("slots", "be held", int(slots[np.argmin(pairs)]))
+        return np.asarray(pairs)
+
+    # -- keeping -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as arrays and plain values: what is loaded from it goes on draw by draw as this would."""
+        arrays = {name: getattr(self._here, name).copy() for name in ARRAYS}
+        return {"scheme": self.scheme.to_dict(), "v": self._v, "mixing": self.mixing, **arrays}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; nothing changes if it is not one of ours."""
+        here = _read(state, self.capacity)
+        scheme = Config.from_dict(state["scheme"])
+        if not isinstance(scheme, Scheme):
+            raise BadInput(f"state must hold a scheme, got {type(scheme).__name__}")
+        mixing = _checks.choice("mixing", state["mixing"], MIXINGS)
+        self.v = float(state["v"])
+        self._use(scheme)
+        self.mixing, self._here = mixing, here
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.tilted = np.zeros(0, bool)
+        self._here = lay.allocate(len(state["slots"]), rng.seeded(0), by_weight=False)
+        self.load_state_dict(state)
+
+
+def _linear(scheme: Scheme) -> Scheme:
+    """A scheme that can serve here: its factors know the statistics that are kept, and its tilt is a straight line in r."""
+    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    name = type(scheme).__name__
+    for factor in ("pair_weight", "log_tilt"):
+        bound = scheme.bound(factor)
+        reason = trouble(bound)
+        _checks.require(reason is None, f"{name}.{factor}", "compile", reason)
+        odd = sorted(bound.names - {*KEPT, *scheme.params_names()})
+        _checks.require(
+            not odd, f"{name}.{factor}", f"name only {', '.join(KEPT)} and its own dials here", ", ".join(odd)
+        )
+    tilt = scheme.bound("log_tilt").call
+    for mean, var in ((0.0, 1.0), (3.0, 0.25), (-7.0, 100.0)):
+        low, mid, high = (
+            tilt((r, 8.0, mean, var, 0.0, 0.0, 0.0, *scheme.params())) for r in (mean - 2.0, mean, mean + 2.0)
+        )
+        straight = abs(high - 2.0 * mid + low) <= 1e-9 * (1.0 + abs(high) + abs(mid) + abs(low))
+        _checks.require(straight, f"{name}.log_tilt", "be a straight line in r here", f"a bend at r = {mean:g}")
+    return scheme
+
+
+def _ints(slots: Any) -> Ints:
+    array = np.atleast_1d(np.asarray(slots))
+    _checks.require(array.dtype.kind in "iu" or not array.size, "slots", "be whole numbers", slots)
+    return array.astype(np.int64, copy=False)
+
+
+def _same_length(slots: Ints, **columns: Any) -> None:
+    for name, column in columns.items():
+        if column.shape != slots.shape:
+            _checks.fail(name, f"have shape {slots.shape}, as slots", column.shape)
+
+
+def _grown(old: Floats, n: int) -> Floats:
+    """The same weights in a sum tree of n leaves."""
+    new: Floats = tree.allocate(n)
+    leaves = old.size // 2
+    tree.put_many(new, np.arange(leaves), old[leaves:].copy())
+    return new
+
+
+def _read(state: dict[str, Any], capacity: int) -> lay.Layers:
+    """The arrays of a state, checked: a file may have been changed by anyone."""
+    like = lay.allocate(1, rng.seeded(0), by_weight=False)
+    arrays = {}
+    for name in ARRAYS:
+        array, dtype = np.ascontiguousarray(state[name]).copy(), getattr(like, name).dtype
+        _checks.require(
+            array.dtype == dtype and array.ndim == 1, name, "be an array as state_dict gives it", array.dtype
+        )
+        arrays[name] = array
+    here = lay.Layers(sums=like.sums, **arrays)
+    _checks.require(len(here.slots) == capacity, "state", f"be of capacity {capacity}", len(here.slots))
+    powers = all(a.size >= 2 and a.size & (a.size - 1) == 0 for a in (here.table, here.tree))
+    by_weight = state["mixing"] == "literal"
+    sizes = len(here.table) > len(here.pairs) and (not by_weight or here.tree.size >= 2 * len(here.pairs) > 2)
+    whole = powers and sizes and here.heads.size == lay.N_HEADS and here.generator.size == 4 and is_sound(here)
+    _checks.require(bool(whole), "state", "be as state_dict gives it", "arrays that do not fit together")
+    return here

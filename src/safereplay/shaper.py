@@ -1,0 +1,265 @@
+"""The dial for any loop: tell it what was stored where, and ask it what to replay.
+
+A :class:`Shaper` joins three things: a key, which says what a pair (s,a) is; a number x for each transition, which the tilt
+looks at; and a :class:`~safereplay.pair_index.PairIndex`, which draws. What x is decides which danger can be seen:
+
+    reward   x = r: danger that shows in the reward of the step itself. Known at once.
+    return   x = r_t + γ·r_{t+1} + ... + γ^{n−1}·r_{t+n−1}: danger up to n steps away. Known n − 1 steps later or at the episode's end;
+             the noise of those steps, and of the policy that took them, counts as risk of the first.
+    target   x = r + γ·max Q(s',·): danger as far away as the agent has learned to see. Somebody who has Q must say:
+             :meth:`Shaper.due` names transitions, :meth:`Shaper.value` takes their targets. A transition is drawn, but not
+             tilted to, until it has one; between refreshes targets are as old as their Q.
+
+The shaper holds no observations, but for the first few, where its key wants to see data before it settles.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import _checks
+from ._files import load_state, save_state
+from ._types import AnyArray, Bools, Floats, Ints
+from .errors import BadFile, BadInput
+from .kernels import horizon
+from .keys.auto import AutoKey
+from .keys.base import PairKey
+from .pair_index import PairIndex
+from .schemes import Scheme, ScoreReplay
+
+TILTS = ("reward", "return", "target")
+KIND, VERSION = "shaper", 1
+GONE = -1  # a slot that waits no more
+ALONE = np.uint64(0x5AFE5AFE00000000)  # + slot: the key of a transition that no pair is known of yet
+
+
+class Shaper:
+    """Which transitions of a ring of ``capacity`` slots are replayed.
+
+    ``v`` is how much of a volatile pair's updates are replays, ``beta`` how strongly they lean to low x (β < 0: to high);
+    another ``scheme`` than :class:`~safereplay.ScoreReplay` brings its own dials.
+
+    >>> import numpy as np, safereplay as sr
+    >>> shaper = sr.Shaper(capacity=1000, v=0.5, beta=1.0, key=sr.ExactKey(), seed=0)
+    >>> rewards = np.where(np.arange(1000) % 10 == 0, -9.0, 1.0)  # one in ten is bad
+    >>> shaper.add(np.arange(1000), np.zeros((1000, 2)), np.zeros(1000, int), rewards, np.zeros(1000, bool))
+    >>> batch = shaper.draw(10_000)
+    >>> float((rewards[batch] < 0).mean().round(1))
+    0.4
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        v: float = 0.5,
+        beta: float | None = None,
+        *,
+        key: PairKey | None = None,
+        scheme: Scheme | None = None,
+        mixing: str = "matched",
+        tilt_on: str = "reward",
+        n_step: int = 3,
+        gamma: float = 0.99,
+        n_envs: int = 1,
+        seed: int = 0,
+    ) -> None:
+        _checks.require(
+            beta is None or scheme is None, "beta", "be left out where a scheme is given", beta, "it has its own"
+        )
+        scheme = ScoreReplay(1.0 if beta is None else beta) if scheme is None else scheme
+        self.index = PairIndex(capacity, scheme, v, mixing, seed)
+        self.key = AutoKey() if key is None else key
+        _checks.require(isinstance(self.key, PairKey), "key", "be a PairKey", key)
+        self.tilt_on = _checks.choice("tilt_on", tilt_on, TILTS)
+        self.n_step = _checks.whole("n_step", n_step, 1, bits=16)
+        self.gamma = _checks.between("gamma", gamma, "[0, 1]")
+        self.n_envs = _checks.whole("n_envs", n_envs, 1, bits=30)
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is waiting: steps for their return, slots for their target, the first data for the key."""
+        shape = (self.n_envs, self.n_step if self.tilt_on == "return" else 1)
+        self._open: Ints = np.zeros(self.n_envs, np.int64)
+        self._waiting: Ints = np.zeros(shape, np.int64)
+        self._sums: Floats = np.zeros(shape)
+        self._fresh: list[Ints] = []
+        self._next = 0
+        self._first: list[tuple[Ints, Any, AnyArray]] = []
+
+    @property
+    def capacity(self) -> int:
+        """How many slots there are."""
+        return self.index.capacity
+
+    def __len__(self) -> int:
+        """How many slots are held."""
+        return len(self.index)
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def add(self, slots: Any, obs: Any, action: Any, reward: Any, ends: Any) -> None:
+        """Transitions were stored at ``slots``, whatever these held before.
+
+        All have one entry a transition: observations [n, ...] or a dict of such, actions [n, ...], rewards, and whether
+        the episode ends there (by itself or by a time limit). Several steps of ``n_envs`` environments come step by step, the
+        environments in turn.
+        """
+        slots = np.atleast_1d(np.asarray(slots, np.int64))
+        reward = np.asarray(reward, np.float64).reshape(slots.shape)
+        x = reward if self.tilt_on == "reward" else np.full(slots.shape, np.nan)
+        if self.tilt_on == "return":
+            _checks.require(slots.size % self.n_envs == 0, "slots", f"come by n_envs = {self.n_envs}", slots.size)
+            _checks.require(np.unique(slots).size == slots.size, "slots", "be distinct", slots)
+            self._withdraw(slots)
+        self.index.put(slots, self._keys(slots, obs, action), x)
+        if self._first:
+            self._settle_key()
+        if self.tilt_on == "return":
+            self._add_returns(slots, reward, np.asarray(ends, bool).reshape(slots.shape))
+        elif self.tilt_on == "target":
+            self._fresh.append(slots.copy())
+
+    def drop(self, slots: Any) -> None:
+        """Transitions are stored there no more."""
+        slots = np.atleast_1d(np.asarray(slots, np.int64))
+        self._withdraw(slots)
+        self.index.drop(slots)
+
+    def clear(self) -> None:
+        """Nothing is stored; the key and the generator stay."""
+        self.index.clear()
+        self._forget()
+
+    def _keys(self, slots: Ints, obs: Any, action: Any) -> AnyArray:
+        """The keys of transitions; until the key is ready each is a pair of its own, and remembered."""
+        if self.key.ready:
+            return self.key(obs, action)
+        kept = {name: np.array(part) for name, part in obs.items()} if isinstance(obs, dict) else np.array(obs)
+        self._first.append((slots.copy(), kept, np.array(action)))
+        return ALONE + slots.astype(np.uint64)
+
+    def _settle_key(self) -> None:
+        """Once enough is stored for it, let the key learn, and file what is stored under it."""
+        seen = sum(slots.size for slots, _, _ in self._first)
+        if seen < min(getattr(self.key, "warm_up", 1), self.capacity):
+            return
+        slots, obs, action = _joined(self._first)
+        self._first = []
+        self.key = self.key.learn(obs, action)
+        keys = self.key(obs, action)
+        last = slots.size - 1 - np.unique(slots[::-1], return_index=True)[1]  # of a slot that came twice, the later
+        last = last[self.index.is_held(slots[last])]
+        self.index.put(slots[last], keys[last], self.index.x_of(slots[last]))
+
+    # -- returns and targets -------------------------------------------------------------------------------------------
+
+    def _add_returns(self, slots: Ints, reward: Floats, ends: Bools) -> None:
+        out, x = np.empty(slots.size + self._waiting.size, np.int64), np.empty(slots.size + self._waiting.size)
+        known = horizon.returns(slots, reward, ends, self.gamma, self._open, self._waiting, self._sums, out, x)
+        out, x = out[:known], x[:known]
+        self.index.value(out[out != GONE], x[out != GONE])
+
+    def _withdraw(self, slots: Ints) -> None:
+        """A step that waits for its return, but is stored no more, will not get one: its slot is another's."""
+        self._waiting[np.isin(self._waiting, slots)] = GONE
+
+    def due(self, k: int) -> Ints:
+        """Up to k slots whose target is wanted: first those without one, newest last, then round the ring."""
+        k = _checks.whole("k", k, 0)
+        fresh = np.concatenate([*self._fresh, np.zeros(0, np.int64)]).astype(np.int64)
+        fresh = fresh[self.index.is_held(fresh)]
+        taken, rest = fresh[:k], fresh[k:]
+        self._fresh = [rest] if rest.size else []
+        if taken.size == k or not len(self):
+            return taken
+        ring = (self._next + np.arange(min(k - taken.size, self.capacity))) % self.capacity
+        self._next = int(ring[-1] + 1) % self.capacity
+        return np.concatenate([taken, np.setdiff1d(ring[self.index.is_held(ring)], taken)])
+
+    def value(self, slots: Any, x: Any) -> None:
+        """The x of slots that are held."""
+        self.index.value(slots, x)
+
+    # -- draws ---------------------------------------------------------------------------------------------------------
+
+    def draw(self, batch: int) -> Ints:
+        """The slots of a batch."""
+        return self.index.draw(batch)
+
+    # -- keeping -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as arrays and plain values: what is loaded from it goes on as this would, draw by draw."""
+        first = dict(zip(("slots", "obs", "action"), _joined(self._first), strict=True)) if self._first else {}
+        return {
+            "index": self.index.state_dict(),
+            "key": self.key.state_dict(),
+            "tilt_on": self.tilt_on,
+            "n_step": self.n_step,
+            "gamma": self.gamma,
+            "n_envs": self.n_envs,
+            "open": self._open.copy(),
+            "waiting": self._waiting.copy(),
+            "sums": self._sums.copy(),
+            "fresh": np.concatenate([*self._fresh, np.zeros(0, np.int64)]),
+            "next": self._next,
+            "first": first,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of a shaper of the same capacity; nothing changes if it is not one of ours."""
+        other = Shaper._made(state, self.capacity, getattr(self.key, "function", None))
+        self.__dict__.update(other.__dict__)
+
+    @staticmethod
+    def _made(state: dict[str, Any], capacity: int, function: Any) -> Shaper:
+        """A shaper in this state, everything in it checked."""
+        try:
+            key = PairKey.from_state(state["key"], function)
+            dials = {name: state[name] for name in ("tilt_on", "n_step", "gamma", "n_envs")}
+            made = Shaper(capacity, key=key, **dials)
+            made.index.load_state_dict(state["index"])
+            for name in ("open", "waiting", "sums"):
+                mine = getattr(made, f"_{name}")
+                given = np.array(state[name], mine.dtype)
+                _checks.require(given.shape == mine.shape, name, f"have shape {mine.shape}", given.shape)
+                setattr(made, f"_{name}", given)
+            within = bool(((made._open >= 0) & (made._open < max(made._waiting.shape[1], 1))).all())
+            _checks.require(within, "open", "be below n_step", made._open)
+            for name in ("waiting", "fresh"):
+                slots = np.array(state[name], np.int64)
+                inside = bool(((slots >= GONE) & (slots < capacity)).all())
+                _checks.require(inside, name, f"be in {GONE}..{capacity - 1}", slots)
+            made._fresh = [np.array(state["fresh"], np.int64)] if len(state["fresh"]) else []
+            made._next = _checks.whole("next", state["next"], 0) % capacity
+            first = state["first"]
+            made._first = [(np.array(first["slots"], np.int64), first["obs"], first["action"])] if first else []
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BadInput(f"state must be as state_dict gives it, got {type(error).__name__}: {error}") from None
+        return made
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to a file, without pickle."""
+        return save_state(path, KIND, VERSION, {"capacity": self.capacity, **self.state_dict()})
+
+    @staticmethod
+    def load(path: str | Path, function: Any = None) -> Shaper:
+        """The shaper of a file; one with a :class:`~safereplay.FunctionKey` needs its ``function``."""
+        state = load_state(path, KIND, VERSION)
+        try:
+            return Shaper._made(state, _checks.whole("capacity", state.get("capacity"), 1, bits=30), function)
+        except BadFile:
+            raise
+        except BadInput as error:
+            raise BadFile(f"{path} must be a saved shaper, got one in which {error}") from None
+
+
+def _joined(first: list[tuple[Ints, Any, AnyArray]]) -> tuple[Ints, Any, AnyArray]:
+    """Pieces of the first data as one."""
+    slots, obs, action = zip(*first, strict=True)
+    if isinstance(obs[0], dict):
+        return np.concatenate(slots), {n: np.concatenate([o[n] for o in obs]) for n in obs[0]}, np.concatenate(action)
+    return np.concatenate(slots), np.concatenate(obs), np.concatenate(action)
