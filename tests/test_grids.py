@@ -452,3 +452,56 @@ def test_a_large_map_is_built_in_reasonable_time():
     assert took < 10
     runs = sr.learn(mdp, sr.QLearning(), episodes=2, seeds=1, max_steps=100)
     assert 0 < runs.visits.sum() <= 200
+
+
+# -- danger that comes later --------------------------------------------------------------------------------------------
+
+
+def test_a_delayed_fall_pays_and_ends_one_step_after_the_slip_whatever_is_done():
+    cliff = grids.cliff()
+    late = grids.delayed(cliff, meanwhile=-1.0)
+    assert (late.n_states, late.gamma, late.name) == (28, 0.95, "delayed cliff")  # four cells of cliff
+    at_edge = cliff.layout.state_at(2, 1)
+    slip, fall = late.outcomes(at_edge, RIGHT), cliff.outcomes(at_edge, RIGHT)
+    falling = int(slip.s_next.max())
+    assert falling >= 24
+    assert slip.p[slip.s_next == falling].sum() == pytest.approx(fall.p[fall.unsafe].sum())
+    assert not slip.unsafe.any()
+    assert not slip.terminal.any()
+    assert late.layout.cells[falling] == (3, 1)
+    for a in range(4):
+        landing = late.outcomes(falling, a)
+        assert (landing.p.tolist(), landing.r.tolist()) == ([1.0], [-12.0])
+        assert landing.terminal.all()
+        assert landing.unsafe.all()
+    assert late.start[24:].sum() == 0
+    assert late.start[:24].tolist() == cliff.start.tolist()
+
+
+def test_the_reward_of_a_step_does_not_tell_of_a_delayed_slip_if_it_costs_what_steps_cost():
+    cliff = grids.cliff()
+    late = grids.delayed(cliff, meanwhile=-1.0)
+    edge = [cliff.layout.state_at(2, column) for column in range(1, 5)]
+    assert cliff.reward_variance[edge, RIGHT].min() > 1.0
+    assert late.reward_variance[edge, RIGHT].max() == 0.0
+
+
+def test_a_delay_changes_neither_the_risk_nor_the_return_of_a_policy():
+    cliff = grids.cliff().with_start(18)
+    late = grids.delayed(cliff)
+    policy = sr.exact(cliff, sr.QLearning()).argmax(1)
+    now, then = sr.evaluate(cliff, policy), sr.evaluate(late, np.append(policy, np.zeros(4, int)))
+    assert now.p_unsafe == pytest.approx(then.p_unsafe, abs=1e-12)
+    assert now.p_unsafe == pytest.approx(0.119, abs=0.001)
+    assert now.mean == pytest.approx(then.mean, abs=1e-9)
+
+
+def test_what_does_not_end_unsafely_is_not_delayed():
+    assert grids.delayed(grids.volatile()) == grids.volatile()
+
+
+def test_only_a_model_can_be_delayed():
+    with fails("mdp must be a TabularMDP, got 'cliff'"):
+        grids.delayed("cliff")
+    with fails("meanwhile must be finite, got inf"):
+        grids.delayed(grids.cliff(), meanwhile=np.inf)

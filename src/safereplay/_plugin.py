@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 IDS = {"Volatile-v0": "volatile", "Cliff-v0": "cliff"}
+POINT_STEPS = 100
 
 
 def register() -> None:
@@ -27,6 +28,10 @@ def register() -> None:
                 kwargs={"grid": grid},
                 max_episode_steps=1_000,
             )
+    if "safereplay/Point-v0" not in registry:
+        register_env(
+            id="safereplay/Point-v0", entry_point="safereplay.deep.point:PointEnv", max_episode_steps=POINT_STEPS
+        )
 
 
 def register_with_gymnasium() -> None:

@@ -153,6 +153,38 @@ def from_map(
     return TabularMDP.from_pieces(world.cell.size, 4, world.rows(), gamma, distribution, layout=layout, name=name)
 
 
+def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
+    """The same model, but every unsafe end comes one step later.
+
+    A step that would end unsafely pays ``meanwhile`` and leads to a new state of *falling*; the next step, whatever the
+    action, pays what the fall pays and ends the episode, unsafe. There is one such state for each (s', r) of an unsafe
+    end, after the states of ``mdp``. No policy's risk changes, nor, at ``meanwhile`` = 0, its undiscounted return. With
+    the cost of a usual step as ``meanwhile``, the reward of a step does not tell whether it slipped: caution that looks
+    at rewards alone does not see the danger.
+
+    >>> import safereplay as sr
+    >>> late = sr.grids.delayed(sr.grids.cliff(slip=0.0))
+    >>> late.n_states, late.outcomes(18, 1).r, late.outcomes(late.outcomes(18, 1).s_next[0], 0).r
+    (28, array([0.]), array([-12.]))
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    S, A = mdp.n_states, mdp.n_actions
+    fatal = mdp.terminal & mdp.unsafe
+    falls, which = np.unique(np.column_stack([mdp.s_next, mdp.r])[fatal], axis=0, return_inverse=True)
+    rows = np.column_stack([mdp.pair // A, mdp.pair % A, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe])
+    rows[fatal, 3:] = np.column_stack([S + which.ravel(), np.tile([_checks.real("meanwhile", meanwhile), 0.0, 0.0], (which.size, 1))])
+    k, a = (index.ravel() for index in np.mgrid[: len(falls), :A])
+    landings = np.column_stack([S + k, a, np.ones(k.size), falls[k], np.ones((k.size, 2))])
+    layout = mdp.layout
+    if layout is not None:  # a falling agent is drawn where it will land
+        cells = layout.cells + tuple(layout.cells[int(s)] for s in falls[:, 0])
+        layout = Layout(layout.text, cells, layout.origin)
+    start = np.append(mdp.start, np.zeros(len(falls)))
+    rows = np.concatenate([rows, landings])
+    name = f"delayed {mdp.name}"
+    return TabularMDP.from_outcomes(S + len(falls), A, rows, mdp.gamma, start, layout=layout, name=name)
+
+
 #: The grids that can be asked for by name.
 NAMED: dict[str, Callable[..., TabularMDP]] = {"volatile": volatile, "cliff": cliff}
 

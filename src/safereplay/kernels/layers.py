@@ -102,7 +102,7 @@ _32 = np.uint64(32)
 
 @jit
 def _home(table: Array, key: np.uint64) -> int:
-    return int(((key * _SPREAD) >> _32) & np.uint64(table.size - 1))
+    return int(int((key * _SPREAD) >> _32) & (table.size - 1))
 
 
 @jit
