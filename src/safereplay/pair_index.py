@@ -18,14 +18,13 @@ Ref: Szlak & Shamir (2021), Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from . import _checks
 from ._config import Config
 from ._types import Bools, Floats, Ints
-from .errors import BadInput
 from .kernels import layers as lay
 from .kernels import rng, tilted, tree
 from .kernels.compile import trouble
@@ -34,7 +33,7 @@ from .learners import MIXINGS
 from .schemes import Scheme, ScoreReplay
 
 KEPT = ("r", "n", "mean", "var")  # what a factor may name here, beside its own dials
-ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "tree", "generator")
+ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "generator")
 
 
 class PairIndex:
@@ -161,10 +160,14 @@ class PairIndex:
             more = np.zeros(len(here.layers) // 2 + 4 * lay.REACH, lay.LAYER)
             self._here = here._replace(layers=np.concatenate([here.layers, more]))
         elif what == lay.POOL_FULL:
-            live, need = lay.live_pool(here), int(here.heads[lay.WHERE])
-            pool = np.zeros(live + max(live // 4, need) + 256, np.int32)
-            lay.repack(here, pool)
-            self._here = here._replace(pool=pool)
+            self._resize_pool(int(here.heads[lay.WHERE]))
+
+    def _resize_pool(self, need: int) -> None:
+        """Pack the pool, with room for so many more."""
+        live = lay.live_pool(self._here)
+        pool = np.zeros(live + max(live // 4, need) + 256, np.int32)
+        lay.repack(self._here, pool)
+        self._here = self._here._replace(pool=pool)
 
     # -- draws ---------------------------------------------------------------------------------------------------------
 
@@ -265,14 +268,24 @@ class PairIndex:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; nothing changes if it is not one of ours."""
-        here = _read(state, self.capacity)
         scheme = Config.from_dict(state["scheme"])
-        if not isinstance(scheme, Scheme):
-            raise BadInput(f"state must hold a scheme, got {type(scheme).__name__}")
-        mixing = _checks.choice("mixing", state["mixing"], MIXINGS)
-        self.v = float(state["v"])
-        self._use(scheme)
-        self.mixing, self._here = mixing, here
+        _checks.require(isinstance(scheme, Scheme), "state", "hold a scheme", scheme)
+        made = PairIndex(self.capacity, cast(Scheme, scheme), float(state["v"]), state["mixing"])
+        made._here = _read(state, self.capacity, made.mixing == "literal")
+        made._resize_pool(0)  # which also forgets what the state says is free
+        if made.mixing == "literal":
+            made._weigh_again()
+        self.__dict__.update(made.__dict__)
+
+    def _weigh_again(self) -> None:
+        """The sum tree from the pairs' own statistics."""
+        rows = np.flatnonzero(self._here.pairs["held"][: self._here.heads[lay.PAIR_TOP]] > 0)
+        weights = self._weights(self._here.pairs[rows])[0]
+        fit = bool((np.isfinite(weights) & (weights >= 0)).all())
+        _checks.require(fit, "state", "have weights of at least 0", weights)
+        new = tree.allocate(len(self._here.pairs))
+        tree.put_many(new, rows, weights)
+        self._here = self._here._replace(tree=new)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.state_dict()
@@ -325,21 +338,22 @@ def _grown(old: Floats, n: int) -> Floats:
     return new
 
 
-def _read(state: dict[str, Any], capacity: int) -> lay.Layers:
+def _read(state: dict[str, Any], capacity: int, by_weight: bool) -> lay.Layers:
     """The arrays of a state, checked: a file may have been changed by anyone."""
-    like = lay.allocate(1, rng.seeded(0), by_weight=False)
+    like = lay.allocate(1, rng.seeded(0), by_weight)
     arrays = {}
     for name in ARRAYS:
-        array, dtype = np.ascontiguousarray(state[name]).copy(), getattr(like, name).dtype
+        array, dtype = np.array(state[name]), getattr(like, name).dtype
         _checks.require(
             array.dtype == dtype and array.ndim == 1, name, "be an array as state_dict gives it", array.dtype
         )
-        arrays[name] = array
-    here = lay.Layers(sums=like.sums, **arrays)
+        arrays[name] = np.ascontiguousarray(array)
+    here = lay.Layers(sums=like.sums, tree=like.tree, **arrays)
     _checks.require(len(here.slots) == capacity, "state", f"be of capacity {capacity}", len(here.slots))
-    powers = all(a.size >= 2 and a.size & (a.size - 1) == 0 for a in (here.table, here.tree))
-    by_weight = state["mixing"] == "literal"
-    sizes = len(here.table) > len(here.pairs) and (not by_weight or here.tree.size >= 2 * len(here.pairs) > 2)
-    whole = powers and sizes and here.heads.size == lay.N_HEADS and here.generator.size == 4 and is_sound(here)
+    table, rows = here.table.size, len(here.pairs)
+    sizes = (
+        table & (table - 1) == 0 and table > rows >= 1 and here.heads.size == lay.N_HEADS and here.generator.size == 4
+    )
+    whole = sizes and bool(here.generator.any()) and is_sound(here)
     _checks.require(bool(whole), "state", "be as state_dict gives it", "arrays that do not fit together")
     return here

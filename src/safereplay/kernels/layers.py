@@ -300,7 +300,7 @@ def unchain(here: Layers, i: int, b: int) -> None:
             before = layers[before]["next"]
         layers[before]["next"] = layers[b]["next"]
     _give_back(here, layers[b]["start"], layers[b]["room"])
-    layers[b]["next"] = here.heads[FREE_LAYER]
+    layers[b]["n"], layers[b]["next"] = 0, here.heads[FREE_LAYER]
     here.heads[FREE_LAYER] = b
     here.heads[N_LAYERS] -= 1
 

@@ -1,10 +1,11 @@
 """Whether the arrays of :mod:`.layers` fit together: for files that anybody may have changed, and for tests."""
 
+from math import inf
+
 from .compile import jit, kernel
 from .layers import (
     FREE_LAYER,
     FREE_PAIR,
-    FREE_ROOM,
     HELD,
     HIGH,
     LARGEST,
@@ -43,53 +44,65 @@ def is_sound(here: Layers) -> bool:
             high = slot + 1
     if held != heads[HELD] or not high <= heads[HIGH] <= n:
         return False
-    return _pairs_are_sound(here, held) and _lists_are_sound(here)
+    return _table_is_sound(here) and _pairs_are_sound(here, held) and _lists_are_sound(here)
+
+
+@jit
+def _table_is_sound(here: Layers) -> bool:
+    """Every entry is a pair, and there are as many as pairs that hold slots; so some are free, and a search ends."""
+    listed = 0
+    for j in range(here.table.size):
+        if not NONE <= here.table[j] < here.heads[PAIR_TOP]:
+            return False
+        listed += here.table[j] != NONE
+    return bool(listed == here.heads[N_PAIRS] < here.table.size)
 
 
 @jit
 def _pairs_are_sound(here: Layers, held: int) -> bool:
-    pairs, layers, heads = here.pairs, here.layers, here.heads
-    found = in_pairs = in_layers = listed = 0
+    heads = here.heads
+    holding = in_pairs = in_layers = 0
     for i in range(heads[PAIR_TOP]):
-        row = pairs[i]
-        if row["held"] < 0 or (row["held"] == 0 and not NONE <= row["first"] < heads[PAIR_TOP]):
+        row = here.pairs[i]
+        if row["held"] < 0:
             return False
-        if row["held"] == 0:
-            continue
-        if pair_of(here, row["key"]) != i:
-            return False
-        listed += 1
-        in_pairs += row["held"]
-        b, before, known, steps = row["first"], -REACH - 1, 0, 0
-        while b != NONE:
-            if not 0 <= b < heads[LAYER_TOP] or not before < layers[b]["bin"] <= REACH or layers[b]["n"] < 1:
+        if row["held"] > 0:
+            numbers = abs(row["mean"]) + abs(row["slope"]) + abs(row["origin"]) + abs(row["m2"])
+            found = _layers_of(here, i)
+            if pair_of(here, row["key"]) != i or found < 0 or not numbers < inf or row["m2"] < 0.0:
                 return False
-            layer = layers[b]
-            if not 0 <= layer["room"] < 31 or layer["n"] > 1 << layer["room"]:
-                return False
-            for k in range(layer["n"]):
-                slot = here.pool[layer["start"] + k]
-                if (
-                    not 0 <= slot < here.slots.shape[0]
-                    or here.slots[slot]["layer"] != b
-                    or here.slots[slot]["pair"] != i
-                ):
-                    return False
-            known, before, b = known + layer["n"], layer["bin"], layer["next"]
-            steps += 1
-        if known != row["n"] or known > row["held"]:
-            return False
-        in_layers += steps
-    for j in range(here.table.size):
-        if not NONE <= here.table[j] < heads[PAIR_TOP]:
-            return False
-        found += here.table[j] != NONE
-    return listed == found == heads[N_PAIRS] and in_pairs == held and in_layers == heads[N_LAYERS]
+            holding += 1
+            in_pairs += row["held"]
+            in_layers += found
+    return bool(holding == heads[N_PAIRS] and in_pairs == held and in_layers == heads[N_LAYERS])
+
+
+@jit
+def _layers_of(here: Layers, i: int) -> int:
+    """How many layers pair i has; −1 if something is wrong with them."""
+    row, known, count = here.pairs[i], 0, 0
+    b, before = row["first"], -REACH - 1
+    while b != NONE:
+        if not 0 <= b < here.heads[LAYER_TOP]:
+            return -1
+        layer = here.layers[b]
+        n, start = layer["n"], layer["start"]
+        if not (before < layer["bin"] <= REACH and n >= 1 and start >= 0 and start + n <= here.heads[POOL_TOP]):
+            return -1
+        if not 0 <= layer["room"] < 31 or n > 1 << layer["room"]:
+            return -1
+        for k in range(n):
+            slot = here.pool[start + k]
+            if not 0 <= slot < here.slots.shape[0] or here.slots[slot]["layer"] != b or here.slots[slot]["pair"] != i:
+                return -1
+        known, count = known + n, count + 1
+        before, b = layer["bin"], layer["next"]
+    return count if known == row["n"] <= row["held"] else -1
 
 
 @jit
 def _lists_are_sound(here: Layers) -> bool:
-    """The lists of what is free end, within what is in use."""
+    """The lists of free pairs and free layers hold all that are free, and end. (Those of the pool are made anew.)"""
     heads = here.heads
     j, steps = heads[FREE_PAIR], 0
     while j != NONE:
@@ -100,15 +113,7 @@ def _lists_are_sound(here: Layers) -> bool:
         return False
     j, steps = heads[FREE_LAYER], 0
     while j != NONE:
-        if not 0 <= j < heads[LAYER_TOP] or steps > heads[LAYER_TOP]:
+        if not 0 <= j < heads[LAYER_TOP] or here.layers[j]["n"] != 0 or steps > heads[LAYER_TOP]:
             return False
         j, steps = here.layers[j]["next"], steps + 1
-    if steps != heads[LAYER_TOP] - heads[N_LAYERS]:
-        return False
-    for size in range(32):
-        j, steps = heads[FREE_ROOM + size], 0
-        while j != NONE:
-            if not 0 <= j < heads[POOL_TOP] or steps > heads[POOL_TOP]:
-                return False
-            j, steps = here.pool[j], steps + 1
-    return True
+    return bool(steps == heads[LAYER_TOP] - heads[N_LAYERS])
