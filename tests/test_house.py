@@ -57,6 +57,7 @@ FLOORS = [
         "theory.operator",
         "theory.visits",
         "theory.limits",
+        "theory.shaped",
         "theory.chain",
         "theory.risk",
         "theory.weights",

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from .theory.limits import fixed_point as fixed_point
     from .theory.risk import RiskProfile as RiskProfile
     from .theory.risk import evaluate as evaluate
+    from .theory.shaped import shaped_limit as shaped_limit
     from .theory.tuning import Plan as Plan
     from .theory.tuning import tune as tune
     from .theory.visits import SelfConsistent as SelfConsistent
@@ -124,6 +125,7 @@ _HOMES = {
     "fixed_point": "theory.limits",
     "RiskProfile": "theory.risk",
     "evaluate": "theory.risk",
+    "shaped_limit": "theory.shaped",
     "Plan": "theory.tuning",
     "tune": "theory.tuning",
     "SelfConsistent": "theory.visits",

@@ -65,7 +65,7 @@ class PairIndex:
         self._here = lay.allocate(capacity, rng.seeded(seed), mixing == "literal")
 
     def _use(self, scheme: Scheme) -> None:
-        self.scheme = _linear(scheme)
+        self.scheme = linear(scheme)
         self._pieces = tilted.make_pieces(scheme.bound("pair_weight"), scheme.bound("log_tilt"))
         self._params = scheme.params()
 
@@ -296,7 +296,7 @@ class PairIndex:
         self.load_state_dict(state)
 
 
-def _linear(scheme: Scheme) -> Scheme:
+def linear(scheme: Scheme) -> Scheme:
     """A scheme that can serve here: its factors know the statistics that are kept, and its tilt is a straight line in r."""
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
     name = type(scheme).__name__

@@ -1,0 +1,86 @@
+"""What an agent with a large memory learns from a shaped one: the limit of replay by transitions.
+
+A deep agent draws transitions (:class:`~safereplay.Shaper`), not distinct rewards, and its mixing is anchored: a draw at pair
+(s,a) is by the tilt with ρ(s,a) = v·min(1, W(s,a)). With many transitions of each pair what is drawn there becomes
+
+    p̃(s',r|s,a)  =  (1 − ρ)·q  +  ρ·ŵ,          ŵ ∝ q(s',r|s,a)·e^{log_tilt(x)},
+
+with the statistics of x under q. The Q that fits p̃ is what Q-learning on those draws converges to, and what a network that can hold
+each pair apart should come to. Where x is the target r + γ·max Q(s',·), ŵ depends on Q itself: then Q is sought that fits the p̃ which it makes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import _checks
+from .._types import Floats
+from ..kernels.layers import PAIR
+from ..kernels.tilted import make_pieces
+from ..mdp import TabularMDP
+from ..pair_index import linear
+from ..schemes import Scheme, ScoreReplay
+from .solver import TOLERANCE, optimal, targets
+
+MANY = 1 << 30  # transitions of a pair that stand for infinitely many
+MAX_BACKUPS = 20_000
+TILTS = ("reward", "target")
+
+
+class Drawn(NamedTuple):
+    """What is drawn in the limit."""
+
+    p: Floats  #: p̃ of every outcome, [K]
+    rho: Floats  #: ρ(s,a), [S, A]
+
+
+def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats) -> Drawn:
+    """p̃ and ρ where outcome k has the number x[k]."""
+    mean = mdp.expect(x).ravel()
+    pairs = np.zeros(mdp.n_pairs, PAIR)
+    pairs["n"], pairs["mean"] = MANY, mean
+    pairs["m2"] = MANY * mdp.expect((x - mean[mdp.pair]) ** 2).ravel()
+    W, slope = np.empty(mdp.n_pairs), np.empty(mdp.n_pairs)
+    pieces = make_pieces(scheme.bound("pair_weight"), scheme.bound("log_tilt"))
+    pieces.weigh(pairs, scheme.params(), W, slope)
+    log_tilt = -slope[mdp.pair] * (x - mean[mdp.pair])
+    top = np.full(mdp.n_pairs, -np.inf)
+    np.maximum.at(top, mdp.pair, log_tilt)
+    w = mdp.p * np.exp(log_tilt - top[mdp.pair])
+    w /= np.bincount(mdp.pair, w, mdp.n_pairs)[mdp.pair]
+    rho = v * np.minimum(W, 1.0)
+    return Drawn((1.0 - rho[mdp.pair]) * mdp.p + rho[mdp.pair] * w, rho.reshape(mdp.n_states, mdp.n_actions))
+
+
+def shaped_limit(mdp: TabularMDP, scheme: Scheme | None = None, v: float = 0.5, tilt_on: str = "reward") -> Floats:
+    """The Q [S, A] that an agent with a shaped replay memory comes to, where its key tells all pairs apart.
+
+    ``tilt_on`` is "reward" or "target", as in :class:`~safereplay.Shaper`. A target's Q is sought by backing up with the
+    p̃ that the last one makes; that need not settle, and is refused where it does not.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> sr.verdict(mdp, sr.shaped_limit(mdp, v=0.0).argmax(1)), sr.verdict(mdp, sr.shaped_limit(mdp, v=0.5).argmax(1))
+    ('risky', 'safe')
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    scheme = linear(ScoreReplay() if scheme is None else scheme)
+    v = _checks.between("v", v, "[0, 1]")
+    tilt_on = _checks.choice("tilt_on", tilt_on, TILTS)
+    Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r).p)
+    return Q if tilt_on == "reward" else _fitting_itself(mdp, scheme, v, Q)
+
+
+def _fitting_itself(mdp: TabularMDP, scheme: Scheme, v: float, Q: Floats) -> Floats:
+    """A Q that fits the p̃ of its own targets, from this one on."""
+    near, backups = False, 0
+    while not near:
+        backups += 1
+        _checks.require(backups <= MAX_BACKUPS, "scheme", "let targets settle", scheme, "try a smaller beta or v")
+        x = targets(mdp, Q.max(1))
+        new = mdp.expect(x, drawn(mdp, scheme, v, x).p)
+        near = bool(np.abs(new - Q).max() <= TOLERANCE * (1.0 - mdp.gamma) * max(1.0, float(np.abs(new).max())))
+        Q = new
+    return Q
