@@ -1,0 +1,221 @@
+"""DQN in one file, plain and with shaped replay: the sampling core of safereplay in a loop of your own.
+
+    python examples/dqn.py                                          # the paper's cliff, plain (v = 0) and shaped (0.5)
+    python examples/dqn.py --v 0                                    # plain only
+    python examples/dqn.py --env CartPole-v1 --steps 50000          # any environment with discrete actions
+    python examples/dqn.py --env LunarLander-v3 --catastrophe -100  # a reward of -100 or less is a catastrophe
+
+It needs torch, gymnasium, numpy and safereplay. The lines that shape are marked (shaped); everything else is DQN as
+always: an online and a target network, ε-greedy exploration, a ring of transitions, mini-batches out of it. The loss is
+the squared error on purpose: Huber's would clip the rare large errors, and those are what a cautious agent learns from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, fields
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+import safereplay as sr
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run depends on; each field is a flag of the command line."""
+
+    env: str = "safereplay/Cliff-v0"
+    v: float = 0.5  #: how much of a pair's replay may be shaped; 0 is plain DQN
+    beta: float = 1.0  #: > 0 cautious, 0 neutral, < 0 bold; it has no unit
+    tilt_on: str = "reward"  #: or "return", or "target" where danger comes later
+    steps: int = 20_000
+    seed: int = 0
+    gamma: float = 0.95
+    lr: float = 1e-3
+    hidden: int = 64
+    capacity: int = 20_000
+    batch: int = 64
+    learn_after: int = 500
+    train_every: int = 2
+    target_every: int = 500  #: steps between two copies of the network into the target network
+    epsilon_last: float = 0.1  #: from 1 down to this over the first half of the steps
+    episodes: int = 1_000  #: of the evaluation
+    longest: int = 200  #: steps of an evaluation episode
+    catastrophe: float = -float("inf")  #: a reward this low is one; so is info["unsafe"]
+
+
+class Ring:
+    """The last ``capacity`` transitions, as arrays."""
+
+    def __init__(self, capacity: int, n_inputs: int) -> None:
+        self.obs = np.zeros((capacity, n_inputs), np.float32)
+        self.next_obs = np.zeros((capacity, n_inputs), np.float32)
+        self.action = np.zeros(capacity, np.int64)
+        self.reward = np.zeros(capacity, np.float32)
+        self.terminated = np.zeros(capacity, np.float32)
+        self.capacity, self.written = capacity, 0
+
+    def add(self, obs, action, reward, next_obs, terminated) -> int:
+        """Write a transition over the oldest; the slot it went to."""
+        slot = self.written % self.capacity
+        self.obs[slot], self.next_obs[slot] = obs, next_obs
+        self.action[slot], self.reward[slot], self.terminated[slot] = action, reward, terminated
+        self.written += 1
+        return slot
+
+    def tensors(self, slots) -> list[torch.Tensor]:
+        """Obs, action, reward, next_obs, terminated of some slots."""
+        columns = (self.obs, self.action, self.reward, self.next_obs, self.terminated)
+        return [torch.from_numpy(column[slots]) for column in columns]
+
+
+class DQN:
+    """Two networks and an optimiser."""
+
+    def __init__(self, n_inputs: int, n_actions: int, settings: Settings) -> None:
+        def network() -> nn.Sequential:
+            h = settings.hidden
+            return nn.Sequential(nn.Linear(n_inputs, h), nn.ReLU(), nn.Linear(h, h), nn.ReLU(), nn.Linear(h, n_actions))
+
+        self.gamma = settings.gamma
+        self.online, self.target = network(), network()
+        self.optimizer = torch.optim.Adam(self.online.parameters(), settings.lr)
+        self.copy()
+
+    def copy(self) -> None:
+        """Let the target network be what the online one is now."""
+        self.target.load_state_dict(self.online.state_dict())
+
+    @torch.no_grad()
+    def act(self, obs) -> int:
+        """The greedy action."""
+        return int(self.online(torch.from_numpy(obs)).argmax())
+
+    @torch.no_grad()
+    def targets(self, reward, next_obs, terminated) -> torch.Tensor:
+        """r + γ·max Q(s',·)."""
+        return reward + self.gamma * (1 - terminated) * self.target(next_obs).max(1).values
+
+    def learn(self, obs, action, reward, next_obs, terminated) -> None:
+        """One step on a batch."""
+        Q = self.online(obs).gather(1, action[:, None])[:, 0]
+        loss = nn.functional.mse_loss(Q, self.targets(reward, next_obs, terminated))
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.online.parameters(), 10.0)
+        self.optimizer.step()
+
+
+def make(settings: Settings) -> gym.Env:
+    """The environment, with a flat vector as observation (a Discrete one: one-hot)."""
+    env = gym.make(settings.env)
+    if not isinstance(env.action_space, gym.spaces.Discrete):
+        raise SystemExit(f"env must have discrete actions, got {env.action_space}")
+    return gym.wrappers.FlattenObservation(env)
+
+
+def is_catastrophe(reward: float, info: dict, settings: Settings) -> bool:
+    """Whether a step was one."""
+    return bool(info.get("unsafe", False)) or reward <= settings.catastrophe
+
+
+def train(settings: Settings) -> tuple[DQN, sr.Shaper, float]:
+    """A trained network, what drew its batches, and the share of training episodes with a catastrophe."""
+    torch.manual_seed(settings.seed)
+    rng = np.random.default_rng(settings.seed)
+    env = make(settings)
+    n_inputs, n_actions = int(np.prod(env.observation_space.shape)), int(env.action_space.n)
+    dqn, ring = DQN(n_inputs, n_actions, settings), Ring(settings.capacity, n_inputs)
+    shaper = sr.Shaper(  # (shaped)
+        settings.capacity,
+        v=settings.v,
+        beta=settings.beta,
+        tilt_on=settings.tilt_on,
+        gamma=settings.gamma,
+        seed=settings.seed,
+    )
+
+    ended, bad, harmed = 0, 0, False
+    obs, _ = env.reset(seed=settings.seed)
+    obs = obs.astype(np.float32)
+    for step in range(settings.steps):
+        epsilon = max(settings.epsilon_last, 1 - 2 * (1 - settings.epsilon_last) * step / settings.steps)
+        action = int(rng.integers(n_actions)) if rng.random() < epsilon else dqn.act(obs)
+        next_obs, reward, terminated, truncated, info = env.step(action)
+        next_obs = next_obs.astype(np.float32)
+        slot = ring.add(obs, action, reward, next_obs, terminated)
+        ends = terminated or truncated
+        shaper.add(np.array([slot]), obs[None], np.array([action]), np.array([reward]), np.array([ends]))  # (shaped)
+        harmed |= is_catastrophe(reward, info, settings)
+        obs = next_obs
+        if ends:
+            ended, bad, harmed = ended + 1, bad + harmed, False
+            obs, _ = env.reset()
+            obs = obs.astype(np.float32)
+
+        if step >= settings.learn_after and step % settings.train_every == 0:
+            if settings.tilt_on == "target":  # (shaped) keep the targets that are tilted on up to date
+                due = shaper.due(settings.batch)
+                _, _, r, s_next, over = ring.tensors(due)
+                shaper.value(due, dqn.targets(r, s_next, over).numpy().astype(np.float64))
+            dqn.learn(
+                *ring.tensors(shaper.draw(settings.batch))
+            )  # (shaped) plain: rng.integers(min(step + 1, capacity))
+        if step % settings.target_every == 0:
+            dqn.copy()
+    env.close()
+    return dqn, shaper, bad / max(ended, 1)
+
+
+def evaluate(dqn: DQN, settings: Settings) -> tuple[float, float]:
+    """Mean return of the greedy policy, and the share of episodes with a catastrophe."""
+    env = make(settings)
+    returns, bad = np.zeros(settings.episodes), np.zeros(settings.episodes, bool)
+    for episode in range(settings.episodes):
+        obs, _ = env.reset(seed=10**6 + settings.seed if episode == 0 else None)  # not a seed of the training
+        for _ in range(settings.longest):
+            obs, reward, terminated, truncated, info = env.step(dqn.act(obs.astype(np.float32)))
+            returns[episode] += reward
+            bad[episode] |= is_catastrophe(reward, info, settings)
+            if terminated or truncated:
+                break
+    env.close()
+    return float(returns.mean()), float(bad.mean())
+
+
+def parsed(arguments: list[str] | None = None) -> list[Settings]:
+    """The runs that the command line asks for: every v with every seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for field in fields(Settings):
+        several = {"v": [0.0, 0.5], "seed": [0]}.get(field.name)
+        flag, kind = "--" + field.name.replace("_", "-"), type(field.default)
+        if several is not None:
+            parser.add_argument(flag, type=kind, nargs="+", default=several, help=f"one or more (default: {several})")
+        else:
+            parser.add_argument(flag, type=kind, default=field.default, help=f"(default: {field.default})")
+    chosen = vars(parser.parse_args(arguments))
+    vs, seeds = chosen.pop("v"), chosen.pop("seed")
+    return [Settings(v=v, seed=seed, **chosen) for v in vs for seed in seeds]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train and evaluate every run, and print a line of each."""
+    torch.set_num_threads(1)  # small networks are fastest so
+    runs = parsed(arguments)
+    print(f"{runs[0].env}: {runs[0].steps} steps, {runs[0].episodes} episodes of evaluation")
+    print("    v  seed   return  catastrophes  in training  tilted  seconds")
+    for run in runs:
+        start = time.perf_counter()
+        dqn, shaper, in_training = train(run)
+        seconds = time.perf_counter() - start
+        mean, bad = evaluate(dqn, run)
+        tilted = shaper.index.rho(np.arange(len(shaper))).mean()  # the share of draws that are
+        print(f"{run.v:5.2f} {run.seed:5d} {mean:8.2f} {bad:13.3f} {in_training:12.3f} {tilted:7.2f} {seconds:8.1f}")
+
+
+if __name__ == "__main__":
+    main()

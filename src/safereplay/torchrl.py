@@ -1,0 +1,369 @@
+"""TorchRL: the same dial as a sampler for ``ReplayBuffer`` and ``TensorDictReplayBuffer``.
+
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), sampler=ShapedSampler(v=0.5), batch_size=256)
+
+TorchRL's buffer is a storage (where transitions lie), a writer (which slot is next) and a sampler (which are drawn).
+Only the sampler is ours. Each time slots were written, the writer says so (``mark_update``); the sampler then reads
+what they hold now and hands it to a :class:`~safereplay.Shaper`, whose mathematics it is:
+
+    anchor uniformly over the slots held;  with ρ(s,a) a slot of the same pair instead, ∝ e^{log_tilt(x)}
+
+So its statistics are those of the storage at every moment, however the ring wraps. Any storage with a ``max_size``
+whose items are tensordicts (or dicts) of one transition each will do: ``LazyTensorStorage``, ``LazyMemmapStorage``,
+``ListStorage``, ``LazyStackStorage``. In a storage of several dimensions the first one is time and the others are
+environments, as ``ReplayBuffer`` fills it.
+
+Two limits. Writes of *another process* to a shared buffer are not seen. And what is changed in place
+(``buffer[i] = ...``) is seen after ``buffer.mark_update(i)``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from . import _checks
+from ._files import load_state, make_folder, save_state
+from ._types import AnyArray, Floats, Ints
+from .errors import BadInput, MissingExtra
+from .keys.base import PairKey
+from .schemes import Scheme
+from .shaper import Shaper
+
+try:
+    import torch
+    from tensordict import is_tensor_collection
+    from torchrl.data.replay_buffers.samplers import Sampler
+    from torchrl.data.replay_buffers.storages import Storage, TensorStorage
+except ImportError:
+    raise MissingExtra("safereplay.torchrl needs TorchRL; install it with: pip install 'safereplay[torchrl]'") from None
+
+#: An entry of a tensordict: its name, or the path to it.
+Name: TypeAlias = str | tuple[str, ...]
+Index: TypeAlias = "int | torch.Tensor | tuple[torch.Tensor, ...]"
+
+FILE, KIND, VERSION = "sampler.npz", "sampler", 1
+HINT = "say which one it is: ShapedSampler(observation=..., action=..., reward=..., done=...)"
+MOST = 1 << 30
+
+
+class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
+    """Draws transitions as :class:`~safereplay.Shaper` does: plain replay, but at each pair its worst more often.
+
+    The dials, ``v`` to ``seed``, are the Shaper's. The names say where the storage keeps a transition's observation
+    (a list of names: all of them), action (a number, a vector, or one-hot), reward and done. For ``tilt_on="return"``
+    transitions must be written in the order they happened: those of one environment into a storage of one dimension,
+    those of several into one with ``ndim=2``.
+
+    A sample says of each draw whether it was ``tilted``, and the ``rho`` of its pair. With ``tilt_on="target"``,
+    ``buffer.update_priority(index, r + γ·max Q(s',·))`` gives the slots of :meth:`due` their targets. Draws come from
+    the sampler's own generator, of ``seed``, and not from the buffer's.
+
+    >>> import safereplay as sr, torch
+    >>> from tensordict import TensorDict
+    >>> from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+    >>> sampler = ShapedSampler(v=0.5, beta=1.0, key=sr.ExactKey())
+    >>> buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), sampler=sampler, batch_size=100)
+    >>> reward = torch.tensor([1.0, 1.0, 1.0, -9.0]).repeat(25)[:, None]  # one pair; a quarter of it is bad
+    >>> data = {"observation": torch.zeros(100, 2), "action": torch.zeros(100)}
+    >>> data["next"] = {"reward": reward, "done": reward < 0}
+    >>> _ = buffer.extend(TensorDict(data, [100]))
+    >>> sampler
+    ShapedSampler(v=0.5, tilt_on='reward', held=100, pairs=1)
+    >>> sampler.shaper.index.distribution()[3:100:4].sum().round(3)  # what is drawn of the bad quarter
+    np.float64(0.51)
+    """
+
+    def __init__(
+        self,
+        v: float = 0.5,
+        beta: float | None = None,
+        *,
+        key: PairKey | None = None,
+        scheme: Scheme | None = None,
+        mixing: str = "matched",
+        tilt_on: str = "reward",
+        n_step: int = 3,
+        gamma: float = 0.99,
+        seed: int = 0,
+        observation: Name | list[Name] = "observation",
+        action: Name = "action",
+        reward: Name = ("next", "reward"),
+        done: Name = ("next", "done"),
+    ) -> None:
+        several = observation if isinstance(observation, list) else [observation]
+        _checks.require(bool(several), "observation", "name at least one entry", observation)
+        self._observation = [_name("observation", name) for name in several]
+        self._action, self._reward, self._done = _name("action", action), _name("reward", reward), _name("done", done)
+        self._settings: dict[str, Any] = {
+            "v": v,
+            "beta": beta,
+            "key": key,
+            "scheme": scheme,
+            "mixing": mixing,
+            "tilt_on": tilt_on,
+            "n_step": n_step,
+            "gamma": gamma,
+            "seed": seed,
+        }
+        self._lock = threading.RLock()  # a prefetching buffer samples in threads, and empties without its own lock
+        self._shaper: Shaper | None = None
+        Shaper(1, **self._settings)  # refuses what it must now, not at the first write
+
+    @property
+    def shaper(self) -> Shaper:
+        """What draws. It is there from the first write on, when the storage's size is known."""
+        _checks.require(self._shaper is not None, "storage", "have been written to", "none so far")
+        assert self._shaper is not None
+        return self._shaper
+
+    @property
+    def tilt_on(self) -> str:
+        """What the tilt looks at: "reward", "return" or "target"."""
+        return str(self._settings["tilt_on"]) if self._shaper is None else self._shaper.tilt_on
+
+    # -- what was written ---------------------------------------------------------------------------------------------
+
+    def mark_update(self, index: Index, *, storage: Storage | None = None) -> None:
+        """Slots were written: read what they hold now."""
+        _checks.require(storage is not None, "storage", "be given", None)
+        with self._lock:
+            self._read(_slots(index, storage), storage)
+
+    def _read(self, slots: Ints, storage: Any) -> None:
+        slots = _last_of_each(slots[slots >= 0])  # a writer says -1 of what it did not keep
+        if not slots.size:
+            return
+        capacity = _capacity(storage)
+        if self._shaper is None:
+            self._shaper = Shaper(capacity, n_envs=_n_envs(storage), **self._settings)
+        mine = self._shaper.capacity
+        _checks.require(mine == capacity, "storage", f"have {mine} slots, as the sampler has", capacity)
+        held = _Held(storage, slots)
+        parts = [part for name in self._observation for part in held.parts(name)]
+        obs = dict(parts) if len(parts) > 1 else parts[0][1]
+        reward, ends = held.numbers(self._reward), held.numbers(self._done).astype(np.bool_)
+        self._shaper.add(slots, obs, held.entry(self._action), reward, ends)
+
+    # -- what is drawn ------------------------------------------------------------------------------------------------
+
+    def sample(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """Slots to train on, and of each whether it was ``tilted``, and the ``rho`` of its pair."""
+        _checks.whole("batch_size", batch_size, 1)
+        with self._lock:
+            _checks.require(len(storage) > 0, "storage", "hold a transition", "an empty one", "extend the buffer first")
+            if self._shaper is None or not len(self._shaper):  # the storage was filled before we came
+                self._read(np.arange(len(storage), dtype=np.int64), storage)
+            slots = self.shaper.draw(batch_size)
+            tilted, rho = self.shaper.index.tilted.copy(), self.shaper.index.rho(slots)
+        return _index(slots, storage), {"tilted": torch.from_numpy(tilted), "rho": torch.from_numpy(rho)}
+
+    def due(self, k: int, storage: Storage | None = None) -> Any:
+        """Up to ``k`` slots whose target should be computed now; for a storage of several dimensions, give it."""
+        with self._lock:
+            return _index(self.shaper.due(k), storage)
+
+    def update_priority(self, index: Index, priority: Any, *, storage: Storage | None = None) -> None:
+        """With ``tilt_on="target"``, the targets of slots; otherwise there is nothing to set, and TorchRL says so."""
+        if self.tilt_on != "target":
+            super().update_priority(index, priority, storage=storage)
+            return
+        with self._lock:
+            slots = _slots(index, storage)
+            x = torch.as_tensor(priority).detach().cpu().numpy().astype(np.float64).reshape(-1)
+            _checks.require(x.size in (1, slots.size), "priority", f"have 1 or {slots.size} entries", x.size)
+            kept = slots >= 0
+            self.shaper.value(slots[kept], np.broadcast_to(x, slots.shape)[kept])
+
+    def _empty(self) -> None:
+        with self._lock:
+            if self._shaper is not None:
+                self._shaper.clear()
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Any]:
+        with self._lock:
+            if self._shaper is None:
+                return {}
+            return {"capacity": self._shaper.capacity, "shaper": self._shaper.state_dict()}
+
+    def _go_on(self, state: dict[str, Any]) -> None:
+        """Be in a state; one of a sampler that was never written to is empty."""
+        with self._lock:
+            if not state:
+                self._shaper = None
+                return
+            inner = state.get("shaper")
+            _checks.require(isinstance(inner, dict), "state", "be as state_dict gives it", sorted(map(str, state)))
+            made = self._shaper
+            if made is None:
+                made = Shaper(_checks.whole("capacity", state.get("capacity"), 1), **self._settings)
+            made.load_state_dict(cast(dict[str, Any], inner))
+            self._shaper = made
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next draws depend on, in tensors and plain values: ``torch.load(weights_only=True)`` will do."""
+        return cast(dict[str, Any], _packed(self._state()))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state, with its dials: the next draws are those of the sampler that gave it."""
+        _checks.require(isinstance(state_dict, Mapping), "state_dict", "be a dict", state_dict)
+        self._go_on(cast(dict[str, Any], _unpacked(state_dict)))
+
+    def dumps(self, path: str | Path) -> None:
+        """Save to a folder: one file of arrays, without pickle."""
+        save_state(make_folder(path) / FILE, KIND, VERSION, self._state())
+
+    def loads(self, path: str | Path) -> None:
+        """Go on from what :meth:`dumps` saved."""
+        self._go_on(load_state(Path(path) / FILE, KIND, VERSION))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        v, held, pairs = self._settings["v"], 0, 0
+        if self._shaper is not None:
+            v, held, pairs = self._shaper.index.v, len(self._shaper), self._shaper.index.n_pairs
+        return f"{type(self).__name__}(v={v:g}, tilt_on={self.tilt_on!r}, held={held}, pairs={pairs})"
+
+
+class _Held:
+    """What a storage holds at some slots, entry by entry: only those that are asked for are copied."""
+
+    def __init__(self, storage: Any, slots: Ints) -> None:
+        self._n = slots.size
+        if isinstance(storage, TensorStorage):
+            self._rows: list[Any] = [storage.get(slice(None))]
+            self._at: Any = _index(slots, storage)
+        else:
+            self._rows, self._at = storage.get(slots.tolist()), None
+
+    def entry(self, name: tuple[str, ...]) -> AnyArray:
+        """An entry of each slot's transition [n, ...]."""
+        found = [_at(row, name) for row in self._rows]
+        value = found[0][self._at] if self._at is not None else torch.stack(found)
+        return np.asarray(value.detach().cpu().numpy())
+
+    def parts(self, name: tuple[str, ...]) -> list[tuple[str, AnyArray]]:
+        """An entry under its name; one with entries inside as all of these."""
+        inside = _inside(_at(self._rows[0], name))
+        if inside is None:
+            return [(".".join(name).replace("/", "."), self.entry(name))]
+        return [part for below in sorted(inside) for part in self.parts((*name, below))]
+
+    def numbers(self, name: tuple[str, ...]) -> Floats:
+        """An entry that is one number a transition, as TorchRL keeps it: [n, 1], or [n]."""
+        values = self.entry(name)
+        _checks.require(np.size(values) == self._n, _shown(name), "be one number a transition", np.shape(values))
+        return np.asarray(values, dtype=np.float64).reshape(self._n)
+
+
+def _inside(value: Any) -> list[str] | None:
+    """The names of the entries in a tensordict or dict; None for anything else."""
+    if not is_tensor_collection(value) and not isinstance(value, Mapping):
+        return None
+    return [str(name) for name in value.keys()]  # noqa: SIM118  (a tensordict iterates over its rows)
+
+
+def _at(row: Any, name: tuple[str, ...]) -> Any:
+    """An entry of a tensordict, or of dicts in dicts."""
+    value = row
+    for part in name:
+        inside = _inside(value)
+        if inside is None:
+            _checks.fail("storage", f"hold tensordicts or dicts, for {_shown(name)}", type(value).__name__)
+        _checks.require(part in inside, "storage", f"have the entry {_shown(name)}", sorted(inside), HINT)
+        value = value[part]
+    return value
+
+
+def _name(argument: str, name: Any) -> tuple[str, ...]:
+    path = (name,) if isinstance(name, str) else name
+    ok = isinstance(path, tuple) and bool(path) and all(isinstance(part, str) for part in path)
+    _checks.require(ok, argument, "be the name of an entry, or a tuple of names that leads to it", name)
+    return tuple(path)
+
+
+def _shown(name: tuple[str, ...]) -> str:
+    return repr(name[0] if len(name) == 1 else name)
+
+
+# -- slots are numbered through; an index of TorchRL's has a number for each dimension of the storage ------------------
+
+
+def _inner(storage: Any) -> tuple[int, ...]:
+    """The storage's shape but for its first dimension, the one that the writer goes round."""
+    return tuple(storage.shape[1:]) if storage.ndim > 1 else ()
+
+
+def _slots(index: Any, storage: Any) -> Ints:
+    """The slots of an index: a number, [n], [n, ndim], or a tuple of [n] for each dimension."""
+    rows = torch.stack(tuple(index), -1) if isinstance(index, tuple) else torch.as_tensor(index)
+    numbers = rows.detach().cpu().numpy().astype(np.int64)
+    if storage is None or storage.ndim == 1:
+        return np.atleast_1d(numbers).reshape(-1)
+    strides = np.cumprod((1, *_inner(storage)[::-1]))[::-1]
+    return np.asarray((numbers.reshape(-1, storage.ndim) * strides).sum(1))
+
+
+def _index(slots: Ints, storage: Any) -> Any:
+    """The index of slots, where the storage wants it."""
+    device = getattr(storage, "device", None)
+    numbers = torch.from_numpy(slots).to(device if isinstance(device, torch.device) else "cpu")
+    if storage is None or storage.ndim == 1:
+        return numbers
+    return torch.unravel_index(numbers, (-(-storage.max_size // _n_envs(storage)), *_inner(storage)))
+
+
+def _n_envs(storage: Any) -> int:
+    return int(np.prod(_inner(storage), dtype=np.int64))
+
+
+def _capacity(storage: Any) -> int:
+    """How many slots there can be: of the first dimension TorchRL keeps enough for ``max_size``, rounded up."""
+    _checks.require(
+        storage.max_size < MOST, "max_size of storage", f"be below {MOST}", storage.max_size, "say how many"
+    )
+    n_envs = _n_envs(storage)
+    return -(-int(storage.max_size) // n_envs) * n_envs
+
+
+def _last_of_each(slots: Ints) -> Ints:
+    """Each slot once, where it comes last: a batch that is longer than the ring writes over itself."""
+    _, first_from_behind = np.unique(slots[::-1], return_index=True)
+    return slots if first_from_behind.size == slots.size else slots[slots.size - 1 - np.sort(first_from_behind)[::-1]]
+
+
+# -- a state in torch's terms -----------------------------------------------------------------------------------------
+
+
+def _packed(value: Any) -> Any:
+    """Arrays, structured ones too, as their bytes and what they mean; everything else as it is."""
+    if isinstance(value, dict):
+        return {name: _packed(part) for name, part in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    raw = torch.from_numpy(np.frombuffer(value.tobytes(), np.uint8).copy())
+    return {"bytes": raw, "shape": list(value.shape), "dtype": np.lib.format.dtype_to_descr(value.dtype)}
+
+
+def _unpacked(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) != {"bytes", "shape", "dtype"}:
+        return {name: _unpacked(part) for name, part in value.items()}
+    try:
+        dtype = np.lib.format.descr_to_dtype(value["dtype"])
+        return np.frombuffer(value["bytes"].cpu().numpy().tobytes(), dtype).reshape(value["shape"]).copy()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BadInput(f"state_dict must be as state_dict gives it, got an array with: {error}") from None
