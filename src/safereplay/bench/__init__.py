@@ -7,6 +7,7 @@
     engines    what an engine costs beyond learning
     pairs      what an update costs, and a pair takes, on models of 10² to 4·10⁶ pairs
     solving    exact solving, beside quantecon and mdpsolver
+    sb3        our replay buffer beside SB3's own, alone and in DQN
 
 Contestants take turns, so that a busy moment strikes all alike, and the machine is named with the results.
 """

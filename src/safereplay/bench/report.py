@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from .. import _checks
-from . import engines, learning, mushroom, pairs, sheets, solving, threads, trees
+from . import buffers, engines, learning, mushroom, pairs, sheets, solving, threads, trees
 from .machine import machine
 from .sheets import Part, Rows, Sheet
 
@@ -26,6 +26,7 @@ PARTS: dict[str, Part] = {
         engines.PART,
         pairs.PART,
         solving.PART,
+        buffers.PART,
     )
 }
 DERIVED = ("ratio", "beyond")  # what a row knows beside its fields
@@ -97,6 +98,8 @@ def left_out(report: BenchReport) -> list[str]:
     lines = []
     absent = solving.missing() if "solving" in report.parts else []
     absent += ["cpprb"] if "tree" in report.parts and find_spec("cpprb") is None else []
+    if "sb3" in report.parts and find_spec("stable_baselines3") is None:
+        lines.append("SB3 not installed, so left out: pip install 'safereplay[sb3]'")
     if absent:
         lines.append(f"{' and '.join(absent)} not installed, so left out: pip install 'safereplay[peers]'")
     if "mushroom" in report.parts and not report.parts["mushroom"]:

@@ -27,6 +27,8 @@ class Effort(NamedTuple):
     sweep_seeds: int  #: of the small sweep on each engine
     sweep_episodes: int
     steps: int  #: of MushroomRL
+    slots: int  #: of SB3's buffer and ours
+    dqn_steps: int  #: of SB3's DQN with either
 
 
 PAIRS = (100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
@@ -44,6 +46,8 @@ FULL = Effort(
     sweep_seeds=500,
     sweep_episodes=2_000,
     steps=30_000,
+    slots=1_000_000,
+    dqn_steps=20_000,
 )
 QUICK = FULL._replace(
     episodes=5_000,
@@ -55,6 +59,8 @@ QUICK = FULL._replace(
     run_episodes=10_000,
     sweep_seeds=100,
     steps=5_000,
+    slots=100_000,
+    dqn_steps=5_000,
 )
 
 Rows: TypeAlias = Sequence[Any]

@@ -1,0 +1,160 @@
+"""What shaped replay costs in SB3: our replay buffer beside its own, doing the same work.
+
+    add      one transition of one environment
+    sample   a batch of 256, right after 4 additions, as in DQN, which trains every fourth step. Our buffer files what was
+             added when it is next asked for a batch, so that is in it.
+    DQN      whole runs on CartPole-v1, in wall-clock seconds
+
+and how many bytes a transition takes on top of what SB3 stores. Buffers are full; observations have 8 numbers, of which the key
+makes tiles; rewards are noise. The median of many rounds in turns counts; of whole runs the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
+
+BATCH, EVERY, NUMBERS, ACTIONS = 256, 4, 8, 4
+DIALS: dict[str, Any] = {"v": 0.5, "beta": 1.0}
+SPREAD = 0.12  # of an observation's numbers, beside tiles of 1: a few thousand pairs
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What SB3's buffer takes, and ours, in seconds; or bytes that ours takes on top."""
+
+    work: str
+    size: int  #: transitions in the buffer, or steps of the run
+    sb3: float | None
+    ours: float
+    unit: str = "s"
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours to SB3's."""
+        return None if self.sb3 is None else self.ours / self.sb3
+
+
+def filled(kind: Callable[..., Any], size: int, **options: Any) -> Any:
+    """A full buffer of random transitions."""
+    from gymnasium.spaces import Box, Discrete
+
+    rng = np.random.default_rng(0)
+    buffer = kind(size, Box(-2.0, 2.0, (NUMBERS,), np.float32), Discrete(ACTIONS), device="cpu", **options)
+    buffer.observations[:] = rng.normal(scale=SPREAD, size=buffer.observations.shape) + 0.5 * (
+        rng.random(buffer.observations.shape) < 0.3
+    )
+    buffer.next_observations[:] = buffer.observations
+    buffer.actions[:] = rng.integers(0, ACTIONS, buffer.actions.shape)
+    buffer.rewards[:] = rng.normal(size=buffer.rewards.shape)
+    buffer.full = True
+    return buffer
+
+
+def ours(size: int) -> Any:
+    """Our buffer, full, with everything filed."""
+    from ..keys.tiles import TileKey
+    from ..sb3.buffers import ShapedReplayBuffer
+
+    buffer = filled(ShapedReplayBuffer, size, v=0.0, beta=DIALS["beta"], seed=0, key=TileKey(tiles=4))
+    buffer.v = DIALS["v"]  # and so it files what it has
+    return buffer
+
+
+def measure_buffer(size: int, rounds: int) -> list[Cost]:
+    """The costs of one addition and of one batch, and the memory."""
+    if find_spec("stable_baselines3") is None:
+        return []
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    buffers = [filled(ReplayBuffer, size), ours(size)]
+    rng = np.random.default_rng(1)
+    obs = rng.normal(scale=SPREAD, size=(1, NUMBERS)).astype(np.float32)
+    step: Any = (obs, obs, np.array([1]), np.array([0.5]), np.array([False]), [{}])
+
+    def adding(buffer: Any) -> Callable[[], float]:
+        return lambda: seconds_of(lambda: buffer.add(*step))
+
+    def sampling(buffer: Any) -> Callable[[], float]:
+        def work() -> float:
+            for _ in range(EVERY):
+                buffer.add(*step)
+            return seconds_of(lambda: buffer.sample(BATCH))
+
+        return work
+
+    for buffer in buffers:
+        sampling(buffer)()
+    theirs, mine = (median(times) for times in in_turns([sampling(b) for b in buffers], rounds))
+    their_add, my_add = (median(times) for times in in_turns([adding(b) for b in buffers], 10 * rounds))
+    on_top = (buffers[1].shaper.index.nbytes + buffers[1].unsafe.nbytes) / size
+    return [
+        Cost(f"sample {BATCH}", size, theirs, mine),
+        Cost("add", size, their_add, my_add),
+        Cost("bytes a transition on top", size, None, on_top, "bytes"),
+    ]
+
+
+def measure_run(steps: int, rounds: int) -> list[Cost]:
+    """The wall-clock time of DQN on CartPole, plain and shaped."""
+    if find_spec("stable_baselines3") is None:
+        return []
+    import torch
+    from stable_baselines3 import DQN
+
+    from ..sb3.buffers import ShapedReplayBuffer
+
+    def learning(**options: Any) -> Callable[[], float]:
+        def work() -> float:
+            model = DQN("MlpPolicy", "CartPole-v1", learning_starts=1_000, seed=0, device="cpu", **options)
+            return seconds_of(lambda: model.learn(steps))
+
+        return work
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        shaped = learning(replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=DIALS)
+        times = in_turns([learning(), shaped], rounds + 1)
+    finally:
+        torch.set_num_threads(threads)
+    theirs, mine = (min(t[1:]) for t in times)  # the first compiles
+    return [Cost("DQN on CartPole", steps, theirs, mine)]
+
+
+def tasks(effort: Effort) -> list[Task]:
+    """The buffer, then whole runs."""
+    return [
+        Task(f"SB3 buffer: {effort.slots:,} transitions", partial(measure_buffer, effort.slots, effort.draws)),
+        Task(f"SB3 DQN: {effort.dqn_steps:,} steps", partial(measure_run, effort.dqn_steps, effort.rounds)),
+    ]
+
+
+def sheet(rows: Rows) -> Sheet:
+    """The costs, as a table."""
+    return Sheet(
+        "shaped replay in SB3",
+        f"Our replay buffer (v = ½, β = 1, tiles) beside SB3's own. A batch of {BATCH} is drawn right after {EVERY} additions, which our "
+        "buffer files then. Whole runs are wall-clock seconds on one thread, the best of rounds in turns; the others the median.",
+        ("work", "transitions or steps", "SB3", "safereplay", "ours to SB3's"),
+        [(row.work, f"{row.size:,}", *_shown(row)) for row in rows],
+    )
+
+
+def _shown(row: Cost) -> tuple[str, str, str]:
+    if row.sb3 is None:
+        return "–", f"{row.ours:.1f}", "–"
+    text = microseconds if row.sb3 < 0.1 else lambda seconds: f"{seconds:.2f} s"
+    unit = " µs" if row.sb3 < 0.1 else ""
+    return text(row.sb3) + unit, text(row.ours) + unit, f"{row.ratio:.2f}×"
+
+
+PART = Part("sb3", tasks, sheet)

@@ -1,0 +1,32 @@
+"""Stable-Baselines3 with the dial: one line in a script of DQN, QR-DQN, SAC or TD3.
+
+    from safereplay.sb3 import ShapedReplayBuffer
+
+    model = DQN("MlpPolicy", env, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=dict(v=0.5, beta=1.0))
+
+The algorithm is SB3's own and stays as it is; only what it replays is chosen. docs/sb3.md says what each option does.
+"""
+
+from ..errors import MissingExtra
+
+try:
+    import stable_baselines3 as _stable_baselines3  # noqa: F401
+except ImportError:
+    raise MissingExtra(
+        "safereplay.sb3 needs Stable-Baselines3; install it with: pip install 'safereplay[sb3]'"
+    ) from None
+
+from .advice import ShapingWarning
+from .buffers import ShapedDictReplayBuffer, ShapedReplayBuffer
+from .callbacks import ShapingCallback
+from .checkpoints import TrainingCheckpoint, load_training, save_training
+
+__all__ = [
+    "ShapedDictReplayBuffer",
+    "ShapedReplayBuffer",
+    "ShapingCallback",
+    "ShapingWarning",
+    "TrainingCheckpoint",
+    "load_training",
+    "save_training",
+]

@@ -1,0 +1,305 @@
+"""SB3's replay buffer with the dial: it stores what SB3 stores, and draws what the shaper says.
+
+    an anchor, uniformly over what is stored; then, with probability ρ(s,a), another stored transition of the
+    anchor's pair (s,a) instead of it, with probability ∝ e^{−β(r − r̄)/σ}
+
+Pairs are met as often as before, whatever v is; what changes is which of a pair's outcomes are met. A transition is
+known by its slot, position · n_envs + environment, so a batch has exactly the environment that was drawn, where SB3
+draws the environment anew. Rewards are tilted as they are stored: with ``VecNormalize`` that is before normalising,
+and since β has no unit nothing is lost by it.
+
+At v = 0 every call goes to SB3's own code and the buffer keeps no books at all: the same numbers are drawn from numpy's
+global generator, so a run is the same run to the last bit. At v > 0 draws come from the shaper's own generator.
+
+The shaper hears of what was stored when it is next asked, of many steps at once: telling it step by step would cost more than
+storing does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
+
+from .. import _checks
+from .._types import AnyArray, Bools, Ints
+from ..keys.auto import AutoKey
+from ..keys.base import PairKey
+from ..schemes import Scheme
+from ..shaper import Shaper
+from .advice import advise
+
+Stored = AnyArray | dict[str, AnyArray]
+AT_ONCE = 1024  #: positions that the shaper hears of at once, at most
+
+
+class ShapedReplayBuffer(ReplayBuffer):
+    """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
+
+    ``v`` is how much of a volatile pair's updates are replays, ``beta`` (1.0) how strongly they lean to low rewards, β < 0 to
+    high ones; ``key`` says which transitions are of one pair, ``tilt_on`` what is tilted. ``seed`` None is drawn once
+    from numpy's global generator, which SB3 seeds with the model's seed just before: same seed, same run.
+    Dict observations get a :class:`ShapedDictReplayBuffer`, of their own accord.
+
+    >>> import numpy as np, safereplay as sr
+    >>> from gymnasium.spaces import Box, Discrete
+    >>> buffer = ShapedReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2), v=0.5, beta=1.0, key=sr.ExactKey(), seed=0)
+    >>> s, a = np.zeros((1, 2), np.float32), np.array([1])
+    >>> for r in [1.0] * 9 + [-10.0]:
+    ...     buffer.add(s, s, a, np.array([r]), np.array([False]), [{}])
+    >>> buffer.shaper.index.distribution()[:10].round(2)  # uniform would be 0.1 each
+    array([0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.43])
+    >>> buffer.sample(32).rewards.shape
+    torch.Size([32, 1])
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> ShapedReplayBuffer:
+        """Dict observations are another class; unpickling comes without arguments."""
+        space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
+        wanted = ShapedDictReplayBuffer if cls is ShapedReplayBuffer and isinstance(space, spaces.Dict) else cls
+        return super().__new__(wanted)
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        v: float = 0.5,
+        beta: float | None = None,
+        key: PairKey | None = None,
+        scheme: Scheme | None = None,
+        mixing: str = "matched",
+        tilt_on: str = "reward",
+        n_step: int = 3,
+        gamma: float = 0.99,
+        seed: int | None = None,
+    ) -> None:
+        is_dict = isinstance(observation_space, spaces.Dict)
+        _checks.require(
+            is_dict == isinstance(self, DictReplayBuffer),
+            "observation_space",
+            f"{'not ' * is_dict}be a Dict for {type(self).__name__}",
+            observation_space,
+        )
+        _checks.require(key is None or isinstance(key, PairKey), "key", "be a PairKey", key)
+        if seed is not None:
+            seed = _checks.whole("seed", seed, 0)
+        super().__init__(
+            buffer_size,
+            observation_space,
+            action_space,
+            device,
+            n_envs,
+            optimize_memory_usage,
+            handle_timeout_termination,
+        )
+        _checks.require(
+            self.buffer_size > 1 or not optimize_memory_usage, "buffer_size", "be at least 2 · n_envs here", buffer_size
+        )
+        self.unsafe: Bools = np.zeros((self.buffer_size, n_envs), bool)  #: what ``info["unsafe"]`` said
+        self.on_draw: Callable[[Ints], None] | None = None  #: told the slots of each batch; not saved
+        self._untold = 0  # positions before ``pos`` that the shaper has not heard of
+        self._seed = seed
+        self._aware = tilt_on != "target"  # whether somebody is known to look after the targets
+        self._dials: dict[str, Any] = {
+            "beta": beta,
+            "key": (AutoKey() if key is None else key).prepared(observation_space, _as_stored(action_space)),
+            "scheme": scheme,
+            "mixing": mixing,
+            "tilt_on": tilt_on,
+            "n_step": n_step,
+            "gamma": gamma,
+            "n_envs": n_envs,
+        }
+        self._v = _checks.between("v", v, "[0, 1]")
+        self._shaper: Shaper | None = None
+        if self._v > 0.0:
+            self._shaper = self._new_shaper()
+        else:
+            Shaper(self.buffer_size * n_envs, **self._dials)  # bad arguments are refused here, too
+
+    # -- the dial -----------------------------------------------------------------------------------------------------
+
+    @property
+    def v(self) -> float:
+        """How much of a volatile pair's updates are replays. It can be set at any time; 0 is SB3's own buffer."""
+        return self._v
+
+    @v.setter
+    def v(self, value: float) -> None:
+        self.shaper.index.v = value
+        self._v = self.shaper.index.v
+
+    @property
+    def tilt_on(self) -> str:
+        """What is tilted: "reward", "return" or "target"."""
+        return str(self._dials["tilt_on"])
+
+    @property
+    def shaper(self) -> Shaper:
+        """What chooses the slots, up to date with what is stored. At v = 0 there is none until it is asked for."""
+        if self._shaper is None:
+            self._shaper = self._new_shaper()
+            self._untold = self.size()
+        if self._untold:
+            self._tell(self._shaper)
+        return self._shaper
+
+    def _new_shaper(self) -> Shaper:
+        if self._seed is None:  # SB3 has no other generator to be repeatable by
+            self._seed = int(np.random.randint(2**31))  # noqa: NPY002
+        return Shaper(self.buffer_size * self.n_envs, self._v, **self._dials, seed=self._seed)
+
+    # -- what SB3 calls -----------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        obs: AnyArray,
+        next_obs: AnyArray,
+        action: AnyArray,
+        reward: AnyArray,
+        done: AnyArray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Store one transition of each environment."""
+        position = self.pos
+        super().add(obs, next_obs, action, reward, done, infos)
+        self.unsafe[position] = [info.get("unsafe", False) for info in infos] or False
+        if self._shaper is not None:
+            self._untold += 1
+            if self._untold >= min(AT_ONCE, self.buffer_size):
+                self._tell(self._shaper)
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        """Draw a batch; ``env`` normalises it."""
+        if self._v == 0.0:
+            return super().sample(batch_size, env=env)
+        slots = self.shaper.draw(batch_size)
+        if self.on_draw is not None:
+            self.on_draw(slots)
+        if not self._aware:
+            self._look_for_targets(slots)
+        return self.transitions(slots, env)
+
+    def reset(self) -> None:
+        """Forget everything stored."""
+        super().reset()
+        self._untold = 0
+        if self._shaper is not None:
+            self._shaper.clear()
+
+    def cut(self) -> None:
+        """The running episodes are over, though their last step did not say so: n-step returns end there."""
+        if self._shaper is not None:
+            self.shaper.cut()
+
+    # -- slots --------------------------------------------------------------------------------------------------------
+
+    def transitions(self, slots: Ints, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        """The transitions in these slots, as SB3's algorithms want them."""
+        after: Stored = self.observations if self.optimize_memory_usage else self.next_observations
+        where = (slots + self.n_envs) % (self.buffer_size * self.n_envs) if self.optimize_memory_usage else slots
+        ends = self.dones.take(slots) * (1 - self.timeouts.take(slots))
+        return self._samples(
+            self._normalize_obs(_rows(self.observations, slots), env),
+            _rows(self.actions, slots),
+            self._normalize_obs(_rows(after, where), env),
+            ends.reshape(-1, 1),
+            self._normalize_reward(self.rewards.take(slots).reshape(-1, 1), env),
+        )
+
+    def seen(self, slots: Ints) -> tuple[Any, AnyArray]:
+        """Observations and actions in these slots, as they are stored: what a key is asked about."""
+        return _rows(self.observations, slots), _rows(self.actions, slots)
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of one observation."""
+        stored: Stored = self.observations
+        parts = stored.values() if isinstance(stored, dict) else [stored]
+        return sum(part[0, 0].nbytes for part in parts)
+
+    def held(self) -> Ints:
+        """The slots that can be drawn, oldest first."""
+        positions = np.arange(self.pos)
+        if self.full:
+            skipped = int(self.optimize_memory_usage)
+            positions = (np.arange(skipped, self.buffer_size) + self.pos) % self.buffer_size
+        return np.asarray(positions[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
+
+    def _samples(self, *data: Any) -> ReplayBufferSamples:
+        return ReplayBufferSamples(*(th.as_tensor(x, device=self.device) for x in data))
+
+    def _tell(self, shaper: Shaper) -> None:
+        """Let the shaper know what was stored since it was last told, oldest first."""
+        first, untold = (self.pos - self._untold) % self.buffer_size, self._untold
+        self._untold = 0
+        while untold:
+            n = min(untold, AT_ONCE, self.buffer_size - first)
+            slots = np.arange(first * self.n_envs, (first + n) * self.n_envs)
+            obs, actions = self.seen(slots)
+            shaper.add(slots, obs, actions, self.rewards.take(slots), self.dones.take(slots) > 0)
+            first, untold = (first + n) % self.buffer_size, untold - n
+        if self.optimize_memory_usage and self.full:  # the last next observation took the place of an observation
+            shaper.drop(np.arange(self.n_envs) + self.pos * self.n_envs)
+
+    def _look_for_targets(self, slots: Ints) -> None:
+        self._aware = True
+        if np.isnan(self.shaper.index.x_of(slots)).all():
+            advise('tilt_on="target" tilts nothing until targets are known; pass callback=ShapingCallback() to learn()')
+
+    # -- pickles, which are SB3's way to save a buffer ----------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain arrays and numbers: nothing compiled, nobody who listens."""
+        books = None if self._shaper is None else self.shaper.state_dict()
+        return {**self.__dict__, "on_draw": None, "_shaper": books}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take up where :meth:`__getstate__` left."""
+        books = state["_shaper"]
+        self.__dict__.update({**state, "_shaper": None})
+        if books is not None:
+            self._shaper = self._new_shaper()
+            self._shaper.load_state_dict(books)
+
+
+class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ignore[misc]
+    """The same for Dict observations; :class:`ShapedReplayBuffer` makes it where it is needed.
+
+    >>> from gymnasium.spaces import Box, Dict, Discrete
+    >>> type(ShapedReplayBuffer(10, Dict(x=Box(0.0, 1.0)), Discrete(2))).__name__
+    'ShapedDictReplayBuffer'
+    """
+
+    def _samples(self, *data: Any) -> ReplayBufferSamples:
+        tensors: Any = [
+            {k: th.as_tensor(y, device=self.device) for k, y in x.items()}
+            if isinstance(x, dict)
+            else th.as_tensor(x, device=self.device)
+            for x in data
+        ]
+        return cast(ReplayBufferSamples, DictReplayBufferSamples(*tensors))
+
+
+def _rows(stored: Stored, slots: Ints) -> Any:
+    """Rows of an array [positions, environments, ...], or of a dict of them."""
+    if isinstance(stored, dict):
+        return {k: _rows(x, slots) for k, x in stored.items()}
+    return stored.reshape((-1, *stored.shape[2:])).take(slots, axis=0)
+
+
+def _as_stored(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """The space of stored actions: SB3 scales continuous ones to [−1, 1]."""
+    return spaces.Box(-1.0, 1.0, space.shape, np.float32) if isinstance(space, spaces.Box) else space

@@ -1,0 +1,208 @@
+"""What shaped replay does while SB3 learns: logged, checked, and fed with targets where those are tilted.
+
+Everything goes to SB3's own logger, under ``shaping/``, and so to TensorBoard, CSV or the screen as the model was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from .. import _checks
+from .._types import AnyArray, Bools, Ints
+from . import advice
+from .buffers import ShapedReplayBuffer
+from .targets import check_model, refresh
+
+#: A reward at or below which a transition is unsafe, or a function of rewards and dones that says which are.
+Unsafe = float | Callable[[AnyArray, AnyArray], Any]
+
+
+class ShapingCallback(BaseCallback):
+    """Logs what is replayed, warns where that cannot help, and refreshes targets for ``tilt_on="target"``.
+
+    Every ``log_every`` steps: ``shaping/rho_mean`` over what is stored, ``shaping/share_replayed`` of the transitions drawn
+    since, ``shaping/share_unsafe`` of them and ``shaping/share_unsafe_stored``, ``shaping/pairs``, and for TensorBoard a
+    table of the ``top`` pairs. What is unsafe the environment says in ``info["unsafe"]``, or ``unsafe`` does.
+    Every ``refresh_every`` steps up to ``refresh_size`` targets are computed, new transitions first.
+
+    >>> ShapingCallback(log_every=500, unsafe=-10.0).most_replayed()
+    []
+    """
+
+    model: OffPolicyAlgorithm
+
+    def __init__(
+        self,
+        log_every: int = 1000,
+        top: int = 5,
+        unsafe: Unsafe | None = None,
+        refresh_every: int = 250,
+        refresh_size: int = 2048,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        self.log_every = _checks.whole("log_every", log_every, 1)
+        self.top = _checks.whole("top", top, 1)
+        self.unsafe = unsafe if unsafe is None or callable(unsafe) else _checks.real("unsafe", unsafe)
+        self.refresh_every = _checks.whole("refresh_every", refresh_every, 1)
+        self.refresh_size = _checks.whole("refresh_size", refresh_size, 1)
+        self._buffer: ShapedReplayBuffer | None = None
+        self._said: set[str] = set()
+        self._next_look = self.log_every
+        self._before = 0
+        self._drawn = self._replayed = self._bad = 0
+
+    # -- what SB3 calls -----------------------------------------------------------------------------------------------
+
+    def _on_training_start(self) -> None:
+        buffer = getattr(self.model, "replay_buffer", None)
+        _checks.require(
+            isinstance(buffer, ShapedReplayBuffer),
+            "replay_buffer_class",
+            "be ShapedReplayBuffer",
+            type(buffer).__name__,
+        )
+        assert isinstance(buffer, ShapedReplayBuffer)
+        self._buffer = buffer
+        self._before = self.model.num_timesteps
+        buffer.on_draw = self._count
+        buffer.cut()  # learn() may have begun new episodes
+        if buffer.tilt_on == "target":
+            check_model(self.model)
+        if getattr(self.model, "n_steps", 1) > 1:
+            why = "with a replay buffer class of one's own; targets are of one step"
+            self._say("n_steps", f"n_steps={self.model.n_steps} is ignored by SB3 {why}")
+        if buffer.v > 0.0 and buffer.tilt_on == "return" and buffer.shaper.gamma != self.model.gamma:
+            gammas = f"gamma={self.model.gamma:g} but returns are tilted by gamma={buffer.shaper.gamma:g}"
+            self._say("gamma", f"the model has {gammas}; set it in replay_buffer_kwargs")
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        """Between collecting and training; what happens when depends on the steps alone, so a resumed run does the same."""
+        assert self._buffer is not None
+        before, now = self._before, self.model.num_timesteps
+        self._before = now
+        if self._buffer.v > 0.0:
+            if self._buffer.tilt_on == "target" and now > self.model.learning_starts:
+                self._refresh(before, now)
+            if now >= self._next_look and now > self.model.learning_starts:
+                self._next_look = 2 * now
+                self._look()
+        if before // self.log_every < now // self.log_every:
+            self._log()
+
+    def _on_training_end(self) -> None:
+        if self._buffer is not None:
+            self._buffer.on_draw = None
+
+    # -- targets ------------------------------------------------------------------------------------------------------
+
+    def _refresh(self, before: int, now: int) -> None:
+        """All targets when learning starts; from then on some at a time."""
+        assert self._buffer is not None
+        if before <= self.model.learning_starts:
+            refresh(self.model, self._buffer, len(self._buffer.held()))
+        elif before // self.refresh_every < now // self.refresh_every:
+            refresh(self.model, self._buffer, self.refresh_size)
+
+    # -- logging ------------------------------------------------------------------------------------------------------
+
+    def _count(self, slots: Ints) -> None:
+        assert self._buffer is not None
+        self._drawn += slots.size
+        self._replayed += int(np.count_nonzero(self._buffer.shaper.index.tilted))
+        self._bad += int(np.count_nonzero(self._is_unsafe(slots)))
+
+    def _is_unsafe(self, slots: Ints) -> Bools:
+        assert self._buffer is not None
+        if self.unsafe is None:
+            return self._buffer.unsafe.take(slots)
+        rewards = self._buffer.rewards.take(slots)
+        if not callable(self.unsafe):
+            return np.asarray(rewards <= self.unsafe)
+        return np.asarray(self.unsafe(rewards, self._buffer.dones.take(slots) > 0), bool)
+
+    def _log(self) -> None:
+        for name, value in self.measures().items():
+            self.logger.record(f"shaping/{name}", value)
+        if self._buffer is not None and self._buffer.v > 0.0:
+            self.logger.record("shaping/most_replayed", self._text(), exclude=("stdout", "log", "json", "csv"))
+        self._drawn = self._replayed = self._bad = 0
+
+    def measures(self) -> dict[str, float]:
+        """What is logged: of the transitions stored now, and of those drawn since the last time."""
+        buffer = self._buffer
+        if buffer is None or not buffer.size():
+            return {}
+        stored = float(np.mean(self._is_unsafe(buffer.held())))
+        drawn = self._bad / self._drawn if self._drawn else stored  # at v = 0 nothing is counted: all draws are uniform
+        found = {
+            "v": buffer.v,
+            "share_unsafe": drawn,
+            "share_unsafe_stored": stored,
+            "share_replayed": 0.0,
+            "rho_mean": 0.0,
+        }
+        if buffer.v > 0.0:
+            table = buffer.shaper.index.pair_table()
+            found["share_replayed"] = self._replayed / max(self._drawn, 1)
+            found["rho_mean"] = float(table["held"] @ table["rho"] / max(table["held"].sum(), 1))
+            found["pairs"] = len(table["key"])
+        return found
+
+    def most_replayed(self, k: int | None = None) -> list[dict[str, Any]]:
+        """The k pairs with most replays, each with its share of all draws, its statistics, and the worst transition of it."""
+        rows = self._top(self.top if k is None else _checks.whole("k", k, 1))
+        if not rows:
+            return []
+        assert self._buffer is not None
+        held = self._buffer.held()
+        keys = self._buffer.shaper.index.key_of(held)
+        for row in rows:
+            slots = held[keys == np.uint64(row["key"])]
+            worst = slots[[np.argmin(self._buffer.rewards.take(slots))]]
+            batch = self._buffer.transitions(worst)
+            obs: Any = batch.observations
+            row["obs"] = {name: x[0].tolist() for name, x in obs.items()} if isinstance(obs, dict) else obs[0].tolist()
+            row["action"] = batch.actions[0].tolist()
+            row["reward"] = float(batch.rewards[0])
+        return rows
+
+    def _top(self, k: int) -> list[dict[str, Any]]:
+        if self._buffer is None or self._buffer.v == 0.0:
+            return []
+        table = self._buffer.shaper.index.pair_table()
+        share = table["held"] * table["rho"] / max(table["held"].sum(), 1)
+        best = np.argsort(-share, kind="stable")[:k]
+        columns = {name: table[name][best].tolist() for name in ("key", "n", "mean", "std", "rho")}
+        columns["share"] = share[best].tolist()
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True) if row[-1] > 0.0]
+
+    def _text(self) -> str:
+        """The top pairs as TensorBoard shows tables."""
+        lines = ["| pair | n | mean | std | ρ | share of draws |", "|---|---|---|---|---|---|"]
+        for row in self._top(self.top):
+            numbers = " | ".join(f"{row[name]:.3g}" for name in ("mean", "std", "rho", "share"))
+            lines.append(f"| {row['key']:016x} | {row['n']:.0f} | {numbers} |")
+        return "\n".join(lines)
+
+    # -- advice -------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Look for what makes the dial useless: seldom, as it goes through what is stored."""
+        assert self._buffer is not None
+        for topic, text in (("huber", advice.huber(self.model, self._buffer)), ("key", advice.key(self._buffer))):
+            if text is not None:
+                self._say(topic, text)
+
+    def _say(self, topic: str, text: str) -> None:
+        if topic not in self._said:
+            self._said.add(topic)
+            advice.advise(text)
