@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce quick test test-slow check format bench docs clean
+.PHONY: help reproduce quick test test-slow check format bench deep-study docs clean
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
@@ -13,6 +13,7 @@ help:
 	@echo "make test       the tests          make test-slow  the long statistical and timing ones"
 	@echo "make check      lint and types     make format     let the formatter at it"
 	@echo "make bench      updates a second, beside plain Python"
+	@echo "make deep-study deep RL under the dial: hours of training -> docs/deep.md"
 	@echo "make docs       regenerate the generated pages and pictures of docs/"
 
 $(VENV)/core: pyproject.toml constraints.txt
@@ -51,6 +52,9 @@ format: $(VENV)/dev
 
 bench: $(VENV)/core
 	$(BIN)/safereplay bench
+
+deep-study: $(VENV)/dev
+	$(BIN)/python -m safereplay.deep --out deep-study --docs docs
 
 docs: $(VENV)/dev
 	$(BIN)/python docs/generate.py

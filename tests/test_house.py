@@ -71,6 +71,7 @@ FLOORS = [
         "theory.tuning",
         "theory.xray",
     ],
+    ["sb3.advice", "sb3.buffers", "sb3.targets", "sb3.callbacks", "sb3.checkpoints", "torchrl"],
     ["views.drawing", "views.document", "views.figures", "views.pages"],
     ["views.intervals", "views.sweeps", "views.axes", "views.phases", "views.spreads", "views.sweep_pages"],
     [
@@ -109,10 +110,27 @@ FLOORS = [
         "bench.engines",
         "bench.pairs",
         "bench.solving",
+        "bench.buffers",
         "bench.report",
         "bench.page",
     ],
-    ["cli.common", "cli.learning", "cli.exact", "cli.showing", "cli.project", "cli.sweeping"],
+    [
+        "deep.summary",
+        "deep.frontier",
+        "deep.wrappers",
+        "deep.point",
+        "deep.lava",
+        "deep.worlds",
+        "deep.rivals",
+        "deep.training",
+        "deep.tuning",
+        "deep.records",
+        "deep.study",
+        "deep.figures",
+        "deep.sentences",
+        "deep.report",
+    ],
+    ["cli.common", "cli.learning", "cli.exact", "cli.showing", "cli.project", "cli.sweeping", "deep.__main__"],
 ]
 RANK = {name: (floor, room) for floor, rooms in enumerate(FLOORS) for room, name in enumerate(rooms)}
 

@@ -73,6 +73,16 @@ def test_a_step_whose_slot_is_anothers_by_now_gets_no_return():
     assert len(made) == 1
 
 
+def test_an_episode_that_is_cut_off_leaves_nothing_waiting():
+    made = shaper(20, tilt_on="return", n_step=3, gamma=1.0, n_envs=2)
+    made.add([0, 1], np.zeros((2, 1)), [0, 0], [1.0, 10.0], [False, False])
+    made.add([2, 3], np.zeros((2, 1)), [0, 0], [2.0, 20.0], [False, True])
+    made.cut()
+    made.add([4, 5], np.zeros((2, 1)), [0, 0], [100.0, 200.0], [True, True])
+    assert made.index.x_of(np.arange(6)).tolist() == [3.0, 30.0, 2.0, 20.0, 100.0, 200.0]
+    shaper().cut()  # nothing waits for a reward
+
+
 def test_windows_are_the_same_in_plain_python():
     rng = np.random.default_rng(0)
     slots, rewards, ends = np.arange(40), rng.normal(size=40), rng.random(40) < 0.2

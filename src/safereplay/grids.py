@@ -172,7 +172,9 @@ def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
     fatal = mdp.terminal & mdp.unsafe
     falls, which = np.unique(np.column_stack([mdp.s_next, mdp.r])[fatal], axis=0, return_inverse=True)
     rows = np.column_stack([mdp.pair // A, mdp.pair % A, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe])
-    rows[fatal, 3:] = np.column_stack([S + which.ravel(), np.tile([_checks.real("meanwhile", meanwhile), 0.0, 0.0], (which.size, 1))])
+    rows[fatal, 3:] = np.column_stack(
+        [S + which.ravel(), np.tile([_checks.real("meanwhile", meanwhile), 0.0, 0.0], (which.size, 1))]
+    )
     k, a = (index.ravel() for index in np.mgrid[: len(falls), :A])
     landings = np.column_stack([S + k, a, np.ones(k.size), falls[k], np.ones((k.size, 2))])
     layout = mdp.layout

@@ -133,6 +133,13 @@ class Shaper:
         self.index.clear()
         self._forget()
 
+    def cut(self) -> None:
+        """The running episodes are over, whatever their last step said: steps that wait for their return have it."""
+        is_open = np.arange(self._waiting.shape[1]) < self._open[:, None]
+        known = is_open & (self._waiting != GONE)
+        self.index.value(self._waiting[known], self._sums[known])
+        self._open[:] = 0
+
     def _keys(self, slots: Ints, obs: Any, action: Any) -> AnyArray:
         """The keys of transitions; until the key is ready each is a pair of its own, and remembered."""
         if self.key.ready:

@@ -70,7 +70,7 @@ def test_a_target_tilt_sees_danger_that_comes_later_and_fits_itself():
     mdp = sr.grids.delayed(sr.grids.cliff(), meanwhile=-1.0)
     plain, blind, seeing = optimal(mdp, mdp.p), sr.shaped_limit(mdp), sr.shaped_limit(mdp, tilt_on="target")
     risk = [sr.evaluate(mdp, Q.argmax(1)).p_unsafe for Q in (plain, blind, seeing)]
-    assert risk[1] == risk[0] > 2 * risk[2]
+    assert risk[1] == risk[0] > 1.8 * risk[2]
     x = targets(mdp, seeing.max(1))
     np.testing.assert_allclose(mdp.expect(x, drawn(mdp, sr.ScoreReplay(), 0.5, x).p), seeing, atol=1e-8)
 

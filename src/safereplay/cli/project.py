@@ -42,7 +42,7 @@ def bench(
     only: Annotated[
         str | None,
         typer.Option(
-            help="Parts, by commas: plain, mushroom, tree, threads, engines, pairs, solving.", show_default=False
+            help="Parts, by commas: plain, mushroom, tree, threads, engines, pairs, solving, sb3.", show_default=False
         ),
     ] = None,
     out: Annotated[

@@ -1,0 +1,82 @@
+"""``python -m safereplay.deep``: run the study, or what is left of it, and write its page.
+
+    DIR/runs/*.json            one file a run
+    DOCS/deep.md, DOCS/img/    the page and its pictures
+
+Exit codes: 0 done, 1 if a run failed, 2 bad input, with one line on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .._progress import Bar
+from ..cli.common import complain
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+def study(
+    smoke: Annotated[bool, typer.Option("--smoke", help="Two worlds, two seeds, a few hundred steps.")] = False,
+    out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("deep-study"),
+    docs: Annotated[
+        Path | None,
+        typer.Option(help="Where deep.md and its pictures go; default the folder of the runs.", show_default=False),
+    ] = None,
+    worlds: Annotated[str | None, typer.Option(help="Some worlds, by commas.", show_default=False)] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; default 5.", show_default=False)] = None,
+    jobs: Annotated[int, typer.Option(help="Processes.")] = os.cpu_count() or 1,
+    budget: Annotated[
+        float | None, typer.Option(help="Begin no new run after so many seconds.", show_default=False)
+    ] = None,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Only write the page of what is there.")] = False,
+) -> int:
+    """Deep RL under the dial: DQN plain and shaped, and QR-DQN, on six worlds. A run that is there is not run again."""
+    from . import report
+    from . import study as it
+
+    preset = it.SMOKE if smoke else it.FULL
+    preset = preset._replace(
+        worlds=preset.worlds if worlds is None else tuple(name.strip() for name in worlds.split(",") if name.strip()),
+        seeds=preset.seeds if seeds is None else seeds,
+    ).checked()
+    planned = it.plan(preset)
+    failed: tuple[str, ...] = ()
+    if not report_only:
+        with Bar("runs", len(planned)) as bar:
+            outcome = it.run_jobs(planned, out, jobs, budget, lambda done, line: bar.update(done, line))
+        failed = outcome.failed
+        for line in failed:
+            complain(f"failed: {line}", 1)
+        left = f", {outcome.left} left for later" if outcome.left else ""
+        typer.echo(f"{outcome.done} runs done, {outcome.kept} were there, {len(failed)} failed{left}")
+    page = report.write_page(planned, out, docs or out)
+    typer.echo(page if page is not None else "no world has plain DQN and a random policy to compare with yet: no page")
+    return 1 if failed else 0
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command; its exit code."""
+    from ..errors import SafeReplayError
+
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="python -m safereplay.deep")
+        return code if isinstance(code, int) else 0
+    except SafeReplayError as error:
+        return complain(str(error), 2)
+    except KeyboardInterrupt:
+        return complain("stopped", 1)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the parser's own: unknown option, missing value
+            return complain(error.format_message(), 2)
+        return complain(f"{type(error).__name__}: {error}", 1)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""Risk against return: what a family of settings can reach, and which of two families reaches further.
+
+Each setting is a point (P(catastrophe), mean return). A point is Pareto-optimal if no other of its family has at most its risk
+and at least its return. A dial's neutral end belongs to the family: v = 0 is plain DQN, and CVaR at α = 1 is the mean.
+
+To compare two families by one number, let b be a risk budget, drawn evenly from 0 to plain DQN's own P(catastrophe), and let
+best(b) be the highest return among the family's settings within it, on the scale where a random policy is 0 and plain DQN is 1
+(0 if no setting is within it, or none beats random). The *reach* of a family is the mean of best(b):
+
+    reach = (1 / p_plain) ∫₀^{p_plain} best(b) db
+
+The difference of two reaches has an interval, from the same bootstrap as everything else. More settings reach further by chance
+alone, so families are compared with equally many, and the page says how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._types import Bools, Floats
+from ..views.intervals import Estimate
+from .summary import Group, interval, told_apart
+
+
+def points(groups: Sequence[Group]) -> Floats:
+    """(P(catastrophe), mean return) of each setting, [n, 2]."""
+    return np.array([(group.p.mean, group.mean.mean) for group in groups]).reshape(-1, 2)
+
+
+def pareto(found: Floats) -> Bools:
+    """Which points no other beats: at most its risk, at least its return, and not both equal.
+
+    >>> pareto(np.array([[0.1, 5.0], [0.2, 5.0], [0.0, 3.0], [0.0, 2.0]])).tolist()
+    [True, False, True, False]
+    """
+    p, r = found[:, 0], found[:, 1]
+    no_worse = (p[:, None] <= p) & (r[:, None] >= r)  # [i, j]: i is as good as j in both
+    better = no_worse & ((p[:, None] < p) | (r[:, None] > r))
+    return np.asarray(~better.any(0))
+
+
+def reach(p: Floats, mean: Floats, p_plain: Floats, plain: Floats, random: Floats) -> Floats:
+    """The mean best return within a risk budget, [B], of settings [n, B]; see the module.
+
+    >>> one = np.ones(1)
+    >>> reach(np.array([[0.0], [0.1]]), np.array([[5.0], [10.0]]), 0.2 * one, 10.0 * one, 0.0 * one).tolist()
+    [0.75]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = np.where(plain > random, np.maximum((mean - random) / (plain - random), 0.0), np.nan)
+        risk = np.minimum(p / p_plain, 1.0)
+    order = np.argsort(risk, axis=0)
+    risk, best = np.take_along_axis(risk, order, 0), np.maximum.accumulate(np.take_along_axis(value, order, 0), 0)
+    widths = np.diff(np.vstack([risk, np.ones_like(risk[:1])]), axis=0)
+    return np.asarray(np.where(p_plain > 0, (widths * best).sum(0), np.nan))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our family against a rival's on one world."""
+
+    ours: Estimate  #: reach
+    rival: Estimate
+    gain: Estimate  #: the difference of the two
+    settings: int  #: how many of each were compared, neutral ends included
+    beyond: tuple[Group, ...]  #: the rival's Pareto-optimal settings that none of ours matches in both
+
+    @property
+    def verdict(self) -> str:
+        """'further', 'less far', 'not told apart', or 'no danger' where plain DQN meets none."""
+        if not np.isfinite(self.gain.mean):
+            return "no danger"
+        return {1: "further", -1: "less far", 0: "not told apart"}[told_apart(self.gain)]
+
+
+def compare(ours: Sequence[Group], rivals: Sequence[Group], plain: Group, random: Group) -> Comparison:
+    """How far two families reach with equally many settings, taken from the front; and what all of ours do not match."""
+    count = min(len(ours), len(rivals))
+    seeds = min(group.seeds for group in [*ours[:count], *rivals[:count]])
+    (a, a_samples), (b, b_samples) = (_reach(family[:count], plain, random) for family in (ours, rivals))
+    gain = Estimate(a - b, *interval(a_samples - b_samples, seeds))
+    reached = [Estimate(x, *interval(samples, seeds)) for x, samples in ((a, a_samples), (b, b_samples))]
+    return Comparison(reached[0], reached[1], gain, count, beyond(ours, rivals))
+
+
+def _reach(family: Sequence[Group], plain: Group, random: Group) -> tuple[float, Floats]:
+    """The reach as measured, and of each bootstrap sample."""
+    p, mean = (np.array([group.replicates[:, k] for group in family]) for k in (0, 1))
+    samples = reach(p, mean, plain.replicates[:, 0], plain.replicates[:, 1], random.replicates[:, 1])
+    now, one = points(family), np.ones(1)
+    ends = (plain.p.mean * one, plain.mean.mean * one, random.mean.mean * one)
+    return float(reach(now[:, :1], now[:, 1:], *ends)[0]), samples
+
+
+def beyond(ours: Sequence[Group], rivals: Sequence[Group]) -> tuple[Group, ...]:
+    """The rival's Pareto-optimal settings that have less risk or more return than ours can match at once."""
+    mine, theirs = points(ours), points(rivals)
+    best = pareto(theirs)
+    matched = np.asarray(((mine[:, None, 0] <= theirs[:, 0]) & (mine[:, None, 1] >= theirs[:, 1])).any(0))
+    return tuple(group for group, b, m in zip(rivals, best, matched, strict=True) if b and not m)

@@ -1,0 +1,125 @@
+"""The point task: a point walks to a goal, past a pit that gusts can throw it into, or the long way around.
+
+        y
+      1 ┌───────────────────────────┐       The point lives in [0,1]² and steps 0.05 in one of eight directions, plus
+        │                           │       Gaussian noise (σ = 0.01) on both axes.
+        │                           │
+   0.55 │       ┌┄┄┄┄┄┄┄┄┄┄┄┐       │       In the dotted region a gust comes with a small probability, and throws
+        │       ┊   gusts   ┊       │       the point down by U(0, 0.4).
+        │   S   ┊     ↓     ┊   G   │
+    0.2 │       ┌───────────┐       │       Below it is the pit: a large negative reward, and the end.
+        │       │    pit    │       │
+      0 └───────┴───────────┴───────┘
+        0      0.3         0.7      1  x
+
+Each step costs 1; the goal, a disc, pays a bonus. The straight line from S to G is the shortest and has the best mean
+return, and is fatal in about one episode of seven; a walk above the gusts is a few steps longer and safe.
+
+Episodes start at S, or ``anywhere`` outside the pit and the goal: a learner that explores from S alone hardly ever
+meets the goal, and learns to fall early instead.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from .. import _checks
+from .._types import Bools, Floats
+from .wrappers import Vector
+
+N_ACTIONS = 8
+STEP = 0.05
+NOISE = 0.01
+START, JITTER = (0.1, 0.3), 0.02  #: episodes start uniformly within JITTER of START, along each axis
+GOAL, REACH = (0.9, 0.3), 0.06
+PIT = (0.3, 0.7, 0.2)  #: left, right, top; it goes down to the edge
+GUSTY = (0.3, 0.7, 0.2, 0.55)  #: left, right, bottom, top
+GUST, FARTHEST = 0.035, 0.4  #: probability in a step, and how far it can throw
+COST, BONUS, FALL = -1.0, 15.0, -18.0
+
+ANGLES = 2 * np.pi * np.arange(N_ACTIONS) / N_ACTIONS
+MOVES: Floats = STEP * np.column_stack([np.cos(ANGLES), np.sin(ANGLES)])  #: [8, 2], from east counter-clockwise
+
+
+def in_gusts(position: Floats) -> Bools:
+    """Whether a gust may come at positions [..., 2]."""
+    x, y = position[..., 0], position[..., 1]
+    left, right, bottom, top = GUSTY
+    return np.asarray((x > left) & (x < right) & (y >= bottom) & (y < top))
+
+
+def in_pit(position: Floats) -> Bools:
+    """Whether positions [..., 2] are in the pit."""
+    x, y = position[..., 0], position[..., 1]
+    left, right, top = PIT
+    return np.asarray((x > left) & (x < right) & (y < top))
+
+
+def at_goal(position: Floats) -> Bools:
+    """Whether positions [..., 2] have reached the goal."""
+    return np.asarray(np.hypot(position[..., 0] - GOAL[0], position[..., 1] - GOAL[1]) < REACH)
+
+
+def moved(position: Floats, action: int, noise: Floats, gust: Floats | float) -> Floats:
+    """Where a step leads, [..., 2]: the move, noise [..., 2], a gust's throw [...], then the walls."""
+    there = position + MOVES[action] + noise
+    there[..., 1] -= gust
+    return np.asarray(np.clip(there, 0.0, 1.0))
+
+
+class PointEnv(gymnasium.Env[Vector, int]):
+    """The task as an environment: ``safereplay/Point-v0``. Observations are positions, ``info`` says ``unsafe``.
+
+    >>> import gymnasium, safereplay
+    >>> env = gymnasium.make("safereplay/Point-v0")
+    >>> env.reset(seed=0)[0].round(2)
+    array([0.11, 0.29], dtype=float32)
+    >>> env.step(0)[1:]
+    (-1.0, False, False, {'unsafe': False, 'goal': False})
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium's own form)
+
+    def __init__(self, anywhere: bool = False, render_mode: str | None = None) -> None:
+        _checks.require(render_mode is None, "render_mode", "be None", render_mode)
+        self.render_mode = None
+        self.anywhere = _checks.flag("anywhere", anywhere)
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(N_ACTIONS)  # type: ignore[assignment]  # of np.int64
+        self._position: Floats | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
+        """Begin near the start, or anywhere, or at ``options["position"]``."""
+        super().reset(seed=seed)
+        for name in options or {}:
+            _checks.choice("option of reset", name, ("position",))
+        if options:
+            self._position = _checks.finite_array("position", options["position"], (2,)).clip(0.0, 1.0)
+        else:
+            self._position = self._somewhere() if self.anywhere else self._near_start()
+        return self._position.astype(np.float32), {}
+
+    def _near_start(self) -> Floats:
+        return np.array(START) + self.np_random.uniform(-JITTER, JITTER, 2)
+
+    def _somewhere(self) -> Floats:
+        position = self.np_random.random(2)
+        while in_pit(position) or at_goal(position):
+            position = self.np_random.random(2)
+        return position
+
+    def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
+        """Move, and be blown about: (position, r, terminated, False, {"unsafe", "goal"})."""
+        if self._position is None:
+            _checks.fail("env", "be reset before a step", "no episode")
+        if not self.action_space.contains(action):
+            _checks.fail("action", f"be a whole number in 0..{N_ACTIONS - 1}", action)
+        noise = NOISE * self.np_random.standard_normal(2)
+        comes, strength = self.np_random.random(2)  # both drawn always: a gust does not shift what comes after it
+        gust = strength * FARTHEST if comes < GUST and in_gusts(self._position) else 0.0
+        here = moved(self._position, int(action), noise, gust)
+        fell, arrived = bool(in_pit(here)), bool(at_goal(here))
+        self._position = None if fell or arrived else here
+        reward = COST + (FALL if fell else BONUS if arrived else 0.0)
+        return here.astype(np.float32), reward, fell or arrived, False, {"unsafe": fell, "goal": arrived}

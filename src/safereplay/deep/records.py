@@ -1,0 +1,232 @@
+"""One run of the study and the file that keeps it; and the files of a study, put together by setting and world.
+
+A run trains once and is judged twice, on the selection and on the evaluation episodes, whose seeds have nothing in common with
+each other or with training's. Its file is named after a digest of all that decides what comes out: the setting, and the
+world's own terms (network, learning rate, discount, key). Change one and the run counts as another. Code does not count: who
+changes what a world or a learner does raises :data:`FORMAT`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .._config import plain
+from .._files import write_atomic
+from .._types import Floats
+from ..bench.machine import machine
+from ..engines.identity import digest
+from ..errors import BadFile
+from .summary import FAMILIES, Chapter, Episodes, Group, Run, Training
+from .worlds import WORLDS, World, world_named
+
+FORMAT = 1  #: of what a run does and what its file says
+PATHS = 6  #: evaluation paths that are kept of a run
+TITLES = {"delayed": "delayed cliff", "lander": "LunarLander in wind", "lava": "MiniGrid lava"}
+MAPPED = ("point",)  #: worlds whose observations are places on a map
+
+Perform: TypeAlias = Callable[[dict[str, Any], int], dict[str, Any]]
+
+
+class Job(NamedTuple):
+    """One run to do: what it is called in the study, its setting, and on how many episodes it is chosen by."""
+
+    family: str
+    dial: str
+    setting: dict[str, Any]
+    selection: int
+
+    @property
+    def kind(self) -> str:
+        """A digest of what it does, whatever its seed; what it is called does not count."""
+        return _kind(self.setting, self.selection)
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return _file(self.kind, self.setting["seed"])
+
+    @property
+    def line(self) -> str:
+        """The run in words."""
+        dial = f", {self.dial}" if self.dial else ""
+        return f"{self.setting['world']}, {self.family}{dial}, seed {self.setting['seed']}"
+
+
+def _kind(setting: dict[str, Any], selection: int) -> str:
+    what = {key: x for key, x in setting.items() if key != "seed"}
+    return digest([FORMAT, what, selection, terms(setting)])
+
+
+def _file(kind: str, seed: int) -> str:
+    return f"{kind}-{seed}.json"
+
+
+def terms(setting: dict[str, Any]) -> dict[str, Any]:
+    """What the world adds to a setting."""
+    world = world_named(setting["world"])
+    learner = {} if setting["algorithm"] == "random" else dict(getattr(world, setting["algorithm"]))
+    own = ("gamma", "time_limit", "reward_scale", "net_arch", "n_quantiles", "key")
+    found = plain({**{name: getattr(world, name) for name in own}, "learner": learner})
+    return dict(found)
+
+
+# -- one run -----------------------------------------------------------------------------------------------------------
+
+
+class RandomPolicy:
+    """Acts at random, and answers as a trained model does."""
+
+    def __init__(self, actions: int, seed: int) -> None:
+        self._actions, self._rng = actions, np.random.default_rng([seed, actions])
+
+    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> tuple[Any, None]:
+        """An action, or one for each row of observations."""
+        shape = np.shape(observation)[:-1]
+        return self._rng.integers(self._actions, size=shape or None), None
+
+
+def perform(setting: dict[str, Any], selection: int) -> dict[str, Any]:
+    """Train, and judge twice: what a file keeps of it."""
+    from . import training
+
+    world = world_named(setting["world"])
+    curve: dict[str, Any] = {"step": [], "return": [], "catastrophe": []}
+    seconds = 0.0
+    with training.one_thread():
+        if setting["algorithm"] == "random":
+            space: Any = world.make(judged=True).action_space
+            model: Any = RandomPolicy(int(space.n), setting["seed"])
+        else:
+            fitted = training.fit(training.Setting.from_dict(setting))  # type: ignore[arg-type]  # from_dict knows kinds
+            model, seconds, diary = fitted.model, fitted.seconds, fitted.diary
+            unsafe = [int(x) for x in diary.unsafe]
+            curve = {"step": diary.ends, "return": np.round(diary.returns, 4).tolist(), "catastrophe": unsafe}
+        evaluation = training.evaluate(model, world, setting["episodes"], "test")
+        chosen_by = training.evaluate(model, world, selection, "validation")
+        paths = _paths(model, world) if world.name in MAPPED else []
+    return {
+        "evaluation": evaluation,
+        "selection": chosen_by,
+        "seconds": seconds,
+        "curve": curve,
+        "paths": paths,
+        "versions": {**training.versions(), **_machine()},
+    }
+
+
+def _machine() -> dict[str, str]:
+    found = machine()
+    return {name: found[name] for name in ("cpu", "cores", "system")}
+
+
+def _paths(model: Any, world: World) -> list[list[list[float]]]:
+    """Where some episodes went, from the first evaluation seed on."""
+    from .training import SPLITS
+
+    env = world.make(judged=True)
+    paths = []
+    for k in range(PATHS):
+        here, _ = env.reset(seed=SPLITS["test"] + k)
+        path, over = [here], False
+        while not over:
+            here, _, terminated, truncated, _ = env.step(int(model.predict(here, deterministic=True)[0]))
+            path.append(here)
+            over = terminated or truncated
+        paths.append(np.round(np.array(path, dtype=float), 4).tolist())
+    return paths
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def write_record(folder: Path, job: Job, result: dict[str, Any]) -> Path:
+    """Keep a run."""
+    record = {
+        "format": FORMAT,
+        "setting": job.setting,
+        "selection": job.selection,
+        "terms": terms(job.setting),
+        "result": result,
+    }
+    return write_atomic(folder / job.file, json.dumps(record, separators=(",", ":")))
+
+
+class Record(NamedTuple):
+    """A run that was read, and what it was run with."""
+
+    kind: str
+    run: Run
+    versions: dict[str, str]
+
+
+def read_record(file: Path) -> Record:
+    """A run from its file."""
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        setting, result, selection = told["setting"], told["result"], told["selection"]
+        judged = [_episodes(result[name]) for name in ("evaluation", "selection")]
+        curve = result["curve"]
+        training = Training(
+            np.array(curve["step"], dtype=int), _floats(curve["return"]), np.array(curve["catastrophe"], dtype=bool)
+        )
+        made_on = str(result["versions"].get("cpu", ""))
+        paths = tuple(np.array(path) for path in result["paths"])
+        run = Run(int(setting["seed"]), judged[0], judged[1], training, float(result["seconds"]), paths, made_on)
+        what = {key: x for key, x in setting.items() if key != "seed"}
+        kind = digest([told["format"], what, selection, told["terms"]])
+        return Record(kind, run, dict(result["versions"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise BadFile(
+            f"{file} must be a run of this study, got a file that is not; delete it to have it run again"
+        ) from None
+
+
+def _episodes(block: dict[str, Any]) -> Episodes:
+    return Episodes(_floats(block["returns"]), np.array(block["unsafe"], dtype=bool))
+
+
+def _floats(values: Any) -> Floats:
+    return np.array(values, dtype=float)
+
+
+class Found(NamedTuple):
+    """What a study's folder holds of a plan."""
+
+    chapters: tuple[Chapter, ...]
+    missing: int  #: runs of the plan that are not there
+    strangers: int  #: runs that are not the plan's
+    versions: dict[str, str]
+
+
+def collect(jobs: Sequence[Job], folder: str | Path) -> Found:
+    """Put the runs of a folder together, by world and setting. Seeds beyond the plan's count as well."""
+    records = [read_record(file) for file in sorted((Path(folder) / "runs").glob("*.json"))]
+    by_kind: dict[str, list[Run]] = {}
+    for record in records:
+        by_kind.setdefault(record.kind, []).append(record.run)
+    settings = {job.kind: job for job in sorted(jobs, key=lambda job: job.setting["seed"])}
+    here = {(record.kind, record.run.seed) for record in records}
+    missing = sum((job.kind, job.setting["seed"]) not in here for job in jobs)
+    strangers = sum(record.kind not in settings for record in records)
+    found: dict[str, list[Group]] = {}
+    for kind, job in settings.items():
+        if kind in by_kind:
+            runs = tuple(sorted(by_kind[kind], key=lambda run: run.seed))
+            found.setdefault(job.setting["world"], []).append(Group(job.family, job.dial, runs))
+    chapters = tuple(_chapter(name, found[name]) for name in WORLDS if name in found)
+    return Found(chapters, missing, strangers, versions(records))
+
+
+def _chapter(world: str, groups: list[Group]) -> Chapter:
+    return Chapter(world, TITLES.get(world, world), tuple(sorted(groups, key=lambda g: FAMILIES.index(g.family))))
+
+
+def versions(records: Sequence[Record]) -> dict[str, str]:
+    """What the runs were made with; several values by commas."""
+    names = sorted({name for record in records for name in record.versions})
+    return {name: ", ".join(sorted({record.versions.get(name, "?") for record in records})) for name in names}

@@ -1,0 +1,318 @@
+"""The study's page: deep.md and its pictures, written from the runs that are there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .._files import make_folder, write_atomic
+from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
+from ..views.drawing import save
+from . import figures, sentences
+from .frontier import Comparison
+from .records import MAPPED, Found, Job, collect
+from .sentences import compared, share, value, with_interval
+from .summary import CVAR, MAY_LOSE, MEAN, OURS, PLAIN, RANDOM, Chapter, Group
+from .tuning import TRIED
+from .worlds import WORLDS
+
+TITLE = "Deep RL under the dial"
+PICTURES = ("deep-risk", "deep-frontier", "deep-curves", "deep-paths")
+
+
+def write_page(jobs: Sequence[Job], runs: str | Path, docs: str | Path) -> Path | None:
+    """Write ``deep.md`` and img/deep-*.svg|png to a folder; None if no world has yet what all are compared with."""
+    found = collect(jobs, runs)
+    ready = tuple(c for c in found.chapters if c.family(PLAIN) and c.family(RANDOM))
+    if not ready:
+        return None
+    found = found._replace(chapters=ready)
+    folder = make_folder(docs)
+    drawn = draw_all(ready, make_folder(folder / "img"))
+    text = to_markdown(TITLE, compose(found, jobs, drawn))
+    return write_atomic(folder / "deep.md", text.replace("(figures/", "(img/"))
+
+
+def draw_all(chapters: Sequence[Chapter], folder: Path) -> set[str]:
+    """Every picture; the names of those that there was something to draw for."""
+    made = {
+        "deep-risk": figures.risk_figure(chapters),
+        "deep-frontier": figures.frontier_figure(chapters),
+        "deep-curves": figures.curves_figure(chapters),
+    }
+    walked = [g for c in chapters if c.world in MAPPED for g in c.contestants if any(run.paths for run in g.runs)]
+    if walked:
+        made["deep-paths"] = figures.paths_figure(walked)
+    for name, figure in made.items():
+        save(figure, folder, name)
+    return set(made)
+
+
+def compose(found: Found, jobs: Sequence[Job], drawn: set[str]) -> list[Block]:
+    """The page's blocks, in order."""
+    chapters = found.chapters
+    return [
+        *_opening(chapters),
+        *_headline(chapters),
+        *_paths(drawn),
+        *_frontiers(chapters),
+        *_curves(chapters),
+        *_shortcomings(chapters),
+        *_cost(chapters),
+        *_method(found, jobs),
+        *_everything(chapters),
+        *_tuning(chapters),
+    ]
+
+
+def _opening(chapters: Sequence[Chapter]) -> list[Block]:
+    return [
+        Text(
+            "One line in a Stable-Baselines3 script (`replay_buffer_class=ShapedReplayBuffer`) shapes what DQN replays: with probability v, "
+            "where a pair's outcomes vary, a drawn transition gives way to one of the same pair, tilted by β towards the worse. This page "
+            "asks what that does to the risk of the learned policy, what it costs in return, and how it compares with QR-DQN that is greedy on CVaR."
+        ),
+        Text(sentences.aim(chapters)),
+    ]
+
+
+# -- the headline ------------------------------------------------------------------------------------------------------
+
+
+def _headline(chapters: Sequence[Chapter]) -> list[Block]:
+    header = ["world", "learner", "setting", "P(catastrophe)", "of plain", "mean return", "gap lost"]
+    rows = [_contestant(c, g, k == 0) for c in chapters for k, g in enumerate(c.contestants)]
+    return [
+        Heading("Side by side"),
+        Text(
+            "Greedy policies on evaluation episodes that no choice has seen; 95 % intervals over seeds and episodes. *Gap lost* is the "
+            "loss in return, as a share of the way from plain DQN down to a random policy."
+        ),
+        Table(header, rows),
+        Picture(
+            "deep-risk",
+            "P(catastrophe) of each learner at the setting that the rule chose, with 95 % intervals; at the right, the change in return as a share of the gap between plain DQN and random.",
+        ),
+        Text("\n".join(f"- {sentences.headline(c)}" for c in chapters)),
+    ]
+
+
+def _contestant(chapter: Chapter, group: Group, first: bool) -> list[str]:
+    plain = group is chapter.plain
+    part = sentences.ratio(group.p.mean, chapter.plain.p.mean)
+    return [
+        chapter.title if first else "",
+        group.family,
+        group.dial or "—",
+        with_interval(group.p, percent=True),
+        "" if plain else f"{part:.2f}" if np.isfinite(part) else "—",
+        with_interval(group.mean),
+        "" if plain else with_interval(chapter.lost(group), percent=True),
+    ]
+
+
+def _paths(drawn: set[str]) -> list[Block]:
+    if "deep-paths" not in drawn:
+        return []
+    caption = "Evaluation paths on the point task, some of each seed, from the ring to G. Paths that end in the pit are red and crossed."
+    return [Picture("deep-paths", caption)]
+
+
+# -- frontiers and curves ----------------------------------------------------------------------------------------------
+
+
+def _frontiers(chapters: Sequence[Chapter]) -> list[Block]:
+    blocks: list[Block] = [
+        Heading("Frontiers"),
+        Picture(
+            "deep-frontier",
+            "Every setting: mean return against P(catastrophe), faint lines are 95 % intervals. Steps join a family's Pareto-optimal settings, its neutral end included; rings mark what the rule chose; open triangles at the lower edge are settings that lost more than the whole gap.",
+        ),
+    ]
+    found = [(c, x) for c in chapters if (x := compared(c)) is not None]
+    if found:
+        header = ["world", "settings", OURS, CVAR, "difference", "", "settings of QR-DQN that none of ours matches"]
+        blocks += [
+            Text(
+                "*Reach*: for a risk budget drawn evenly from 0 to plain DQN's P(catastrophe), the best return of a family's settings within "
+                "it, on average, with random = 0 and plain DQN = 1. Families have equally many settings here, their neutral end included, "
+                "since more would reach further by luck. The last column is of all settings: (P(catastrophe), return) that no setting of ours has "
+                "at least as good in both."
+            ),
+            Text(sentences.frontiers(chapters)),
+            Table(header, [_reach(c, x) for c, x in found]),
+        ]
+    lines = [(c.title, name, sentences.against(c, name)) for c in chapters for name in (MEAN, CVAR)]
+    rows = [[title, name, words] for title, name, words in lines if words]
+    if rows:
+        blocks += [
+            Text("Shaped DQN at the chosen setting, beside a rival at its own:"),
+            Table(["world", "rival", "shaped DQN"], rows),
+        ]
+    return blocks
+
+
+def _reach(chapter: Chapter, found: Comparison) -> list[str]:
+    told = [with_interval(x) for x in (found.ours, found.rival, found.gain)]
+    verdict = sentences.REACHES[found.verdict]
+    return [chapter.title, str(found.settings), *told, verdict, sentences.unmatched(found)]
+
+
+def _curves(chapters: Sequence[Chapter]) -> list[Block]:
+    rows = [[c.title, *(_training(c, name) for name in (PLAIN, OURS, MEAN, CVAR))] for c in chapters]
+    return [
+        Heading("While it learns"),
+        Picture(
+            "deep-curves",
+            "Episodes of training, exploration included: return (above) and share of catastrophes (below). Lines are means of the seeds, bands their range.",
+        ),
+        Text("Catastrophes per training episode, over the whole of training:"),
+        Table(["world", PLAIN, OURS, MEAN, CVAR], rows),
+    ]
+
+
+def _training(chapter: Chapter, name: str) -> str:
+    groups = [group for group in chapter.contestants if group.family == name]
+    return share(sentences.training_share(groups[0])) if groups else "—"
+
+
+def _shortcomings(chapters: Sequence[Chapter]) -> list[Block]:
+    lines = sentences.shortcomings(chapters) or ["Nothing of what was looked for was found."]
+    return [Heading("Where it does not help"), Text("\n".join(f"- {line}" for line in lines))]
+
+
+# -- cost and method ---------------------------------------------------------------------------------------------------
+
+
+def seconds(groups: Sequence[Group], machine: str | None = None) -> float:
+    """The median seconds of training of all runs of some settings (made on one machine); nan where there are none."""
+    times = [run.seconds for g in groups for run in g.runs if machine is None or run.machine == machine]
+    return float(np.median(times)) if times else float("nan")
+
+
+def _cost(chapters: Sequence[Chapter]) -> list[Block]:
+    rows = []
+    for c in chapters:
+        machine = Counter(run.machine for run in c.plain.runs).most_common(1)[0][0]
+        plain = seconds([c.plain], machine)
+        times = [seconds(c.family(name), machine) for name in (OURS, MEAN, CVAR)]
+        cells = [
+            "—" if not np.isfinite(t) else f"{t:.1f} ({t / plain:.2f}×)" if plain > 0 else f"{t:.1f}" for t in times
+        ]
+        rows.append([c.title, f"{plain:.1f}", *cells])
+    return [
+        Heading("Cost"),
+        Text(
+            "Seconds of training, the median of a family's runs, and the ratio to plain DQN, on the machine that most of plain DQN's runs were made on. These runs shared a machine with each other, so that the "
+            "ratios are rough; `safereplay bench` measures side by side."
+        ),
+        Table(["world", PLAIN, OURS, MEAN, CVAR], rows),
+    ]
+
+
+def _method(found: Found, jobs: Sequence[Job]) -> list[Block]:
+    chapters, told = found.chapters, found.versions
+    groups = [g for c in chapters for g in c.groups]
+    seeds = sorted({g.seeds for g in groups})
+    episodes = sorted({run.evaluation.returns.size for g in groups for run in g.runs})
+    chosen = sorted({run.selection.returns.size for g in groups for run in g.runs})
+    steps = {job.setting["world"]: job.setting["steps"] for job in jobs}
+    worlds = "\n".join(
+        f"- **{c.title}**, {steps[c.world]:,} steps: {_sentence(WORLDS[c.world].about)} A catastrophe is {WORLDS[c.world].catastrophe}."
+        for c in chapters
+    )
+    hours = sum(run.seconds for g in groups for run in g.runs) / 3600
+    lines = [
+        f"{sum(g.seeds for g in groups):,} runs, {_span(seeds)} seeds a setting, {_span(episodes)} evaluation episodes a run, {hours:.1f} hours of training in all, on one thread each.",
+        f"**The rule**, stated before the runs: of a family's settings that lose at most {100 * MAY_LOSE:.0f} % of the gap between plain DQN and random, the one of lowest P(catastrophe), judged on {_span(chosen)} selection episodes a run whose seeds are neither evaluation's nor training's. It is the same for v and β and for CVaR's α. {_stability(chapters)}",
+        "**Tuning.** Network, learning rate, exploration and budget of a world were set for plain DQN, and for QR-DQN by its mean, on training seeds that are not used here; shaped replay and CVaR take them over as they are. "
+        + _counts(chapters),
+        "**Intervals**: bootstrap over seeds and, within a seed, episodes, by expanded percentiles (Hesterberg 2015), which with five seeds are about as wide as the seeds lie apart; for P(catastrophe) never narrower than Wilson's.",
+        f"**Machine**: {told.get('cpu', '?')}, {told.get('cores', '?')} cores, {told.get('system', '?')}; "
+        + ", ".join(f"{name} {told[name]}" for name in sorted(set(told) - {"cpu", "cores", "system"}))
+        + ".",
+    ]
+    if found.missing:
+        lines.append(f"**Not complete**: {found.missing} of {len(jobs)} planned runs are not there yet.")
+    if found.strangers:
+        lines.append(f"Runs in the folder that are not of this plan, and were left out: {found.strangers}.")
+    again = "Again: `make deep-study`, or `python -m safereplay.deep --help`. A run that is there is not run again."
+    return [Heading("How it was done"), Text(worlds), Text("\n".join(f"- {line}" for line in lines)), Text(again)]
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else text + "."
+
+
+def _span(values: Sequence[int]) -> str:
+    return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
+
+
+def _counts(chapters: Sequence[Chapter]) -> str:
+    """How many settings each family was tried with."""
+    counts = {name: sorted({len(c.family(name)) for c in chapters if c.family(name)}) for name in (OURS, CVAR)}
+    return "Settings tried a world: " + ", ".join(f"{_span(n)} of {name}" for name, n in counts.items() if n) + "."
+
+
+def _stability(chapters: Sequence[Chapter]) -> str:
+    """How often the rule would choose the same with one seed left out."""
+    choices = [choice for c in chapters for name, choice in c.choices.items() if len(c.family(name)) > 1]
+    same, of = sum(x.agreeing for x in choices), sum(x.of for x in choices)
+    return f"With one seed left out it chooses the same in {same} of {of} cases." if of else ""
+
+
+def _everything(chapters: Sequence[Chapter]) -> list[Block]:
+    blocks: list[Block] = [
+        Heading("Every setting"),
+        Text(
+            "✓ marks what the rule chose. *Selection* is P(catastrophe) and mean return on the selection episodes, which it was chosen by."
+        ),
+    ]
+    header = ["", "learner", "setting", "seeds", "P(catastrophe)", "mean return", "gap lost", "selection", "seconds"]
+    for c in chapters:
+        chosen = [choice.group for choice in c.choices.values()]
+        rows = [
+            [
+                "✓" if any(g is x for x in chosen) else "",
+                g.family,
+                g.dial or "—",
+                str(g.seeds),
+                with_interval(g.p, percent=True),
+                with_interval(g.mean),
+                "" if g is c.plain or g is c.random else with_interval(c.lost(g), percent=True),
+                f"{share(g.selected()[0])}, {value(g.selected()[1])}",
+                f"{seconds([g]):.1f}",
+            ]
+            for g in c.groups
+        ]
+        blocks += [Heading(c.title, 3), Table(header, rows)]
+    return blocks
+
+
+def _tuning(chapters: Sequence[Chapter]) -> list[Block]:
+    """What was tried before the study, for plain DQN and for QR-DQN by its mean."""
+    titles = {c.world: c.title for c in chapters}
+    tried = [trial for trial in TRIED if trial.world in titles]
+    if not tried:
+        return []
+    rows = [
+        [
+            titles[trial.world],
+            {"dqn": PLAIN, "qrdqn": MEAN}[trial.algorithm],
+            ", ".join(f"{name} = {x}" for name, x in trial.differs.items()) or "nothing",
+            value(trial.mean_return),
+            share(trial.p_catastrophe),
+            trial.note,
+        ]
+        for trial in tried
+    ]
+    return [
+        Heading("What was tried in tuning"),
+        Text(
+            "One run a row, on training seeds that the study does not use, and how it differs from what is used today."
+        ),
+        Table(["world", "learner", "differs in", "mean return", "P(catastrophe)", "note"], rows),
+    ]

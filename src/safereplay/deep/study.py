@@ -1,0 +1,240 @@
+"""The study as data, and how it is run: one setting, one seed, one file.
+
+    plan  →  jobs, longest first  →  a process each  →  DIR/runs/<digest of what it does>.json
+
+A file is written whole or not at all, and a run whose file is there is not run again. So a study that was killed goes on where it
+was, and runs that another machine made are merged by copying their files.
+
+**What is compared.** On every world: plain DQN; shaped replay over v and β (on a world whose danger comes late the tilt is on the
+target, and one setting tilts on the reward to show what that does); literal mixing at one setting; QR-DQN by its mean; QR-DQN
+by CVaR over α. All with the world's own network, learning rate and budget. The point has the whole grid of v and β, the other worlds a cross in it. A random policy is the floor of the return's scale.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import _checks
+from .._files import make_folder
+from ..errors import MissingExtra
+from .records import Job, Perform, perform, write_record
+from .summary import CVAR, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
+from .training import Setting
+from .worlds import WORLDS, world_named
+
+VS = (0.25, 0.5, 0.75)
+BETAS = (1.0, 0.5, 2.0)  #: the default first: where families are evened out, settings are taken from the front
+ALPHAS = (0.25, 0.1, 0.5)
+LATE = ("delayed",)  #: worlds whose danger comes a step late
+WHOLE = ("point",)  #: worlds that get the whole grid of v and β; the others a cross in it
+LONG = ("lander",)  #: worlds without literal mixing
+COSTS = {"random": 0.05, "dqn": 1.0, "qrdqn": 2.5}  #: of a step, about
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+ENDED = "its process, or one beside it, was ended; it can be tried again"
+
+Tell = Callable[[int, str], None]  #: how many runs are done, and which was the last
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+class Preset(NamedTuple):
+    """How much is run."""
+
+    worlds: tuple[str, ...]
+    seeds: int = 5
+    steps: int = 0  #: 0 for each world's own
+    episodes: int = 300  #: of the evaluation
+    selection: int = 100  #: of the choice
+    small: bool = False  #: one setting a family, and learning begins early
+
+    def checked(self) -> Preset:
+        """The same, if it makes sense."""
+        _checks.require(len(self.worlds) > 0, "worlds", f"name some of {', '.join(WORLDS)}", self.worlds)
+        _checks.whole("seeds", self.seeds, 1)
+        return self._replace(worlds=tuple(dict.fromkeys(world_named(name).name for name in self.worlds)))
+
+
+FULL = Preset(tuple(WORLDS))
+SMOKE = Preset(("cliff", "point"), seeds=2, steps=300, episodes=20, selection=10, small=True)
+EARLY = {"learning_starts": 100}  # else a smoke run would hardly learn
+
+
+def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(family, dial, what differs from plain DQN) of every setting on a world, the default tilt first."""
+    yield RANDOM, "", {"algorithm": "random"}
+    yield PLAIN, "", {}
+    late: dict[str, Any] = {"tilt_on": "target"} if world in LATE else {}
+    shaped = [(v, beta) for beta in BETAS for v in VS if world in WHOLE or v == 0.5 or beta == 1.0]
+    for v, beta in [(0.5, 1.0)] if small else shaped:
+        yield OURS, f"v = {v:g}, β = {beta:g}", {"v": v, "beta": beta, **late}
+    if late:
+        yield REWARD, "v = 0.5, β = 1", {"v": 0.5, "beta": 1.0}
+    if not small and world not in LONG:
+        yield LITERAL, "v = 0.5, β = 1", {"v": 0.5, "beta": 1.0, "mixing": "literal", **late}
+    yield MEAN, "", {"algorithm": "qrdqn"}
+    for alpha in ALPHAS[:1] if small else ALPHAS:
+        yield CVAR, f"α = {alpha:g}", {"algorithm": "qrdqn", "alpha": alpha}
+
+
+def plan(preset: Preset) -> list[Job]:
+    """Every run of a study, the longest first; among equals seed by seed, so that a study cut short has some seeds whole."""
+    jobs = [
+        Job(family, dial, _setting(preset, world, seed, changes), preset.selection)
+        for world in preset.worlds
+        for seed in range(preset.seeds)
+        for family, dial, changes in families(world, preset.small)
+    ]
+    return sorted(jobs, key=lambda job: (-_cost(job.setting), job.setting["seed"]))
+
+
+def _setting(preset: Preset, world: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:
+    """A setting as a dict, its steps filled in; 'random' is no algorithm of a learner's, so it is set last."""
+    learner = {key: x for key, x in changes.items() if x != "random"}
+    common: dict[str, Any] = {
+        "steps": preset.steps or world_named(world).steps,
+        "overrides": EARLY if preset.small else {},
+    }
+    made = Setting(world, seed=seed, episodes=preset.episodes, **common, **learner).to_dict()
+    return {**made, "algorithm": changes.get("algorithm", "dqn")}
+
+
+def _cost(setting: dict[str, Any]) -> float:
+    late = 1.3 if setting["tilt_on"] == "target" else 1.0
+    return float(setting["steps"] * COSTS[setting["algorithm"]] * late)
+
+
+# -- running it --------------------------------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """What became of the jobs."""
+
+    done: int
+    kept: int  #: there before
+    failed: tuple[str, ...]  #: a line each
+    left: int  #: not begun when the time was over
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    folder: str | Path,
+    workers: int = 1,
+    budget: float | None = None,
+    tell: Tell = lambda done, line: None,
+    work: Perform | None = None,
+) -> Outcome:
+    """Do every job whose file is not there yet. After ``budget`` seconds no new one is begun, and those begun are finished.
+
+    A job that fails is told of in a line and does not stop the others; only where something is not installed, all stops at once.
+    """
+    _checks.whole("jobs", workers, 1)
+    if budget is not None:
+        _checks.between("budget", budget, "[0, inf)")
+    runs = make_folder(Path(folder) / "runs")
+    missing = [job for job in jobs if not (runs / job.file).exists()]
+    kept, done, failed = len(jobs) - len(missing), 0, []
+    end = float("inf") if budget is None else time.monotonic() + budget
+    queue = iter(missing)
+    open_jobs = partial(_take, queue, end)
+    run_all = _here if workers == 1 else partial(_elsewhere, workers=workers)
+    for job, result in run_all(open_jobs, work or perform):
+        if isinstance(result, MissingExtra):
+            raise result
+        if isinstance(result, Exception):
+            failed.append(f"{job.line}: {type(result).__name__}: {' '.join(str(result).split())}")
+        else:
+            write_record(runs, job, result)
+            done += 1
+        tell(kept + done + len(failed), job.line)
+    return Outcome(done, kept, tuple(failed), len(missing) - done - len(failed))
+
+
+Finished = Iterator[tuple[Job, dict[str, Any] | Exception]]
+
+
+def _take(queue: Iterator[Job], end: float) -> Job | None:
+    """The next job, unless the time is over."""
+    return next(queue, None) if time.monotonic() < end else None
+
+
+def _here(take: Callable[[], Job | None], work: Perform) -> Finished:
+    while (job := take()) is not None:
+        yield job, _tried(work, job)
+
+
+def _tried(work: Perform, job: Job) -> dict[str, Any] | Exception:
+    try:
+        return work(job.setting, job.selection)
+    except Exception as error:  # whatever it is, it is this run's alone
+        return error
+
+
+def _elsewhere(take: Callable[[], Job | None], work: Perform, workers: int) -> Finished:
+    """As many jobs at a time as there are workers. If a process dies, what ran then fails, and the rest has a new pool."""
+    with _one_thread_each():
+        pool = _pool(workers)
+        running: dict[Future[Any], Job] = {}
+        try:
+            while True:
+                while len(running) < workers and (job := take()) is not None:
+                    running[_submitted(pool, work, job)] = job
+                if not running:
+                    break
+                ready = wait(running, return_when=FIRST_COMPLETED).done
+                broken = any(isinstance(future.exception(), BrokenProcessPool) for future in ready)
+                for future in list(running) if broken else ready:
+                    yield running.pop(future), _answer(future)
+                if broken:
+                    pool.shutdown(wait=True)
+                    pool = _pool(workers)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _submitted(pool: ProcessPoolExecutor, work: Perform, job: Job) -> Future[Any]:
+    try:
+        return pool.submit(work, job.setting, job.selection)
+    except BrokenProcessPool as error:  # it broke a moment ago
+        lost: Future[Any] = Future()
+        lost.set_exception(error)
+        return lost
+
+
+def _answer(future: Future[Any]) -> dict[str, Any] | Exception:
+    error = future.exception()  # waits, where it must
+    if isinstance(error, BrokenProcessPool):
+        return RuntimeError(ENDED)
+    if isinstance(error, Exception):
+        return error
+    found: dict[str, Any] = future.result()
+    return found
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes that are started meanwhile compute with one thread: more would only stand in each other's way."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,286 @@
+"""What the runs of one setting say together, and which setting of a family is shown.
+
+A setting is trained once a seed, and each trained policy is tried on two sets of episodes. The *selection* episodes are for
+choosing, the *evaluation* episodes for telling; no number in a table comes from the episodes that chose its row.
+
+**Intervals.** Chance decides at two levels: which network a seed gives, and which episodes it meets. So the bootstrap has two
+levels: seeds are drawn with replacement, and within each its episodes. Five seeds are few, and plain percentiles would be too
+narrow; we take wider ones, at Φ(−√(n/(n−1))·t), t being Student's quantile for n − 1 (Hesterberg 2015, 'expanded
+percentile'). With five seeds the interval is about as wide as the seeds lie apart. That 0 of 1,500 episodes ended badly does
+not make the chance 0, so an interval of P(catastrophe) is never narrower than Wilson's for its episodes.
+
+**The rule**, stated before any run: among a family's settings that lose at most :data:`MAY_LOSE` of the return between plain DQN
+and a random policy, the one of lowest P(catastrophe); at a tie, of the higher return. If none loses so little, the one that loses least.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from .._types import AnyArray, Bools, Floats
+from ..views.intervals import Estimate
+
+RESAMPLES = 4000
+INNER = 400  # samples of a run's episodes, of which each resample takes one
+MAY_LOSE = 0.15  #: of the gap in return between plain DQN and a random policy
+CONFIDENCE = 0.95
+
+
+class Episodes(NamedTuple):
+    """How the episodes of one run ended."""
+
+    returns: Floats  #: [E]
+    unsafe: Bools  #: [E]
+
+    @property
+    def p(self) -> float:
+        """The share that ended in a catastrophe."""
+        return float(self.unsafe.mean())
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+
+class Training(NamedTuple):
+    """The episodes of training, in order: the step at which each ended, its return, and whether it was a catastrophe."""
+
+    steps: AnyArray  #: [T]
+    returns: Floats  #: [T]
+    unsafe: Bools  #: [T]
+
+
+class Run(NamedTuple):
+    """One trained policy."""
+
+    seed: int
+    evaluation: Episodes
+    selection: Episodes
+    training: Training
+    seconds: float
+    paths: tuple[Floats, ...] = ()  #: [n, 2] each, where the world has places to show
+    machine: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one setting, one a seed, and what they say together."""
+
+    family: str
+    dial: str
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        """The family, and where its dial stands."""
+        return f"{self.family}, {self.dial}" if self.dial else self.family
+
+    @property
+    def seeds(self) -> int:
+        """How many there are."""
+        return len(self.runs)
+
+    @cached_property
+    def replicates(self) -> Floats:
+        """P(catastrophe) and mean return of each bootstrap sample, [B, 2]; each setting has luck of its own."""
+        return resampled([run.evaluation for run in self.runs], seed=zlib.crc32(self.name.encode()))
+
+    @cached_property
+    def p(self) -> Estimate:
+        """P(catastrophe) on the evaluation episodes."""
+        unsafe = np.concatenate([run.evaluation.unsafe for run in self.runs])
+        mean = float(np.mean([run.evaluation.p for run in self.runs]))
+        low, high = interval(self.replicates[:, 0], self.seeds)
+        least, most = wilson(int(unsafe.sum()), unsafe.size)
+        return Estimate(mean, float(np.fmin(low, least)), float(np.fmax(high, most)))
+
+    @cached_property
+    def mean(self) -> Estimate:
+        """The mean return on the evaluation episodes."""
+        mean = float(np.mean([run.evaluation.mean for run in self.runs]))
+        return Estimate(mean, *interval(self.replicates[:, 1], self.seeds))
+
+    def selected(self, seeds: Sequence[int] | None = None) -> tuple[float, float]:
+        """P(catastrophe) and mean return on the selection episodes, of some seeds or of all."""
+        runs = [run for run in self.runs if seeds is None or run.seed in seeds]
+        return float(np.mean([run.selection.p for run in runs])), float(np.mean([run.selection.mean for run in runs]))
+
+
+# -- intervals ---------------------------------------------------------------------------------------------------------
+
+
+def resampled(blocks: Sequence[Episodes], count: int = RESAMPLES, seed: int = 0) -> Floats:
+    """(share of catastrophes, mean return) of ``count`` samples of seeds, then of episodes within each: [count, 2]."""
+    rng = np.random.default_rng(seed)
+    inner = np.array([_within(block, rng) for block in blocks])  # [seeds, INNER, 2]
+    chosen, which = (rng.integers(n, size=(count, len(blocks))) for n in (len(blocks), INNER))
+    return np.asarray(inner[chosen, which].mean(1))
+
+
+def _within(block: Episodes, rng: np.random.Generator) -> Floats:
+    """The same of samples of one run's episodes, [INNER, 2]."""
+    at = rng.integers(block.returns.size, size=(INNER, block.returns.size))
+    return np.column_stack([block.unsafe[at].mean(1), block.returns[at].mean(1)])
+
+
+def tail(seeds: int) -> float:
+    """The share that an interval leaves out at either end: less than 2.5 % where seeds are few.
+
+    >>> round(tail(1000), 3), round(tail(5), 3)
+    (0.025, 0.001)
+    """
+    t = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
+    return float(stats.norm.cdf(-np.sqrt(seeds / (seeds - 1)) * t))
+
+
+def interval(samples: Floats, seeds: int) -> tuple[float, float]:
+    """The ends of an interval by expanded percentiles; nan where a single seed cannot tell."""
+    if seeds < 2 or not np.isfinite(samples).all():
+        return float("nan"), float("nan")
+    low, high = np.quantile(samples, (tail(seeds), 1 - tail(seeds)))
+    return float(low), float(high)
+
+
+def wilson(bad: int, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share.
+
+    >>> [round(x, 4) for x in wilson(0, 1500)]
+    [0.0, 0.0026]
+    """
+    found = stats.binomtest(bad, n).proportion_ci(CONFIDENCE, method="wilson")
+    return float(found.low), float(found.high)
+
+
+def difference(a: Group, b: Group, column: int) -> Estimate:
+    """a − b in P(catastrophe) (column 0) or mean return (1), with its interval; their runs have nothing in common."""
+    samples = a.replicates[:, column] - b.replicates[:, column]
+    means = [(g.p, g.mean)[column].mean for g in (a, b)]
+    return Estimate(means[0] - means[1], *interval(samples, min(a.seeds, b.seeds)))
+
+
+def told_apart(found: Estimate) -> int:
+    """1 if the whole interval lies above 0, −1 if below, 0 if it cannot be told (or a single seed gives none)."""
+    return int(found.low > 0) - int(found.high < 0)
+
+
+# -- the rule ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The setting of a family that the rule shows."""
+
+    group: Group
+    kept: bool  #: whether any setting loses so little as the rule asks
+    scaled: bool  #: whether plain DQN does better than random, so that a loss has a scale
+    agreeing: int  #: of the choices made with one seed left out, how many are the same
+    of: int
+
+
+def loss(mean: float, plain: float, random: float) -> float:
+    """How much of the way from plain DQN's return down to a random policy's is lost; nan where there is no such way.
+
+    >>> loss(9.0, plain=10.0, random=0.0)
+    0.1
+    """
+    return (plain - mean) / (plain - random) if plain > random else float("nan")
+
+
+def lost(group: Group, plain: Group, random: Group) -> Estimate:
+    """The share of the gap that a setting loses on the evaluation episodes, with its interval."""
+    gap = plain.replicates[:, 1] - random.replicates[:, 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        samples = (plain.replicates[:, 1] - group.replicates[:, 1]) / gap
+    samples = np.where(gap > 0, samples, np.nan)
+    seeds = min(group.seeds, plain.seeds)
+    return Estimate(loss(group.mean.mean, plain.mean.mean, random.mean.mean), *interval(samples, seeds))
+
+
+def choose(groups: Sequence[Group], plain: Group, random: Group) -> Choice | None:
+    """The rule, on the selection episodes; None where the family has no runs."""
+    if not groups:
+        return None
+    best, kept = _by_the_rule(groups, plain, random, None)
+    seeds = sorted(set.intersection(*({run.seed for run in g.runs} for g in [*groups, plain])))
+    again = [_by_the_rule(groups, plain, random, [s for s in seeds if s != out])[0] for out in seeds if len(seeds) > 1]
+    scaled = plain.selected()[1] > random.selected()[1]
+    return Choice(best, kept, scaled, sum(g is best for g in again), len(again))
+
+
+def _by_the_rule(
+    groups: Sequence[Group], plain: Group, random: Group, seeds: Sequence[int] | None
+) -> tuple[Group, bool]:
+    top, bottom = plain.selected(seeds)[1], random.selected()[1]
+    found = [(group, *group.selected(seeds)) for group in groups]
+    meets = [x for x in found if loss(x[2], top, bottom) <= MAY_LOSE]
+    if meets:
+        return min(meets, key=lambda x: (x[1], -x[2]))[0], True
+    return max(found, key=lambda x: x[2])[0], False
+
+
+# -- a world -----------------------------------------------------------------------------------------------------------
+
+PLAIN, OURS, LITERAL, REWARD, MEAN, CVAR, RANDOM = (
+    "DQN",
+    "shaped DQN",
+    "literal mixing",
+    "shaped DQN on the reward",
+    "QR-DQN",
+    "QR-DQN CVaR",
+    "random",
+)
+
+
+#: The order in which families are listed.
+FAMILIES = (PLAIN, OURS, REWARD, LITERAL, MEAN, CVAR, RANDOM)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """All that was found on one world."""
+
+    world: str
+    title: str
+    groups: tuple[Group, ...]
+
+    def family(self, name: str) -> tuple[Group, ...]:
+        """A family's settings, in the plan's order."""
+        return tuple(group for group in self.groups if group.family == name)
+
+    @cached_property
+    def plain(self) -> Group:
+        """Plain DQN."""
+        return self.family(PLAIN)[0]
+
+    @cached_property
+    def random(self) -> Group:
+        """Actions at random."""
+        return self.family(RANDOM)[0]
+
+    @cached_property
+    def choices(self) -> dict[str, Choice]:
+        """What the rule chooses of each family that has a dial."""
+        found = {name: choose(self.family(name), self.plain, self.random) for name in (OURS, CVAR)}
+        return {name: choice for name, choice in found.items() if choice is not None}
+
+    @cached_property
+    def contestants(self) -> tuple[Group, ...]:
+        """Side by side: plain DQN, ours as chosen, QR-DQN by its mean, and by CVaR as chosen; those that were run."""
+        chosen = {name: (choice.group,) for name, choice in self.choices.items()}
+        return tuple(g for name in (PLAIN, OURS, MEAN, CVAR) for g in chosen.get(name, self.family(name)))
+
+    def lost(self, group: Group) -> Estimate:
+        """The share of the gap between plain DQN and random that a setting loses."""
+        return lost(group, self.plain, self.random)
+
+    def dialled(self, name: str) -> tuple[Group, ...]:
+        """A family with the neutral end of its dial first: v = 0, or α = 1."""
+        return self.family({OURS: PLAIN, CVAR: MEAN}[name]) + self.family(name)

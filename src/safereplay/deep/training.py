@@ -1,0 +1,321 @@
+"""One run: a :class:`Setting` in, a dict of plain JSON types out.
+
+    setting  →  environment, learner, replay buffer  →  train  →  greedy evaluation  →  Result
+
+**Setting** (frozen, ``to_dict`` / ``Setting.from_dict`` for JSON):
+
+    world        str      a name in WORLDS
+    algorithm    str      "dqn" or "qrdqn"
+    v, beta      float    the dial of shaped replay; v = 0 is the library's own replay buffer
+    alpha        float    QR-DQN acts on CVaR_α of its quantiles; 1 is the mean
+    cvar_target  bool     whether QR-DQN's target chooses its action by CVaR_α too, or by the mean
+    tilt_on      str      "reward", "return" or "target"
+    mixing       str      "matched" or "literal"
+    key          str      "" for the world's own, or the name of a key class with its defaults, as "ExactKey"
+    seed         int      of the learner, its exploration and its environment, below 10⁶
+    steps        int      0 for the world's own
+    episodes     int      greedy episodes of the evaluation
+    split        str      "test", or "validation" for choosing settings: other evaluation seeds
+    every        int      evaluate every so many steps as well; 0 for never
+    overrides    dict     of the learner's hyper-parameters, and "net_arch", "reward_scale", "n_quantiles", and
+                          "final_learning_rate": the rate falls to it in a line
+
+**Result**:
+
+    setting      Setting.to_dict(), with steps filled in
+    seconds      float, of training alone, without evaluations
+    evaluation   see below, after the last step
+    checks       list of evaluations with a "step" each, if asked for
+    curve        {"step": [...], "return": [...], "catastrophe": [0 or 1, ...]}, one entry an episode of training
+    greedy       the greedy action of every state, for worlds that are tables; else None
+    replay       what the shaped buffer held in the end, or None
+    versions     {"python", "torch", "stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "safereplay"}
+
+**evaluation**: ``episodes``, ``mean_return``, ``se_return``, ``catastrophes``, ``p_catastrophe``, ``goals``,
+``timeouts``, ``mean_steps``, ``returns`` (a list, rounded to 4 places), ``unsafe`` (a list of 0 and 1). Returns are
+undiscounted and in the world's own unit; a catastrophe is counted once an episode.
+
+The same setting gives the same result, bit for bit, on one machine: one thread, and every generator seeded.
+Evaluation episode i has the same seed in every run, so two settings meet the same luck; those seeds start at 10⁹
+(test) and 5·10⁸ (validation), and a learner's are below 10⁶.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+
+from .. import __version__, _checks
+from .._config import Config, plain
+from ..errors import MissingExtra
+from .worlds import World, world_named
+from .wrappers import Diary, Scaled
+
+Result: TypeAlias = dict[str, Any]
+
+ALGORITHMS = ("dqn", "qrdqn")
+MIXINGS = ("literal", "matched")
+TILTS = ("reward", "return", "target")
+SPLITS = {"test": 10**9, "validation": 5 * 10**8}  #: the seed of the first evaluation episode
+SEEDS = 10**6  #: a learner's are below this
+OURS = ("net_arch", "reward_scale", "n_quantiles")  #: overrides that are not arguments of the learner
+PACKAGES = ("torch", "stable_baselines3", "sb3_contrib", "gymnasium", "numpy")
+
+
+@dataclass(frozen=True)
+class Setting(Config):
+    """What defines a run; the fields are explained at the top of the module.
+
+    >>> Setting("cliff", v=0.5, seed=3)
+    Setting(world='cliff', algorithm='dqn', v=0.5, beta=1.0, alpha=1.0, cvar_target=True, tilt_on='reward',
+            mixing='matched', key='', seed=3, steps=0, episodes=300, split='test', every=0, overrides={})
+    >>> Setting.from_dict(Setting("cliff", v=0.5).to_dict()) == Setting("cliff", v=0.5)
+    True
+    """
+
+    world: str
+    algorithm: str = "dqn"
+    v: float = 0.0
+    beta: float = 1.0
+    alpha: float = 1.0
+    cvar_target: bool = True
+    tilt_on: str = "reward"
+    mixing: str = "matched"
+    key: str = ""
+    seed: int = 0
+    steps: int = 0
+    episodes: int = 300
+    split: str = "test"
+    every: int = 0
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        world_named(self.world)
+        _checks.choice("algorithm", self.algorithm, ALGORITHMS)
+        _checks.between("v", self.v, "[0, 1)")
+        _checks.real("beta", self.beta)
+        _checks.between("alpha", self.alpha, "(0, 1]")
+        if self.algorithm == "dqn":
+            _checks.require(self.alpha == 1, "alpha", "be 1 for dqn, which knows no quantiles", self.alpha)
+        _checks.flag("cvar_target", self.cvar_target)
+        _checks.choice("tilt_on", self.tilt_on, TILTS)
+        _checks.choice("mixing", self.mixing, MIXINGS)
+        _checks.whole("seed", self.seed, 0)
+        _checks.require(self.seed < SEEDS, "seed", f"be below {SEEDS}", self.seed, "evaluation has those above")
+        _checks.whole("steps", self.steps, 0)
+        _checks.whole("episodes", self.episodes, 1)
+        _checks.choice("split", self.split, SPLITS)
+        _checks.whole("every", self.every, 0)
+
+    @property
+    def total_steps(self) -> int:
+        """The steps to train for: the setting's, or else the world's."""
+        return self.steps or world_named(self.world).steps
+
+    def hyper_parameters(self) -> dict[str, Any]:
+        """The world's for this algorithm, with the overrides in their place."""
+        world = world_named(self.world)
+        own = {"net_arch": world.net_arch, "reward_scale": world.reward_scale, "n_quantiles": world.n_quantiles}
+        return {**own, **getattr(world, self.algorithm), **self.overrides}
+
+
+# -- a run ------------------------------------------------------------------------------------------------------------
+
+
+def train(setting: Setting) -> Result:
+    """Train, evaluate, and tell: the result as the module's head lists it."""
+    _checks.require(isinstance(setting, Setting), "setting", "be a Setting", setting)
+    with one_thread():
+        run = fit(setting)
+        world = world_named(setting.world)
+        return {
+            "setting": replace(setting, steps=setting.total_steps).to_dict(),
+            "seconds": run.seconds,
+            "evaluation": evaluate(run.model, world, setting.episodes, setting.split),
+            "checks": run.checks,
+            "curve": {
+                "step": run.diary.ends,
+                "return": _rounded(run.diary.returns),
+                "catastrophe": [int(unsafe) for unsafe in run.diary.unsafe],
+            },
+            "greedy": _greedy(run.model, world),
+            "replay": _replay(run.model),
+            "versions": versions(),
+        }
+
+
+@dataclass
+class Fitted:
+    """A trained model, what happened while it learned, the evaluations on the way, and the seconds it took."""
+
+    model: Any
+    diary: Diary
+    checks: list[dict[str, Any]]
+    seconds: float
+
+
+def fit(setting: Setting) -> Fitted:
+    """Train a model, without the last evaluation."""
+    world = world_named(setting.world)
+    run = Fitted(None, Diary(world.make()), [], 0.0)
+    run.model = _learner(setting, run.diary)
+    looking = 0.0
+
+    def look(*_: Any) -> bool:
+        nonlocal looking
+        if setting.every and run.diary.steps % setting.every == 0:
+            began = time.perf_counter()
+            run.checks.append({"step": run.diary.steps, **evaluate(run.model, world, setting.episodes, setting.split)})
+            looking += time.perf_counter() - began
+        return True
+
+    began = time.perf_counter()
+    run.model.learn(setting.total_steps, [_callback(look), *_shaping_callbacks(setting)], log_interval=10**9)
+    run.seconds = time.perf_counter() - began - looking
+    return run
+
+
+def _learner(setting: Setting, env: gymnasium.Env[Any, Any]) -> Any:
+    """The untrained model of a setting, on an environment in the world's own unit."""
+    arguments = setting.hyper_parameters()
+    net_arch, scale, n_quantiles = (arguments.pop(name) for name in OURS)
+    if "final_learning_rate" in arguments:
+        arguments["learning_rate"] = _line(arguments["learning_rate"], arguments.pop("final_learning_rate"))
+    policy: dict[str, Any] = {"net_arch": list(net_arch)}
+    arguments = {"gamma": world_named(setting.world).gamma, "device": "cpu", **arguments, "seed": setting.seed}
+    if setting.v > 0:
+        arguments |= _shaping(setting, arguments["gamma"])
+    env = Scaled(env, scale)
+    if setting.algorithm == "dqn":
+        return _imported("stable_baselines3").DQN("MlpPolicy", env, policy_kwargs=policy, **arguments)
+    contrib = _imported("sb3_contrib")
+    from . import rivals
+
+    policy |= {"n_quantiles": n_quantiles, "alpha": float(setting.alpha)}
+    kind = rivals.CVaRQRDQN if setting.cvar_target and setting.alpha < 1 else contrib.QRDQN
+    return kind(rivals.CVaRPolicy, env, policy_kwargs=policy, **arguments)
+
+
+def _line(first: float, last: float) -> Any:
+    """A rate from the first to the last, as SB3 asks for it: by the share of training that is left."""
+    return _imported("stable_baselines3.common.utils").LinearSchedule(first, last, 1.0)
+
+
+def _shaping(setting: Setting, gamma: float) -> dict[str, Any]:
+    """The one line that shapes replay."""
+    from ..sb3.buffers import ShapedReplayBuffer
+
+    name, arguments = world_named(setting.world).key
+    if setting.key:
+        name, arguments = setting.key, {}
+    key = getattr(import_module("safereplay"), name)(**arguments)
+    chosen = {"v": setting.v, "beta": setting.beta, "key": key, "mixing": setting.mixing, "tilt_on": setting.tilt_on}
+    fixed = {"gamma": gamma, "seed": setting.seed}
+    return {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": chosen | fixed}
+
+
+def _shaping_callbacks(setting: Setting) -> list[Any]:
+    """Targets are refreshed by a callback; the other tilts need none."""
+    if setting.v == 0 or setting.tilt_on != "target":
+        return []
+    from ..sb3.callbacks import ShapingCallback
+
+    return [ShapingCallback()]
+
+
+def _callback(function: Any) -> Any:
+    return _imported("stable_baselines3.common.callbacks").ConvertCallback(function)
+
+
+# -- what is told of it -----------------------------------------------------------------------------------------------
+
+
+def evaluate(model: Any, world: World, episodes: int, split: str = "test") -> dict[str, Any]:
+    """Greedy episodes, all stepped together; ``model`` has SB3's ``predict``. Fields as in the module's head."""
+    envs = [world.make(judged=True) for _ in range(episodes)]
+    seen = [env.reset(seed=SPLITS[split] + i)[0] for i, env in enumerate(envs)]
+    returns, steps = np.zeros(episodes), np.zeros(episodes, np.int64)
+    unsafe, goal, timeout = np.zeros((3, episodes), np.bool_)
+    running = np.arange(episodes)
+    while running.size:
+        actions, _ = model.predict(np.stack([seen[i] for i in running]), deterministic=True)
+        ended = np.zeros(running.size, np.bool_)
+        for k, (i, action) in enumerate(zip(running.tolist(), actions.tolist(), strict=True)):
+            seen[i], reward, terminated, truncated, info = envs[i].step(action)
+            returns[i] += float(reward)
+            steps[i] += 1
+            unsafe[i] |= info["unsafe"]
+            goal[i] = terminated and not info["unsafe"]
+            timeout[i] = truncated and not terminated
+            ended[k] = terminated or truncated
+        running = running[~ended]
+    return {
+        "episodes": episodes,
+        "mean_return": float(returns.mean()),
+        "se_return": float(returns.std(ddof=1) / np.sqrt(episodes)) if episodes > 1 else None,
+        "catastrophes": int(unsafe.sum()),
+        "p_catastrophe": float(unsafe.mean()),
+        "goals": int(goal.sum()),
+        "timeouts": int(timeout.sum()),
+        "mean_steps": float(steps.mean()),
+        "returns": _rounded(returns),
+        "unsafe": plain(unsafe.astype(np.int64)),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of everything that has a say in the numbers."""
+    others = {package: str(_imported(package).__version__) for package in PACKAGES}
+    return {"python": platform.python_version(), **others, "safereplay": __version__}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch on one thread inside, as before outside: sums in another order are other bits."""
+    torch = _imported("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _greedy(model: Any, world: World) -> list[int] | None:
+    if world.mdp is None:
+        return None
+    actions, _ = model.predict(np.eye(world.mdp().n_states, dtype=np.float32), deterministic=True)
+    return [int(a) for a in actions]
+
+
+def _replay(model: Any) -> dict[str, Any] | None:
+    shaper = getattr(model.replay_buffer, "shaper", None)
+    if shaper is None:
+        return None
+    table = shaper.index.pair_table()
+    rho = np.asarray(table["rho"])
+    return {
+        "pairs": int(rho.size),
+        "mean_visits": float(np.mean(table["n"])),
+        "shaped_pairs": float(np.mean(rho > 0)),
+    }
+
+
+def _rounded(values: Any) -> list[float]:
+    return [round(float(x), 4) for x in values]
+
+
+def _imported(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        name = module.split(".")[0]
+        raise MissingExtra(f"training needs {name}; install it with: pip install 'safereplay[deep]'") from None

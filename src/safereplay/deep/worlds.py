@@ -1,0 +1,245 @@
+"""The worlds of the study, each a frozen spec: how it is made, what is a catastrophe in it, and how DQN learns it.
+
+Every world's step says in ``info["unsafe"]`` whether a catastrophe happened in it. An episode counts as a *goal* when
+it terminates without one in its last step, as a *timeout* when it is cut off.
+
+All but the lander are learned from a uniform start, as the paper's grids are in the paper, and judged from one place: S,
+or where the volatile row begins. So plain exploration finds every goal, and what is compared is caution, not luck in
+exploring.
+
+``reward_scale`` divides the rewards that the learner sees. SB3's DQN has a Huber loss, which fits medians where errors
+are above 1 and so overlooks rare disasters; the scale keeps errors below that. QR-DQN needs the opposite: where errors
+are below 1 its loss is square, and what it learns are expectiles, whose mean is not the mean; its scale leaves the errors
+that matter above 1. Returns are reported without either.
+
+Hyper-parameters were tuned for *plain* DQN and for QR-DQN greedy on the mean, on learner seeds from 1000 that the
+study does not use; shaped replay and CVaR take over what was found for the plain learner (:mod:`.tuning`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+
+from .. import _checks, grids
+from ..errors import MissingExtra
+from ..gym import TabularEnv
+from ..mdp import TabularMDP
+from .point import PointEnv
+from .wrappers import Crash, OneHot
+
+Env = gymnasium.Env[Any, Any]
+
+
+@dataclass(frozen=True)
+class World:
+    """What the study needs to know of a world.
+
+    ``make(judged)`` gives a new environment; ``judged`` says whether for training or for evaluation. ``mdp`` makes the
+    model, where there is one: state s is then the s-th unit vector. ``key`` names the class of pair keys and its
+    arguments. ``dqn`` and ``qrdqn`` are the learners' arguments; a ``reward_scale`` among them takes the place of the
+    world's. ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
+    """
+
+    name: str
+    about: str
+    catastrophe: str
+    maker: Callable[[bool], Env]
+    time_limit: int
+    gamma: float
+    reward_scale: float
+    steps: int
+    random_return: float
+    key: tuple[str, Mapping[str, Any]] = ("ExactKey", {})
+    net_arch: tuple[int, ...] = (64, 64)
+    dqn: Mapping[str, Any] = field(default_factory=dict)
+    qrdqn: Mapping[str, Any] = field(default_factory=dict)
+    n_quantiles: int = 50
+    mdp: Callable[[], TabularMDP] | None = None
+
+    def make(self, judged: bool = False) -> Env:
+        """A new environment with the world's time limit, for training or to be judged in."""
+        return gymnasium.wrappers.TimeLimit(self.maker(judged), self.time_limit)
+
+
+# -- makers -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _cliff() -> TabularMDP:
+    return grids.cliff()
+
+
+@cache
+def _volatile() -> TabularMDP:
+    return grids.volatile()
+
+
+@cache
+def _delayed() -> TabularMDP:
+    return grids.delayed(grids.cliff(), meanwhile=-1.0)
+
+
+def _one_hot(mdp: Callable[[], TabularMDP], judged: bool) -> Env:
+    model = mdp()
+    return OneHot(TabularEnv(model.with_start(model.origin) if judged else model))
+
+
+def _point(judged: bool) -> Env:
+    return PointEnv(anywhere=not judged)
+
+
+def _lander(judged: bool) -> Env:
+    _needs("Box2D")
+    made = gymnasium.make("LunarLander-v3", enable_wind=True, wind_power=15.0, turbulence_power=1.5)
+    return Crash(made.unwrapped, reward=-100.0)
+
+
+def _lava(judged: bool) -> Env:
+    _needs("minigrid")
+    from .lava import LavaBridge
+
+    return LavaBridge(anywhere=not judged)
+
+
+def _needs(package: str) -> None:
+    try:
+        with warnings.catch_warnings():  # Box2D's bindings warn when imported, and crash where warnings are errors
+            warnings.simplefilter("ignore")
+            import_module(package)
+    except ImportError:
+        raise MissingExtra(f"this world needs {package}; install it with: pip install 'safereplay[deep]'") from None
+
+
+# -- the registry -----------------------------------------------------------------------------------------------------
+
+SMALL = {
+    "learning_rate": 1e-3,
+    "final_learning_rate": 1e-4,
+    "buffer_size": 50_000,
+    "learning_starts": 500,
+    "batch_size": 64,
+    "train_freq": 2,
+    "gradient_steps": 1,
+    "target_update_interval": 250,
+    "exploration_fraction": 0.5,
+    "exploration_final_eps": 0.1,
+}
+
+LANDER = {
+    "learning_rate": 6e-4,
+    "final_learning_rate": 6e-5,
+    "buffer_size": 100_000,
+    "learning_starts": 5_000,
+    "batch_size": 128,
+    "train_freq": 4,
+    "gradient_steps": 2,
+    "target_update_interval": 250,
+    "exploration_fraction": 0.2,
+    "exploration_final_eps": 0.05,
+}
+
+WORLDS: dict[str, World] = {
+    world.name: world
+    for world in (
+        World(
+            name="cliff",
+            about="The paper's second grid: the short way to the goal runs along a cliff, and one may slip off it.",
+            catastrophe="a fall off the cliff, which ends the episode",
+            maker=partial(_one_hot, _cliff),
+            mdp=_cliff,
+            time_limit=100,
+            gamma=0.95,
+            reward_scale=20.0,
+            steps=20_000,
+            random_return=-21.1,
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 2.0},
+        ),
+        World(
+            name="volatile",
+            about="The paper's first grid: the short way to the goal pays +100 or −100 a step.",
+            catastrophe="a reward of −100, which does not end the episode",
+            maker=partial(_one_hot, _volatile),
+            mdp=_volatile,
+            time_limit=100,
+            gamma=0.9,
+            reward_scale=150.0,
+            steps=20_000,
+            random_return=132.0,
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 15.0},
+        ),
+        World(
+            name="delayed",
+            about="The cliff, but the −12 comes one step after the slip: no reward at the edge varies.",
+            catastrophe="the step that hits the ground, one after the slip",
+            maker=partial(_one_hot, _delayed),
+            mdp=_delayed,
+            time_limit=100,
+            gamma=0.95,
+            reward_scale=20.0,
+            steps=20_000,
+            random_return=-22.3,
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 2.0},
+        ),
+        World(
+            name="point",
+            about="A 2-D point walks to a goal; the straight line runs past a pit that gusts can throw it into.",
+            catastrophe="a fall into the pit, which ends the episode",
+            maker=_point,
+            time_limit=100,
+            gamma=0.99,
+            reward_scale=20.0,
+            steps=30_000,
+            random_return=-83.9,
+            key=("TileKey", {"tiles": 20}),
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 3.0},
+        ),
+        World(
+            name="lava",
+            about="A MiniGrid world with slip: a short bridge along lava, or a long way behind a wall.",
+            catastrophe="a step into the lava, which ends the episode",
+            maker=_lava,
+            time_limit=100,
+            gamma=0.98,
+            reward_scale=30.0,
+            steps=30_000,
+            random_return=-74.9,
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 4.0},
+        ),
+        World(
+            name="lander",
+            about="LunarLander-v3 with wind and turbulence: land between the flags and do not crash.",
+            catastrophe="a crash, or flying out of sight: the episode ends with −100",
+            maker=_lander,
+            time_limit=1_000,
+            gamma=0.99,
+            reward_scale=100.0,
+            steps=120_000,
+            random_return=-265.0,
+            key=("AutoKey", {}),
+            net_arch=(128, 128),
+            dqn=LANDER,
+            qrdqn={**LANDER, "reward_scale": 10.0},
+        ),
+    )
+}
+
+
+def world_named(name: str) -> World:
+    """A world of the registry.
+
+    >>> world_named("cliff").gamma
+    0.95
+    """
+    return WORLDS[_checks.choice("world", name, WORLDS)]
