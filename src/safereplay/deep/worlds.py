@@ -133,15 +133,15 @@ SMALL = {
 }
 
 LANDER = {
-    "learning_rate": 6e-4,
-    "final_learning_rate": 6e-5,
+    "learning_rate": 1e-3,
+    "final_learning_rate": 1e-4,
     "buffer_size": 100_000,
     "learning_starts": 5_000,
     "batch_size": 128,
     "train_freq": 4,
-    "gradient_steps": 2,
-    "target_update_interval": 250,
-    "exploration_fraction": 0.2,
+    "gradient_steps": 1,
+    "target_update_interval": 500,
+    "exploration_fraction": 0.3,
     "exploration_final_eps": 0.05,
 }
 
@@ -201,8 +201,9 @@ WORLDS: dict[str, World] = {
             steps=30_000,
             random_return=-83.9,
             key=("TileKey", {"tiles": 20}),
-            dqn=SMALL,
-            qrdqn={**SMALL, "reward_scale": 3.0},
+            net_arch=(128, 128),
+            dqn={**SMALL, "learning_rate": 2e-3},
+            qrdqn={**SMALL, "learning_rate": 2e-3, "reward_scale": 10.0},
         ),
         World(
             name="lava",
@@ -227,8 +228,9 @@ WORLDS: dict[str, World] = {
             reward_scale=100.0,
             steps=120_000,
             random_return=-265.0,
-            key=("AutoKey", {}),
+            key=("SimHashKey", {"bits": 16}),
             net_arch=(128, 128),
+            n_quantiles=32,
             dqn=LANDER,
             qrdqn={**LANDER, "reward_scale": 10.0},
         ),
