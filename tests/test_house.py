@@ -125,6 +125,7 @@ FLOORS = [
         "deep.training",
         "deep.tuning",
         "deep.records",
+        "deep.limits",
         "deep.study",
         "deep.figures",
         "deep.sentences",

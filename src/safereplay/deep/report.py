@@ -13,6 +13,7 @@ from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
 from ..views.drawing import save
 from . import figures, sentences
 from .frontier import Comparison
+from .limits import predictions
 from .records import MAPPED, Found, Job, collect
 from .sentences import compared, share, value, with_interval
 from .summary import CVAR, MAY_LOSE, MEAN, OURS, PLAIN, RANDOM, Chapter, Group
@@ -59,6 +60,7 @@ def compose(found: Found, jobs: Sequence[Job], drawn: set[str]) -> list[Block]:
         *_headline(chapters),
         *_paths(drawn),
         *_frontiers(chapters),
+        *_theory(chapters, jobs),
         *_curves(chapters),
         *_shortcomings(chapters),
         *_cost(chapters),
@@ -159,6 +161,46 @@ def _reach(chapter: Chapter, found: Comparison) -> list[str]:
     told = [with_interval(x) for x in (found.ours, found.rival, found.gain)]
     verdict = sentences.REACHES[found.verdict]
     return [chapter.title, str(found.settings), *told, verdict, sentences.unmatched(found)]
+
+
+def _theory(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Block]:
+    """On tables: what the exact limit says, and how many networks came to it."""
+    told = predictions(chapters, jobs)
+    if not told:
+        return []
+    known = [x for _, _, x in told if x is not None]
+    rows = [
+        [
+            c.title,
+            g.family,
+            g.dial or "—",
+            *(("does not settle", "", "") if x is None else (share(x.p), value(x.mean), f"{x.same} of {x.of}")),
+            share(g.p.mean),
+            value(g.mean.mean),
+        ]
+        for c, g, x in told
+    ]
+    return [
+        Heading("What theory said"),
+        Text(
+            "On worlds that are tables `sr.shaped_limit` knows what shaped replay converges to, before anything is trained. *Same* counts the "
+            "networks whose returns are those of the limit's policy in every single evaluation episode, which takes the same action wherever they "
+            f"come: {sum(x.same for x in known)} of {sum(x.of for x in known)}."
+        ),
+        Table(
+            [
+                "world",
+                "learner",
+                "setting",
+                "limit's P(catastrophe)",
+                "limit's return",
+                "same",
+                "P(catastrophe)",
+                "return",
+            ],
+            rows,
+        ),
+    ]
 
 
 def _curves(chapters: Sequence[Chapter]) -> list[Block]:

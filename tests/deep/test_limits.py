@@ -1,0 +1,52 @@
+"""Networks against the exact limit of their own replay."""
+
+import numpy as np
+import pytest
+
+import safereplay as sr
+from safereplay.deep.limits import TablePolicy, prediction
+from safereplay.deep.records import Job
+from safereplay.deep.summary import LITERAL, OURS
+from safereplay.deep.training import Setting, evaluate, train
+from safereplay.deep.worlds import world_named
+
+
+class Planted:
+    """A group of runs with given returns."""
+
+    def __init__(self, family, *returns):
+        self.family, self.seeds = family, len(returns)
+        self.runs = [type("Run", (), {"evaluation": type("E", (), {"returns": np.array(r)})}) for r in returns]
+
+
+def job(**changes):
+    return Job(OURS, "", Setting("cliff", v=0.5, **changes).to_dict(), 10)
+
+
+def test_a_network_is_the_same_only_if_every_episode_is():
+    world = world_named("cliff")
+    limit = evaluate(TablePolicy(sr.shaped_limit(world.mdp(), v=0.5)), world, 300)
+    other = [*limit["returns"][:-1], limit["returns"][-1] + 1]
+    found = prediction(Planted(OURS, limit["returns"], other), job())
+    assert (found.same, found.of) == (1, 2)
+    assert found.p == limit["p_catastrophe"] < 0.05
+    assert found.mean == limit["mean_return"]
+
+
+def test_what_has_no_known_limit_is_left_out():
+    assert prediction(Planted(LITERAL, [0.0]), job(mixing="literal")) is None
+    assert prediction(Planted(OURS, [0.0]), Job(OURS, "", Setting("point", v=0.5).to_dict(), 10)) is None
+    late = Setting("delayed", v=0.75, tilt_on="target").to_dict()
+    assert prediction(Planted(OURS, [0.0]), Job(OURS, "", late, 10)) is None  # its targets do not settle
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cliff", "volatile"])
+def test_a_shaped_network_comes_to_the_tabular_limit_of_the_same_rho_and_tilt(name):
+    """SB3's DQN, one-hot, v = ½, β = 1, seeds 0 to 4: the same return as the limit's policy in each of 300 episodes, in 4 seeds or more."""
+    world = world_named(name)
+    limit = evaluate(TablePolicy(sr.shaped_limit(world.mdp(), v=0.5)), world, 300)
+    plain = evaluate(TablePolicy(sr.shaped_limit(world.mdp(), v=0.0)), world, 300)
+    assert plain["returns"] != limit["returns"]
+    runs = [train(Setting(name, v=0.5, seed=seed))["evaluation"]["returns"] for seed in range(5)]
+    assert sum(returns == limit["returns"] for returns in runs) >= 4
