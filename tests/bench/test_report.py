@@ -21,7 +21,7 @@ TINY = bench.QUICK._replace(
     draws=2,
     runs=2,
     run_episodes=5,
-)._replace(sweep_seeds=2, sweep_episodes=5, steps=10)
+)._replace(sweep_seeds=2, sweep_episodes=5, steps=10, slots=500, dqn_steps=1_100)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_report_holds_every_part_and_goes_to_json(tiny):
     assert [name for name, rows in found.parts.items() if not rows] == ["mushroom"]
     assert [share for share, _ in told] == sorted(share for share, _ in told)
     assert told[-1] == (1.0, "done")
-    assert len(told) == 16 + 1 + 1 + 1 + 2 + 2 + 1
+    assert len(told) == 16 + 1 + 1 + 1 + 2 + 2 + 2 + 1
     data = json.loads(found.to_json())
     assert data == found.to_dict()
     assert data["plain"][0]["ratio"] == found.parts["plain"][0].ratio

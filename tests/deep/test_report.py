@@ -33,7 +33,7 @@ def page(folder, planted=None, preset=PRESET, **kwargs):
 
 def test_the_headline_table_holds_what_was_planted(tmp_path):
     text = page(tmp_path)
-    rows = [line for line in text.splitlines() if re.match(r"\| (cliff)? \| (DQN|shaped|QR)", line)][:4]
+    rows = [line for line in text.splitlines() if re.match(r"\| (point)? \| (DQN|shaped|QR)", line)][:4]
     cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
     assert [c[1] for c in cells] == [PLAIN, OURS, MEAN, CVAR]
     assert [c[3].split(" [")[0] for c in cells] == ["20.0 %", "2.0 %", "20.0 %", "10.0 %"]
@@ -46,7 +46,7 @@ def test_every_setting_is_in_the_last_table_and_the_chosen_are_marked(tmp_path):
     text = page(tmp_path, {f"{OURS}, v = 0.75, β = 2": (0.01, 9.0)}, seconds=12.5)
     table = text[text.index("## Every setting") : text.index("## What was tried")]
     rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
-    assert len(rows) == 18  # literal mixing is not planted
+    assert len(rows) == 15  # literal mixing is not planted
     marked = [row for row in rows if "✓" in row]
     assert [row.split("|")[3].strip() for row in marked] == ["v = 0.75, β = 2", "α = 0.25"]
     assert all("| 5 |" in row and "12.5 |" in row for row in rows)
@@ -63,41 +63,41 @@ def test_cost_is_the_ratio_of_medians_on_one_machine(tmp_path):
     file.write_text(json.dumps(record))
     found = collect(jobs, tmp_path)
     text = to_markdown(report.TITLE, report.compose(found, jobs, set()))
-    assert "| cliff | 10.0 | 11.0 (1.10×) |" in text
+    assert "| point | 10.0 | 11.0 (1.10×) |" in text
     assert report.seconds(found.chapters[0].family(OURS), "another one") == 1e6
 
 
 def test_catastrophes_of_training_are_shares_of_its_episodes(tmp_path):
     text = page(tmp_path, {PLAIN: {"p": 0.2, "mean": 10.0, "training": 0.4}}, training=0.3)
-    assert "| cliff | 40.0 % | 30.0 % | 30.0 % | 30.0 % |" in text
+    assert "| point | 40.0 % | 30.0 % | 30.0 % | 30.0 % |" in text
 
 
 def test_the_method_counts_runs_seeds_and_episodes(tmp_path):
     text = page(tmp_path, {LITERAL: (0.02, 9.5)})
-    assert "95 runs, 5 seeds a setting, 200 evaluation episodes a run" in text
+    assert "80 runs, 5 seeds a setting, 200 evaluation episodes a run" in text
     assert "judged on 100 selection episodes" in text
     assert "Settings tried a world: 9 of shaped DQN, 6 of QR-DQN CVaR." in text
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text
-    assert "**cliff**, 1,000 steps: The paper's second grid" in text
+    assert "**point**, 1,000 steps: A 2-D point" in text
     assert "Not complete" not in text
 
 
 def test_what_was_tried_in_tuning_is_listed_for_the_worlds_of_the_page(tmp_path, monkeypatch):
     trials = (
-        Trial("cliff", "dqn", 1000, {"steps": 10}, 1.3, 0.117, "enough"),
-        Trial("cliff", "qrdqn", 1000, {}, 1.2, 0.1, "fine"),
+        Trial("point", "dqn", 1000, {"steps": 10}, 1.3, 0.117, "enough"),
+        Trial("point", "qrdqn", 1000, {}, 1.2, 0.1, "fine"),
         Trial("volatile", "dqn", 1000, {}, 200.0, 0.7, "elsewhere"),
     )
     monkeypatch.setattr(report, "TRIED", trials)
     text = page(tmp_path)
     table = text[text.index("## What was tried") :]
-    assert "| cliff | DQN | steps = 10 | 1.30 | 11.7 % | enough |" in table
-    assert "| cliff | QR-DQN | nothing | 1.20 | 10.0 % | fine |" in table
+    assert "| point | DQN | steps = 10 | 1.30 | 11.7 % | enough |" in table
+    assert "| point | QR-DQN | nothing | 1.20 | 10.0 % | fine |" in table
     assert "elsewhere" not in table
 
 
 def test_a_study_that_is_not_complete_says_how_much_is_missing(tmp_path):
-    assert "**Not complete**: 5 of 95 planned runs are not there yet." in page(tmp_path)
+    assert "**Not complete**: 5 of 80 planned runs are not there yet." in page(tmp_path)
 
 
 def test_a_world_without_plain_or_random_runs_waits(tmp_path):
@@ -151,9 +151,9 @@ def test_where_plain_is_no_better_than_random_a_loss_has_no_scale(tmp_path):
 @pytest.mark.parametrize(
     ("ours", "plain", "said"),
     [
-        ((0.04, 9.0), (0.2, 10.0), "is met on cliff."),
-        ((0.05, 9.0), (0.2, 10.0), "is not met on cliff."),
-        ((0.02, 5.0), (0.2, 10.0), "is not met on cliff."),
+        ((0.04, 9.0), (0.2, 10.0), "is met on point."),
+        ((0.05, 9.0), (0.2, 10.0), "is not met on point."),
+        ((0.02, 5.0), (0.2, 10.0), "is not met on point."),
         ((0.0, 9.0), (0.0, 10.0), "cannot be judged: plain DQN is in no danger."),
     ],
 )
@@ -163,7 +163,7 @@ def test_the_aim_is_met_or_not(ours, plain, said, tmp_path):
 
 def test_the_aim_names_the_worlds_on_both_sides(tmp_path):
     met, missed = chapter(tmp_path / "a"), chapter(tmp_path / "b", {OURS: (0.1, 9.0)}, LATE)
-    assert "is met on cliff, and not on delayed cliff." in sentences.aim([met, missed])
+    assert "is met on point, and not on delayed cliff." in sentences.aim([met, missed])
 
 
 @pytest.mark.parametrize(
@@ -190,28 +190,28 @@ def test_each_of_the_nine_ways_to_stand_beside_a_rival(rival, said, tmp_path):
 
 def reach_row(folder, planted):
     text = page(folder, planted)
-    row = next(line for line in text.splitlines() if line.startswith("| cliff | 7 |"))
+    row = next(line for line in text.splitlines() if line.startswith("| point | 4 |"))
     return [cell.strip() for cell in row.split("|")[2:-1]], text
 
 
 def test_the_frontier_that_reaches_further_is_named_in_both_directions(tmp_path):
     row, text = reach_row(tmp_path / "a", {OURS: (0.02, 9.5), CVAR: (0.1, 5.0)})
     assert [cell.split(" [")[0] for cell in row] == [
-        "7",
+        "4",
         "0.89",
         "0.42",
         "0.47",
         "shaped replay reaches further",
         "none",
     ]
-    assert "Shaped replay reaches further than QR-DQN with CVaR on cliff." in text
+    assert "Shaped replay reaches further than QR-DQN with CVaR on point." in text
     row, text = reach_row(tmp_path / "b", {OURS: (0.1, 5.0), CVAR: (0.02, 9.5)})
     assert [cell.split(" [")[0] for cell in row[1:5]] == ["0.42", "0.89", "−0.47", "QR-DQN with CVaR reaches further"]
     assert row[5].startswith("α = 0.25 (2.0 %, 9.50), α = 0.1 (2.0 %, 9.50)")
-    assert "It reaches less far on cliff." in text
+    assert "It reaches less far on point." in text
     row, text = reach_row(tmp_path / "c", {OURS: (0.1, 9.0), CVAR: (0.1, 9.0)})
     assert row[4:] == ["cannot be told apart", "none"]
-    assert "The two cannot be told apart on cliff." in text
+    assert "The two cannot be told apart on point." in text
 
 
 def test_without_danger_there_is_no_reach(tmp_path):
@@ -232,16 +232,16 @@ def shortcoming(folder, start, planted=None, preset=PRESET, **kwargs):
 def test_training_is_called_unsafe_where_more_than_half_remains(tmp_path):
     remains = {OURS: {"p": 0.02, "mean": 9.5, "training": 0.2}}
     text = shortcoming(tmp_path / "a", "**It does not make training safe.**", remains)
-    assert "30.0 % to 20.0 % (cliff). On cliff more than half of plain DQN's remain." in text
+    assert "30.0 % to 20.0 % (point). On point more than half of plain DQN's remain." in text
     gone = {OURS: {"p": 0.02, "mean": 9.5, "training": 0.1}}
     text = shortcoming(tmp_path / "b", "**Training.**", gone)
-    assert "30.0 % to 10.0 % (cliff). That is less than half" in text
+    assert "30.0 % to 10.0 % (point). That is less than half" in text
 
 
 def test_worlds_without_effect_and_without_danger_are_named(tmp_path):
     start = "**Without effect.**"
-    assert "On cliff the chosen setting does not lower" in shortcoming(tmp_path / "a", start, {OURS: (0.2, 9.5)})
-    assert "On cliff plain DQN has fewer than 1 % catastrophes" in shortcoming(
+    assert "On point the chosen setting does not lower" in shortcoming(tmp_path / "a", start, {OURS: (0.2, 9.5)})
+    assert "On point plain DQN has fewer than 1 % catastrophes" in shortcoming(
         tmp_path / "b", start, {PLAIN: (0.005, 10)}
     )
     assert shortcoming(tmp_path / "c", start) is None
@@ -262,11 +262,11 @@ def test_the_reward_tilt_on_late_danger_is_judged_by_the_data(tmp_path):
     [
         (
             (0.1, 2.0),
-            "is worse than matched mixing at the same dial on cliff (10.0 % and 2.00, matched 2.0 % and 9.50).",
+            "is worse than matched mixing at the same dial on point (10.0 % and 2.00, matched 2.0 % and 9.50).",
         ),
-        ((0.02, 9.5), "is neither better nor worse on cliff"),
-        ((0.1, 10.0), "is neither better nor worse on cliff"),
-        ((0.02, 10.5), "is better on cliff"),
+        ((0.02, 9.5), "is neither better nor worse on point"),
+        ((0.1, 10.0), "is neither better nor worse on point"),
+        ((0.02, 10.5), "is better on point"),
     ],
 )
 def test_literal_mixing_is_judged_beside_matched_at_the_same_dial(literal, said, tmp_path):
@@ -276,21 +276,21 @@ def test_literal_mixing_is_judged_beside_matched_at_the_same_dial(literal, said,
 def test_settings_that_are_dialled_too_far_are_named(tmp_path):
     start = "**The dial can be turned too far.**"
     text = shortcoming(tmp_path / "a", start, {f"{OURS}, v = 0.75, β = 2": (0.0, -10.0)})
-    assert text.endswith("lost on cliff (1 of 9: v = 0.75, β = 2).")
+    assert text.endswith("lost on point (1 of 9: v = 0.75, β = 2).")
     assert shortcoming(tmp_path / "b", start) is None
 
 
 def test_seeds_that_keep_the_risk_are_counted(tmp_path):
     start = "**Seeds differ.**"
     uneven = {f"{OURS}, {DIAL}": lambda seed: {"p": 0.2 if seed == 3 else 0.0, "mean": 9.5, "selected": (0.0, 9.5)}}
-    assert shortcoming(tmp_path / "a", start, uneven).endswith("cliff (1 of 5).")
+    assert shortcoming(tmp_path / "a", start, uneven).endswith("point (1 of 5).")
     assert shortcoming(tmp_path / "b", start) is None
 
 
 def test_a_rival_that_is_better_is_named(tmp_path):
     start = "**Beaten at the chosen settings**"
     assert shortcoming(tmp_path / "a", start, {CVAR: (0.0, 10.0), OURS: (0.05, 9.5)}) == (
-        "**Beaten at the chosen settings** on cliff by QR-DQN CVaR (ours has more risk and less return)."
+        "**Beaten at the chosen settings** on point by QR-DQN CVaR (ours has more risk and less return)."
     )
     assert shortcoming(tmp_path / "b", start) is None
 

@@ -9,7 +9,7 @@ from safereplay.deep.summary import CVAR, MEAN, OURS, PLAIN, RANDOM, Episodes, G
 
 #: P(catastrophe) and mean return of each family, unless a test plants others.
 USUAL = {RANDOM: (0.5, -20.0), PLAIN: (0.2, 10.0), OURS: (0.02, 9.5), MEAN: (0.2, 10.0), CVAR: (0.1, 9.0)}
-PRESET = Preset(("cliff",), seeds=5, steps=1000, episodes=200, selection=100)
+PRESET = Preset(("point",), seeds=5, steps=1000, episodes=200, selection=100)
 
 
 def result(p, mean, job, selected=None, training=0.3, seconds=10.0, paths=()):

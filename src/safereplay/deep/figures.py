@@ -25,7 +25,10 @@ COLOURS = {PLAIN: ORANGE, OURS: BLUE, MEAN: GREY, CVAR: PURPLE}
 MARKERS = {PLAIN: "*", OURS: "o", MEAN: "D", CVAR: "s"}
 ACROSS = 3  # panels beside each other
 BINS = 24  # of a learning curve
-COLLAPSED = 1.0  #: a setting that loses this share of the gap or more is drawn at the panel's edge
+COLLAPSED = (
+    0.25,
+    1.0,
+)  #: a setting that loses this share of the gap is drawn at the panel's edge; the second, where a chosen one lost the first
 
 
 def _panels(count: int, height: float, rows: int = 1) -> tuple[Figure, Any]:
@@ -78,7 +81,10 @@ def _floor(chapter: Chapter) -> float:
     shown = [group for name in COLOURS for group in chapter.family(name)]
     gap = chapter.plain.mean.mean - chapter.random.mean.mean
     least = min(group.mean.mean for group in shown)
-    fine = [g.mean.mean for g in shown if g.mean.mean > chapter.plain.mean.mean - COLLAPSED * gap]
+    chosen = min([choice.group.mean.mean for choice in chapter.choices.values()], default=np.inf)
+    limits = [chapter.plain.mean.mean - part * gap for part in COLLAPSED]
+    limit = limits[0] if chosen > limits[0] else limits[1]
+    fine = [g.mean.mean for g in shown if g.mean.mean > limit]
     collapsed = gap > 0 and fine and least < min(fine)
     return min(fine) - 0.05 * (max(fine) - min(fine)) if collapsed else -np.inf
 

@@ -131,7 +131,7 @@ def _frontiers(chapters: Sequence[Chapter]) -> list[Block]:
         Heading("Frontiers"),
         Picture(
             "deep-frontier",
-            "Every setting: mean return against P(catastrophe), faint lines are 95 % intervals. Steps join a family's Pareto-optimal settings, its neutral end included; rings mark what the rule chose; open triangles at the lower edge are settings that lost more than the whole gap.",
+            "Every setting: mean return against P(catastrophe), faint lines are 95 % intervals. Steps join a family's Pareto-optimal settings, its neutral end included; rings mark what the rule chose; open triangles at the lower edge are settings that lie below it.",
         ),
     ]
     found = [(c, x) for c in chapters if (x := compared(c)) is not None]
