@@ -96,6 +96,47 @@ def test_running_statistics_are_exact_however_often_slots_are_overwritten():
         assert std == pytest.approx(of.std(), rel=1e-9)
 
 
+@pytest.mark.parametrize("scheme", [sr.ScoreReplay(1.0), sr.ScoreReplay(20.0), sr.VarianceReplay(0.5)], ids=repr)
+def test_the_pool_is_never_overrun_when_large_pairs_are_layered_anew(scheme):
+    """Pairs of up to 3,000 slots with rare outliers, and 2^k + 1 even values followed by one: all layers collapse into one."""
+    rng = np.random.default_rng(0)
+    index = sr.PairIndex(3000, scheme)
+    for k in range(3000):
+        index.put([k], [rng.integers(2)], [-100.0 if rng.random() < 0.01 else rng.normal()])
+        assert index._here.heads[lay.POOL_TOP] <= index._here.pool.size
+    for power in range(5, 11):
+        index = sr.PairIndex(2 + 2**power, scheme)
+        index.put(np.arange(1 + 2**power), np.zeros(1 + 2**power, int), np.linspace(0, 1, 1 + 2**power))
+        index.put([1 + 2**power], [0], [-1e9])
+        assert index._here.heads[lay.POOL_TOP] <= index._here.pool.size
+        assert is_sound(index._here)
+
+
+def test_a_variance_that_was_large_for_a_while_leaves_nothing_behind():
+    """A constant slope (VarianceReplay): outliers up to 1e8 come and go between layerings."""
+    rng = np.random.default_rng(0)
+    index = sr.PairIndex(200, sr.VarianceReplay(1e-7))
+    index.put(np.arange(200), np.zeros(200, int), rng.normal(size=200))
+    for k in range(300):
+        index.put([k % 200], [0], [rng.choice([1e8, 1e7, -1e8])])
+        index.put([k % 200], [0], [rng.normal()])
+    assert index.pair_table()["std"][0] == pytest.approx(index.x_of(np.arange(200)).std(), rel=1e-6)
+
+
+def test_few_slots_far_below_the_capacity_are_found_at_once():
+    index = sr.PairIndex(1000)
+    index.put(np.arange(1000), np.zeros(1000, int), np.zeros(1000))
+    index.drop(np.arange(10, 1000))
+    assert index._here.heads[lay.HIGH] == 10
+    assert set(index.draw(200)) == set(range(10))
+
+
+def test_rho_is_zero_where_a_pair_is_never_drawn():
+    index = sr.PairIndex(4, v=1.0, mixing="literal")
+    index.put([0, 1, 2], [0, 0, 1], [0.0, 1.0, 5.0])
+    assert index.rho([0, 2]).tolist() == [1.0, 0.0]
+
+
 def test_a_pair_whose_outlier_was_overwritten_has_no_variance_at_all():
     index = sr.PairIndex(100, sr.ScoreReplay(1.0, floor=0.0))
     index.put(np.arange(100), np.zeros(100, int), np.full(100, 0.1))
@@ -190,9 +231,10 @@ def test_a_loaded_state_goes_on_as_if_nothing_had_happened(mixing):
     for k in range(200):
         for i in (index, other, copy):
             i.put([k], [k % 5], [float(k % 3)])
-        assert (index.draw(32) == other.draw(32)).all()
+        drawn = index.draw(32)
+        assert (drawn == other.draw(32)).all()
+        assert (drawn == copy.draw(32)).all()
         assert (other.tilted == index.tilted).all()
-    assert (copy.draw(0) == index.draw(0)).all()
     assert distance(other) < 1.2
 
 
@@ -289,6 +331,9 @@ def test_bad_arguments_get_one_line():
         r"slots must be held, got 4": lambda: index.value([4], [0.0]),
         r"keys must have shape \(2,\), as slots, got \(1,\)": lambda: index.put([0, 1], [0], [0.0, 0.0]),
         r"slots must be whole numbers, got \[0.5\]": lambda: index.put([0.5], [0], [0.0]),
+        r"keys must be whole numbers, got array\(\[0.2\]\)": lambda: index.put([0], [0.2], [0.0]),
+        r"batch must be at least 0, got -1": lambda: index.draw(-1),
+        r"slots must be in 0..4, got -2": lambda: index.rho([0, -2]),
     }.items():
         with pytest.raises(sr.BadInput, match=match):
             act()

@@ -104,8 +104,9 @@ class PairIndex:
 
         An x that is NaN is not known yet: the slot can be drawn, but is in no statistic and no tilt.
         """
-        slots, x = _ints(slots), np.asarray(x, np.float64)
-        keys = np.asarray(keys, np.uint64)
+        slots, x, keys = _ints(slots), np.asarray(x, np.float64), np.asarray(keys)
+        _checks.require(keys.dtype.kind in "iu" or not keys.size, "keys", "be whole numbers", keys)
+        keys = keys.astype(np.uint64, copy=False)
         _same_length(slots, keys=keys, x=x)
         self._change(self._pieces.put, slots, x, (slots, keys, x))
 
@@ -173,6 +174,7 @@ class PairIndex:
 
     def draw(self, batch: int) -> Ints:
         """A batch of slots, each drawn alone from p̃."""
+        batch = _checks.whole("batch", batch, 0)
         _checks.require(len(self) > 0, "slots held", "number at least 1", 0, "nothing was put yet")
         out, self.tilted = np.empty(batch, np.int64), np.empty(batch, bool)
         self._pieces.draw(self._here, self._v, self._params, out, self.tilted)
@@ -191,8 +193,8 @@ class PairIndex:
         if self.mixing == "matched":
             return self._v * np.minimum(weights, 1.0)
         replayed = self._v * weights / max(tree.total(self._here.tree), 1e-300)
-        uniform = (1.0 - self._v) * self._here.pairs[rows]["held"] / len(self)
-        return np.asarray(replayed / (replayed + uniform))
+        drawn = replayed + (1.0 - self._v) * self._here.pairs[rows]["held"] / len(self)
+        return np.asarray(np.divide(replayed, drawn, out=np.zeros(len(rows)), where=drawn > 0))
 
     def _weights(self, pairs: Any) -> tuple[Floats, Floats]:
         weights, slopes = np.empty(len(pairs)), np.empty(len(pairs))
@@ -250,10 +252,17 @@ class PairIndex:
 
     def is_held(self, slots: Any) -> Bools:
         """Whether these slots are held."""
-        return np.asarray(self._here.slots["pair"][_ints(slots)] != lay.NONE)
+        return np.asarray(self._here.slots["pair"][self._inside(_ints(slots))] != lay.NONE)
+
+    def _inside(self, slots: Ints) -> Ints:
+        if slots.size and not 0 <= slots.min() <= slots.max() < self.capacity:
+            _checks.fail(
+                "slots", f"be in 0..{self.capacity - 1}", int(slots[(slots < 0) | (slots >= self.capacity)][0])
+            )
+        return slots
 
     def _pair_of(self, slots: Any) -> Ints:
-        slots = _ints(slots)
+        slots = self._inside(_ints(slots))
         pairs = self._here.slots["pair"][slots]
         if (pairs == lay.NONE).any():
             _checks.fail("slots", "be held", int(slots[np.argmin(pairs)]))

@@ -109,18 +109,14 @@ class Shaper:
         """
         slots = np.atleast_1d(np.asarray(slots, np.int64))
         reward = np.asarray(reward, np.float64).reshape(slots.shape)
-        x = reward if self.tilt_on == "reward" else np.full(slots.shape, np.nan)
         if self.tilt_on == "return":
-            _checks.require(slots.size % self.n_envs == 0, "slots", f"come by n_envs = {self.n_envs}", slots.size)
-            _checks.require(np.unique(slots).size == slots.size, "slots", "be distinct", slots)
-            self._withdraw(slots)
-        self.index.put(slots, self._keys(slots, obs, action), x)
-        if self._first:
-            self._settle_key()
-        if self.tilt_on == "return":
-            self._add_returns(slots, reward, np.asarray(ends, bool).reshape(slots.shape))
-        elif self.tilt_on == "target":
+            self._add_steps(slots, obs, action, reward, np.asarray(ends, bool).reshape(slots.shape))
+            return
+        self._file(slots, obs, action, reward if self.tilt_on == "reward" else np.full(slots.shape, np.nan))
+        if self.tilt_on == "target":
             self._fresh.append(slots.copy())
+            if sum(new.size for new in self._fresh) > 2 * self.capacity:
+                self._fresh = [self._unvalued()]
 
     def drop(self, slots: Any) -> None:
         """Transitions are stored there no more."""
@@ -140,19 +136,24 @@ class Shaper:
         self.index.value(self._waiting[known], self._sums[known])
         self._open[:] = 0
 
-    def _keys(self, slots: Ints, obs: Any, action: Any) -> AnyArray:
-        """The keys of transitions; until the key is ready each is a pair of its own, and remembered."""
+    def _file(self, slots: Ints, obs: Any, action: Any, x: Floats) -> None:
+        """Put transitions under their keys. Until the key is ready each is a pair of its own, and remembered; then the key
+        learns, from just as many as it wants however many come at once.
+        """
         if self.key.ready:
-            return self.key(obs, action)
-        kept = {name: np.array(part) for name, part in obs.items()} if isinstance(obs, dict) else np.array(obs)
-        self._first.append((slots.copy(), kept, np.array(action)))
-        return ALONE + slots.astype(np.uint64)
+            self.index.put(slots, self.key(obs, action), x)
+            return
+        wanted = min(getattr(self.key, "warm_up", 1), self.capacity) - sum(known.size for known, _, _ in self._first)
+        now, later = slice(wanted), slice(wanted, None)
+        self._first.append((slots[now].copy(), _rows(obs, now), np.array(action)[now]))
+        self.index.put(slots[now], ALONE + slots[now].astype(np.uint64), x[now])
+        if slots.size >= wanted:
+            self._settle_key()
+        if slots.size > wanted:
+            self._file(slots[later], _rows(obs, later), np.asarray(action)[later], x[later])
 
     def _settle_key(self) -> None:
-        """Once enough is stored for it, let the key learn, and file what is stored under it."""
-        seen = sum(slots.size for slots, _, _ in self._first)
-        if seen < min(getattr(self.key, "warm_up", 1), self.capacity):
-            return
+        """Let the key learn from what is stored, and file that under it."""
         slots, obs, action = _joined(self._first)
         self._first = []
         self.key = self.key.learn(obs, action)
@@ -162,6 +163,17 @@ class Shaper:
         self.index.put(slots[last], keys[last], self.index.x_of(slots[last]))
 
     # -- returns and targets -------------------------------------------------------------------------------------------
+
+    def _add_steps(self, slots: Ints, obs: Any, action: Any, reward: Floats, ends: Bools) -> None:
+        """Step by step, so that it makes no difference how many come at once."""
+        n = self.n_envs
+        _checks.require(slots.size % n == 0, "slots", f"come by n_envs = {n}", slots.size)
+        action = np.asarray(action)
+        for first in range(0, slots.size, n):
+            step = slice(first, first + n)
+            self._withdraw(slots[step])
+            self._file(slots[step], _rows(obs, step), action[step], np.full(n, np.nan))
+            self._add_returns(slots[step], reward[step], ends[step])
 
     def _add_returns(self, slots: Ints, reward: Floats, ends: Bools) -> None:
         out, x = np.empty(slots.size + self._waiting.size, np.int64), np.empty(slots.size + self._waiting.size)
@@ -176,8 +188,7 @@ class Shaper:
     def due(self, k: int) -> Ints:
         """Up to k slots whose target is wanted: first those without one, newest last, then round the ring."""
         k = _checks.whole("k", k, 0)
-        fresh = np.concatenate([*self._fresh, np.zeros(0, np.int64)]).astype(np.int64)
-        fresh = fresh[self.index.is_held(fresh)]
+        fresh = self._unvalued()
         taken, rest = fresh[:k], fresh[k:]
         self._fresh = [rest] if rest.size else []
         if taken.size == k or not len(self):
@@ -185,6 +196,14 @@ class Shaper:
         ring = (self._next + np.arange(min(k - taken.size, self.capacity))) % self.capacity
         self._next = int(ring[-1] + 1) % self.capacity
         return np.concatenate([taken, np.setdiff1d(ring[self.index.is_held(ring)], taken)])
+
+    def _unvalued(self) -> Ints:
+        """The slots that came since they were last asked for and have no target, each once, in the order they came."""
+        came = np.concatenate([*self._fresh, np.zeros(0, np.int64)]).astype(np.int64)
+        last = came.size - 1 - np.unique(came[::-1], return_index=True)[1]
+        came = came[np.sort(last)]
+        came = came[self.index.is_held(came)]
+        return came[np.isnan(self.index.x_of(came))]
 
     def value(self, slots: Any, x: Any) -> None:
         """The x of slots that are held."""
@@ -262,6 +281,11 @@ class Shaper:
             raise
         except BadInput as error:
             raise BadFile(f"{path} must be a saved shaper, got one in which {error}") from None
+
+
+def _rows(obs: Any, rows: slice) -> Any:
+    """A copy of some rows of observations."""
+    return {name: np.array(part[rows]) for name, part in obs.items()} if isinstance(obs, dict) else np.array(obs)[rows]
 
 
 def _joined(first: list[tuple[Ints, Any, AnyArray]]) -> tuple[Ints, Any, AnyArray]:

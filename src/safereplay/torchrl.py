@@ -177,6 +177,9 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             x = torch.as_tensor(priority).detach().cpu().numpy().astype(np.float64).reshape(-1)
             _checks.require(x.size in (1, slots.size), "priority", f"have 1 or {slots.size} entries", x.size)
             kept = slots >= 0
+            kept[kept] = self.shaper.index.is_held(
+                slots[kept]
+            )  # the buffer may have been emptied since they were drawn
             self.shaper.value(slots[kept], np.broadcast_to(x, slots.shape)[kept])
 
     def _empty(self) -> None:

@@ -48,7 +48,7 @@ class Prediction(NamedTuple):
 def prediction(group: Group, job: Job) -> Prediction | None:
     """Theory beside a setting's runs; None where the world is no table, or the limit is not known or does not settle."""
     s = job.setting
-    if group.family not in SHAPED or world_named(s["world"]).mdp is None:
+    if group.family not in SHAPED or world_named(s["world"]).mdp is None or s["tilt_on"] == "return":
         return None
     told = _told(s["world"], s["v"], s["beta"], s["tilt_on"], s["episodes"])
     if told is None:
@@ -62,7 +62,7 @@ def _told(world: str, v: float, beta: float, tilt_on: str, episodes: int) -> dic
     spec = world_named(world)
     assert spec.mdp is not None
     try:
-        Q = shaped_limit(spec.mdp(), ScoreReplay(beta), v, "target" if tilt_on == "target" else "reward")
+        Q = shaped_limit(spec.mdp(), ScoreReplay(beta), v, tilt_on)
     except BadInput:  # the only input that can be bad here: targets that do not settle
         return None
     return evaluate(TablePolicy(Q), spec, episodes, "test")

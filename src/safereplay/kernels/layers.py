@@ -11,8 +11,9 @@ b ≤ λ₀·(x − origin) < b + 1, where λ₀ is the slope of when the pair w
 a factor e^{λ/λ₀} of its heaviest, whatever λ is now. A draw picks layer b with probability ∝ n_b·e^{−λ/λ₀·b}, one of
 its slots alike, and accepts with e^{−λ·(x − edge)} ≤ 1; else it picks again. That is exact, and takes two picks or so.
 
-A pair is layered anew, in time that its own changes have paid for, when λ has left [λ₀/2, 2λ₀], when its heaviest slots
-left or one came that is heavier than the layers reach, and now and then for the statistics' sake: mean and variance follow each
+A pair is layered anew, which takes time in proportion to its slots, when λ has left [λ₀/2, 2λ₀], when its heaviest slots
+left or one came that is heavier than the layers reach, and now and then for the statistics' sake. That is seldom, unless extremes
+come and go in a large pair. Mean and variance follow each
 change by Welford's update, forwards and backwards, and are summed again before rounding can build up.
 
 A pair has at most 2·REACH + 1 layers: what is lighter than e^{−REACH} of the heaviest shares the last. The slots of a layer are a
@@ -38,8 +39,8 @@ PAIR = np.dtype(
         ("key", "u8"),
         ("mean", "f8"),
         ("m2", "f8"),
-        ("m2_then", "f8"),  # when last layered, likewise:
-        ("slope", "f8"),
+        ("m2_then", "f8"),  # the largest since last layered
+        ("slope", "f8"),  # when last layered, likewise:
         ("origin", "f8"),
         ("n", "i4"),  # slots whose x is known
         ("held", "i4"),  # all slots

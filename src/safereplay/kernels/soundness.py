@@ -93,7 +93,10 @@ def _layers_of(here: Layers, i: int) -> int:
             return -1
         for k in range(n):
             slot = here.pool[start + k]
-            if not 0 <= slot < here.slots.shape[0] or here.slots[slot]["layer"] != b or here.slots[slot]["pair"] != i:
+            if not 0 <= slot < here.slots.shape[0]:
+                return -1
+            held = here.slots[slot]
+            if held["layer"] != b or held["pair"] != i or held["place"] != k:
                 return -1
         known, count = known + n, count + 1
         before, b = layer["bin"], layer["next"]

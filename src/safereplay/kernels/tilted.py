@@ -147,6 +147,7 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
     def settle(here: Layers, i: int, slot: int, params: tuple[float, ...]) -> None:
         row = here.pairs[i]
         row["changes"] += 1
+        row["m2_then"] = max(row["m2_then"], row["m2"])
         weight = weight_of(row, params)
         if not 0.0 <= weight < inf:
             here.heads[TROUBLE], here.heads[WHERE] = BAD_WEIGHT, i
@@ -183,8 +184,9 @@ def _short(here: Layers, slot: int, key_pair: int) -> int:
         most += here.pairs[here.slots[slot]["pair"]]["n"]
     if key_pair != NONE:
         most += here.pairs[key_pair]["n"]
-    if here.pool.size - heads[POOL_TOP] < 2 * most:
-        heads[WHERE] = 2 * most
+    most *= 4  # n slots that enter a layer one by one take stretches of 1, 2, 4, ...: fewer than 4n in all
+    if here.pool.size - heads[POOL_TOP] < most:
+        heads[WHERE] = most
         return POOL_FULL
     return FINE
 
@@ -271,6 +273,8 @@ def _make_changes(
                 return k
             if here.slots[slot]["pair"] != NONE:
                 take_out(here, slot, params)
+        while here.heads[HIGH] > 0 and here.slots[here.heads[HIGH] - 1]["pair"] == NONE:
+            here.heads[HIGH] -= 1
         return int(slots.size)
 
     return specialise(put, digest), specialise(value, digest), specialise(drop, digest)

@@ -36,7 +36,7 @@ from ..shaper import Shaper
 from .advice import advise
 
 Stored = AnyArray | dict[str, AnyArray]
-AT_ONCE = 1024  #: positions that the shaper hears of at once, at most
+AT_ONCE = 1024  #: transitions that the shaper hears of at once, about
 
 
 class ShapedReplayBuffer(ReplayBuffer):
@@ -156,6 +156,10 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._tell(self._shaper)
         return self._shaper
 
+    @property
+    def _at_once(self) -> int:
+        return max(AT_ONCE // self.n_envs, 1)
+
     def _new_shaper(self) -> Shaper:
         if self._seed is None:  # SB3 has no other generator to be repeatable by
             self._seed = int(np.random.randint(2**31))  # noqa: NPY002
@@ -178,7 +182,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self.unsafe[position] = [info.get("unsafe", False) for info in infos] or False
         if self._shaper is not None:
             self._untold += 1
-            if self._untold >= min(AT_ONCE, self.buffer_size):
+            if self._untold >= min(self._at_once, self.buffer_size):
                 self._tell(self._shaper)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
@@ -246,7 +250,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         first, untold = (self.pos - self._untold) % self.buffer_size, self._untold
         self._untold = 0
         while untold:
-            n = min(untold, AT_ONCE, self.buffer_size - first)
+            n = min(untold, self._at_once, self.buffer_size - first)
             slots = np.arange(first * self.n_envs, (first + n) * self.n_envs)
             obs, actions = self.seen(slots)
             shaper.add(slots, obs, actions, self.rewards.take(slots), self.dones.take(slots) > 0)
