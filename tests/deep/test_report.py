@@ -76,7 +76,7 @@ def test_the_method_counts_runs_seeds_and_episodes(tmp_path):
     text = page(tmp_path, {LITERAL: (0.02, 9.5)})
     assert "80 runs, 5 seeds a setting, 200 evaluation episodes a run" in text
     assert "judged on 100 selection episodes" in text
-    assert "Settings tried a world: 9 of shaped DQN, 3 of QR-DQN CVaR." in text
+    assert "settings tried a world: 9 of shaped DQN, 3 of QR-DQN CVaR." in text
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text
     assert "**point**, 1,000 steps: A 2-D point" in text
     assert "Not complete" not in text

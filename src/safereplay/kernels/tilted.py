@@ -107,26 +107,31 @@ def _make_slope(log_tilt: Bound) -> Callable[..., float]:
 # -- one change after another ------------------------------------------------------------------------------------------
 
 
+@jit
+def _gathered(here: Layers, i: int, slot: int) -> int:
+    """Take all slots of pair i out of their layers, and ``slot`` if it is one: they become a chain through ``place``."""
+    row, chain = here.pairs[i], slot
+    if slot != NONE:
+        here.slots[slot]["place"] = NONE
+    while row["first"] != NONE:
+        b = row["first"]
+        layer = here.layers[b]
+        for k in range(layer["n"]):
+            member = here.pool[layer["start"] + k]
+            here.slots[member]["place"] = chain
+            chain = int(member)
+        unchain(here, i, b)
+    return chain
+
+
 def _make_settle(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
     """What has to be done when pair i has changed; ``slot`` is new in it, or NONE."""
     weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
 
     @jit
     def layer_anew(here: Layers, i: int, slot: int, params: tuple[float, ...]) -> None:
-        """Sum the statistics again and put every slot into its layer; meanwhile the slots are a chain through ``place``."""
-        row = here.pairs[i]
-        chain = NONE
-        if slot != NONE:
-            here.slots[slot]["place"] = NONE
-            chain = slot
-        while row["first"] != NONE:
-            b = row["first"]
-            layer = here.layers[b]
-            for k in range(layer["n"]):
-                member = here.pool[layer["start"] + k]
-                here.slots[member]["place"] = chain
-                chain = member
-            unchain(here, i, b)
+        """Sum the statistics again and put every slot into its layer."""
+        row, chain = here.pairs[i], _gathered(here, i, slot)
         row["n"], row["mean"], row["m2"] = 0, 0.0, 0.0
         lightest, heaviest = -inf, inf
         member = chain
@@ -191,10 +196,8 @@ def _short(here: Layers, slot: int, key_pair: int) -> int:
     return FINE
 
 
-def _make_changes(
-    settle: Callable[..., None], digest: str | None
-) -> tuple[Callable[..., int], Callable[..., int], Callable[..., int]]:
-    """put, value and drop: each gives how many it has done, and stops before one that it has no room for."""
+def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Callable[..., None]]:
+    """What the changes below are made of: a slot goes, a slot gets its x."""
 
     @jit
     def take_out(here: Layers, slot: int, params: tuple[float, ...]) -> None:
@@ -219,6 +222,15 @@ def _make_changes(
         if not isnan(x):
             _join(here.pairs[i], x)
             settle(here, i, slot, params)
+
+    return take_out, revalue
+
+
+def _make_changes(
+    settle: Callable[..., None], digest: str | None
+) -> tuple[Callable[..., int], Callable[..., int], Callable[..., int]]:
+    """put, value and drop: each gives how many it has done, and stops before one that it has no room for."""
+    take_out, revalue = _make_moves(settle)
 
     def put(here: Layers, slots: Array, keys: Array, x: Array, done: int, params: tuple[float, ...]) -> int:
         """Hold these slots, whatever they held before."""
@@ -249,7 +261,8 @@ def _make_changes(
             slot = slots[k]
             trouble = _checked(here, slot, x[k])
             if trouble == FINE:
-                trouble = _short(here, slot, NONE) if here.slots[slot]["pair"] != NONE else NOT_HELD
+                i = here.slots[slot]["pair"]
+                trouble = _short(here, slot, i) if i != NONE else NOT_HELD  # it may be layered anew twice
             if trouble != FINE:
                 here.heads[TROUBLE] = trouble
                 return k
@@ -292,6 +305,15 @@ def _checked(here: Layers, slot: int, x: float) -> int:
 TRIES = 10_000  # never needed: one pick in seven or more is accepted
 
 
+@jit
+def _anchor(here: Layers) -> int:
+    """A slot that is held, each alike."""
+    slot = rng.below(here.generator, here.heads[HIGH])
+    while here.slots[slot]["pair"] == NONE:
+        slot = rng.below(here.generator, here.heads[HIGH])
+    return int(slot)
+
+
 def _make_draw(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Callable[..., None]:
     weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
 
@@ -326,14 +348,6 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Calla
                 break
         return int(slot)
 
-    @jit
-    def anchor(here: Layers) -> int:
-        """A slot that is held, each alike."""
-        slot = rng.below(here.generator, here.heads[HIGH])
-        while here.slots[slot]["pair"] == NONE:
-            slot = rng.below(here.generator, here.heads[HIGH])
-        return int(slot)
-
     def draw(here: Layers, v: float, params: tuple[float, ...], out: Array, tilted: Array) -> None:
         """A batch of slots into ``out``; ``tilted`` says which were drawn by the tilt. Something must be held.
 
@@ -341,7 +355,7 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Calla
         all, for which with ρ = v·min(1, weight) one of its own pair is taken (matched mixing).
         """
         for k in range(out.size):  # in three passes, so that memory is asked for many places at once
-            out[k] = anchor(here)
+            out[k] = _anchor(here)
         for k in range(out.size):
             if here.tree.size > 2:
                 tilted[k] = rng.uniform(here.generator) < v and here.tree[1] > 0.0
