@@ -41,6 +41,19 @@ def test_what_has_no_known_limit_is_left_out():
 
 
 @pytest.mark.slow
+def test_where_danger_comes_late_a_network_needs_the_tilt_on_the_target():
+    """The delayed cliff, v = ½, β = ½, seed 0, 300 episodes: a tilt on the reward changes nothing, on the target it halves the falls."""
+    settings = [
+        Setting("delayed"),
+        Setting("delayed", v=0.5, beta=0.5),
+        Setting("delayed", v=0.5, beta=0.5, tilt_on="target"),
+    ]
+    plain, reward, target = (train(setting)["evaluation"]["p_catastrophe"] for setting in settings)
+    assert reward == plain > 0.1
+    assert target < plain / 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cliff", "volatile"])
 def test_a_shaped_network_comes_to_the_tabular_limit_of_the_same_rho_and_tilt(name):
     """SB3's DQN, one-hot, v = ½, β = 1, seeds 0 to 4: the same return as the limit's policy in each of 300 episodes, in 4 seeds or more."""
