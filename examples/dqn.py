@@ -162,9 +162,8 @@ def train(settings: Settings) -> tuple[DQN, sr.Shaper, float]:
                 due = shaper.due(settings.batch)
                 _, _, r, s_next, over = ring.tensors(due)
                 shaper.value(due, dqn.targets(r, s_next, over).numpy().astype(np.float64))
-            dqn.learn(
-                *ring.tensors(shaper.draw(settings.batch))
-            )  # (shaped) plain: rng.integers(min(step + 1, capacity))
+            slots = shaper.draw(settings.batch)  # (shaped) plain: rng.integers(min(step + 1, capacity), size=batch)
+            dqn.learn(*ring.tensors(slots))
         if step % settings.target_every == 0:
             dqn.copy()
     env.close()
