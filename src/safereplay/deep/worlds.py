@@ -220,7 +220,7 @@ WORLDS: dict[str, World] = {
         ),
         World(
             name="lander",
-            about="LunarLander-v3 with wind and turbulence: land between the flags and do not crash.",
+            about="LunarLander-v3 with wind and turbulence: land between the flags and do not crash; these steps are too few to learn it well.",
             catastrophe="a crash, or flying out of sight: the episode ends with −100",
             maker=_lander,
             time_limit=1_000,
