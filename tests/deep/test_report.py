@@ -306,3 +306,10 @@ def test_the_plan_names_a_title_for_each_world(tmp_path):
     for world in ("lander", "cliff", "delayed"):
         plant(tmp_path, preset=PRESET._replace(worlds=(world,), seeds=1))
     assert [c.title for c in collect(jobs, tmp_path).chapters] == ["cliff", "delayed cliff", "LunarLander in wind"]
+
+
+def test_runs_that_are_kept_beside_the_page_are_linked(tmp_path):
+    jobs = plant(tmp_path)
+    assert "deep-runs" not in report.write_page(jobs, tmp_path, tmp_path).read_text()
+    (tmp_path / "deep-runs.tar.xz").write_bytes(b"")
+    assert "kept in [deep-runs.tar.xz](deep-runs.tar.xz)" in report.write_page(jobs, tmp_path, tmp_path).read_text()

@@ -22,6 +22,7 @@ from .worlds import WORLDS
 
 TITLE = "Deep RL under the dial"
 PICTURES = ("deep-risk", "deep-frontier", "deep-curves", "deep-paths")
+KEPT = "deep-runs.tar.xz"  #: the runs themselves, where somebody put them beside the page
 
 
 def write_page(jobs: Sequence[Job], runs: str | Path, docs: str | Path) -> Path | None:
@@ -33,7 +34,14 @@ def write_page(jobs: Sequence[Job], runs: str | Path, docs: str | Path) -> Path 
     found = found._replace(chapters=ready)
     folder = make_folder(docs)
     drawn = draw_all(ready, make_folder(folder / "img"))
-    text = to_markdown(TITLE, compose(found, jobs, drawn))
+    blocks = compose(found, jobs, drawn)
+    if (folder / KEPT).exists():
+        blocks.append(
+            Text(
+                f"The runs of this page are kept in [{KEPT}]({KEPT}); unpack it in a folder, and that folder is what `--out` names."
+            )
+        )
+    text = to_markdown(TITLE, blocks)
     return write_atomic(folder / "deep.md", text.replace("(figures/", "(img/"))
 
 
