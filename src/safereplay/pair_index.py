@@ -104,7 +104,7 @@ class PairIndex:
 
         An x that is NaN is not known yet: the slot can be drawn, but is in no statistic and no tilt.
         """
-        slots, x, keys = _ints(slots), np.asarray(x, np.float64), np.asarray(keys)
+        slots, x, keys = slot_numbers(slots), np.asarray(x, np.float64), np.asarray(keys)
         _checks.require(keys.dtype.kind in "iu" or not keys.size, "keys", "be whole numbers", keys)
         keys = keys.astype(np.uint64, copy=False)
         _same_length(slots, keys=keys, x=x)
@@ -112,13 +112,13 @@ class PairIndex:
 
     def value(self, slots: Any, x: Any) -> None:
         """Give slots that are held another x."""
-        slots, x = _ints(slots), np.asarray(x, np.float64)
+        slots, x = slot_numbers(slots), np.asarray(x, np.float64)
         _same_length(slots, x=x)
         self._change(self._pieces.value, slots, x, (slots, x))
 
     def drop(self, slots: Any) -> None:
         """Hold these slots no more."""
-        slots = _ints(slots)
+        slots = slot_numbers(slots)
         self._change(self._pieces.drop, slots, slots, (slots,))
 
     def clear(self) -> None:
@@ -248,11 +248,11 @@ class PairIndex:
     def x_of(self, slots: Any) -> Floats:
         """The numbers of these slots."""
         self._pair_of(slots)
-        return np.asarray(self._here.slots["x"][_ints(slots)])
+        return np.asarray(self._here.slots["x"][slot_numbers(slots)])
 
     def is_held(self, slots: Any) -> Bools:
         """Whether these slots are held."""
-        return np.asarray(self._here.slots["pair"][self._inside(_ints(slots))] != lay.NONE)
+        return np.asarray(self._here.slots["pair"][self._inside(slot_numbers(slots))] != lay.NONE)
 
     def _inside(self, slots: Ints) -> Ints:
         if slots.size and not 0 <= slots.min() <= slots.max() < self.capacity:
@@ -262,7 +262,7 @@ class PairIndex:
         return slots
 
     def _pair_of(self, slots: Any) -> Ints:
-        slots = self._inside(_ints(slots))
+        slots = self._inside(slot_numbers(slots))
         pairs = self._here.slots["pair"][slots]
         if (pairs == lay.NONE).any():
             _checks.fail("slots", "be held", int(slots[np.argmin(pairs)]))
@@ -327,7 +327,8 @@ def linear(scheme: Scheme) -> Scheme:
     return scheme
 
 
-def _ints(slots: Any) -> Ints:
+def slot_numbers(slots: Any) -> Ints:
+    """Slots as an array of whole numbers."""
     array = np.atleast_1d(np.asarray(slots))
     _checks.require(array.dtype.kind in "iu" or not array.size, "slots", "be whole numbers", slots)
     return array.astype(np.int64, copy=False)

@@ -27,7 +27,7 @@ from .errors import BadFile, BadInput
 from .kernels import horizon
 from .keys.auto import AutoKey
 from .keys.base import PairKey
-from .pair_index import PairIndex
+from .pair_index import PairIndex, slot_numbers
 from .schemes import Scheme, ScoreReplay
 
 TILTS = ("reward", "return", "target")
@@ -107,10 +107,13 @@ class Shaper:
         the episode ends there (by itself or by a time limit). Several steps of ``n_envs`` environments come step by step, the
         environments in turn.
         """
-        slots = np.atleast_1d(np.asarray(slots, np.int64))
-        reward = np.asarray(reward, np.float64).reshape(slots.shape)
+        slots = slot_numbers(slots)
+        reward = _one_each("reward", _checks.finite_array("reward", reward), slots)
+        for part in (*(obs.values() if isinstance(obs, dict) else [obs]), action):
+            rows = np.shape(part)[:1]
+            _checks.require(rows == slots.shape, "observation and action", f"have {slots.size} rows, one a slot", rows)
         if self.tilt_on == "return":
-            self._add_steps(slots, obs, action, reward, np.asarray(ends, bool).reshape(slots.shape))
+            self._add_steps(slots, obs, action, reward, _one_each("ends", np.asarray(ends, bool), slots))
             return
         self._file(slots, obs, action, reward if self.tilt_on == "reward" else np.full(slots.shape, np.nan))
         if self.tilt_on == "target":
@@ -120,7 +123,7 @@ class Shaper:
 
     def drop(self, slots: Any) -> None:
         """Transitions are stored there no more."""
-        slots = np.atleast_1d(np.asarray(slots, np.int64))
+        slots = slot_numbers(slots)
         self._withdraw(slots)
         self.index.drop(slots)
 
@@ -143,14 +146,15 @@ class Shaper:
         if self.key.ready:
             self.index.put(slots, self.key(obs, action), x)
             return
+        action = np.asarray(action)
         wanted = min(getattr(self.key, "warm_up", 1), self.capacity) - sum(known.size for known, _, _ in self._first)
         now, later = slice(wanted), slice(wanted, None)
-        self._first.append((slots[now].copy(), _rows(obs, now), np.array(action)[now]))
+        self._first.append((slots[now].copy(), _rows(obs, now), action[now].copy()))
         self.index.put(slots[now], ALONE + slots[now].astype(np.uint64), x[now])
         if slots.size >= wanted:
             self._settle_key()
         if slots.size > wanted:
-            self._file(slots[later], _rows(obs, later), np.asarray(action)[later], x[later])
+            self._file(slots[later], _rows(obs, later), action[later], x[later])
 
     def _settle_key(self) -> None:
         """Let the key learn from what is stored, and file that under it."""
@@ -257,8 +261,9 @@ class Shaper:
             _checks.require(within, "open", "be below n_step", made._open)
             for name in ("waiting", "fresh"):
                 slots = np.array(state[name], np.int64)
-                inside = bool(((slots >= GONE) & (slots < capacity)).all())
-                _checks.require(inside, name, f"be in {GONE}..{capacity - 1}", slots)
+                least = GONE if name == "waiting" else 0
+                inside = bool(((slots >= least) & (slots < capacity)).all())
+                _checks.require(inside, name, f"be in {least}..{capacity - 1}", slots)
             made._fresh = [np.array(state["fresh"], np.int64)] if len(state["fresh"]) else []
             made._next = _checks.whole("next", state["next"], 0) % capacity
             first = state["first"]
@@ -285,7 +290,15 @@ class Shaper:
 
 def _rows(obs: Any, rows: slice) -> Any:
     """A copy of some rows of observations."""
-    return {name: np.array(part[rows]) for name, part in obs.items()} if isinstance(obs, dict) else np.array(obs)[rows]
+    if isinstance(obs, dict):
+        return {name: _rows(part, rows) for name, part in obs.items()}
+    return np.asarray(obs)[rows].copy()
+
+
+def _one_each(argument: str, values: AnyArray, slots: Ints) -> AnyArray:
+    """Values as a row, one for each slot."""
+    _checks.require(values.size == slots.size, argument, f"have one entry a slot, {slots.size}", values.shape)
+    return values.reshape(slots.shape)
 
 
 def _joined(first: list[tuple[Ints, Any, AnyArray]]) -> tuple[Ints, Any, AnyArray]:
