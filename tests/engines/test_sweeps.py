@@ -103,6 +103,19 @@ def test_a_run_counts_only_when_its_part_is_in_place(tmp_path, monkeypatch):
     assert found.done == len(ids(tmp_path))
 
 
+def test_a_run_counts_when_the_interrupt_strikes_just_after_its_part_is_in_place(tmp_path, monkeypatch):
+    write = Store._write
+
+    def struck(self, name, table):
+        write(self, name, table)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "_write", struck)
+    found = sr.sweep(SMALL, tmp_path, Impatient(), quiet=True)
+    assert found.interrupted
+    assert found.done == len(ids(tmp_path)) > 0
+
+
 def test_an_engine_that_loses_runs_is_found_out(tmp_path):
     class Forgetful(Impatient):
         def finish(self, chunks, terms):

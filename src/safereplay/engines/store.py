@@ -57,7 +57,7 @@ class Store:
             _files.make_folder(self.runs)
             self._tidy()
             self._settle()
-            self._read()
+            self.recount()
         except BaseException:
             self._lock.release()
             raise
@@ -170,8 +170,11 @@ class Store:
                 if name != _spec_name(self.spec):
                     (self.folder / name).unlink()
 
-    def _read(self) -> None:
-        """Collect the ids that are done; parts of before an extension get the new columns."""
+    def recount(self) -> None:
+        """Collect the ids that are done; parts of before an extension get the new columns.
+
+        Also after an interrupt: it may strike when a part has its name and :meth:`add` has not yet noted its runs.
+        """
         import pyarrow as pa
 
         for part in sorted(self.runs.glob("*.parquet")):

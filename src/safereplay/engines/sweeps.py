@@ -151,6 +151,7 @@ def _sweep(study: Spec, store: Store, make: Callable[[], Engine], quiet: bool) -
             _finish(study, store, engine, pending, costs, quiet)
         except KeyboardInterrupt:
             interrupted = True
+            store.recount()
         except CannotWrite as error:
             raise CannotWrite(
                 f"{error}; {len(store.done):,} runs are kept in {store.folder}, and the same command goes on from there"
