@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import _checks, grids
+from . import _checks, grids, mapfiles
 from .errors import BadInput
 from .mdp import TabularMDP
 
@@ -44,18 +44,18 @@ def model_from(source: str, gamma: float | None = None, options: dict[str, Any] 
 
 
 def _from_file(file: Path, gamma: float | None, options: dict[str, Any]) -> TabularMDP:
-    """A saved model, or else a text map."""
+    """A saved model, or else a map file, whose own options give way to those that are asked for."""
     if file.read_bytes()[:2] == b"PK" or file.suffix == ".npz":
         mdp = TabularMDP.load(file)
         for name in options:
             _checks.fail("option", "be left out for a saved model", name)
         return mdp if gamma is None else mdp.with_gamma(gamma)
     try:
-        text = file.read_text()
+        text, own = mapfiles.parsed(file.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise BadInput(f"{file} must be a text map or a saved TabularMDP, got something else") from None
     chosen = {} if gamma is None else {"gamma": gamma}
-    return _called(grids.from_map, {"text": text, "name": file.stem} | options | chosen)
+    return _called(grids.from_map, {"text": text, "name": file.stem} | own | options | chosen)
 
 
 def _called(build: Callable[..., TabularMDP], options: dict[str, Any]) -> TabularMDP:

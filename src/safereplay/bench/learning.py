@@ -26,7 +26,7 @@ from ..runs import learn
 from ..schemes import VarianceReplay
 from .sheets import Effort, Part, Rows, Sheet, Task
 
-GRIDS = tuple(grids.NAMED)
+GRIDS = tuple(grids.PAPER)
 BETA = 5.0
 
 
@@ -119,7 +119,7 @@ def plain_model(mdp: TabularMDP) -> dict[str, Any]:
 
 def measure_speed(grid: str, contest: Contest, effort: Effort) -> Speed:
     """One learner on one grid: a run of plain.py, then some of ours, and again; the best of each."""
-    mdp = grids.NAMED[_checks.choice("grid", grid, GRIDS)]()
+    mdp = grids.PAPER[_checks.choice("grid", grid, GRIDS)]()
     plain, model = load_plain(), plain_model(mdp)
     learner, episodes = contest.learner, effort.episodes
     learn(mdp, learner, episodes=1, seeds=1, threads=1, quiet=True)  # compiles

@@ -31,7 +31,7 @@ from ..verdicts import verdict
 T = TypeVar("T")
 R = TypeVar("R")
 
-GRIDS = grids.NAMED
+GRIDS = grids.PAPER
 REPLAY = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5)
 MAX_STEPS = 200  # of an episode; a policy that reaches the goal of these grids needs about ten
 MATCHED = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5, mixing="matched")

@@ -1,0 +1,334 @@
+"""A map drawn as text, and the model that it is.
+
+A map has one character a cell:
+
+    .  free            #  wall               S  free, where a reader follows the path from
+    G  goal            X  hazard (a cliff)   ^ > v <  free, and moving that way is volatile
+
+Actions are 0 up, 1 right, 2 down, 3 left. A move off the map or into a wall stays where it is. With probability
+``slip`` an action goes another way, one of ``slip_to``'s:
+
+    any      one of the four directions, the chosen one included
+    others   one of the other three
+    sides    one of the two at right angles to the chosen one
+    up, right, down, left    this one: a wind
+
+A move into a goal never slips (the paper's rule; an option).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from operator import index
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from . import _checks
+from ._types import Bools, Floats, Ints
+from .mdp import Layout, TabularMDP, reached
+
+T = TypeVar("T")
+ByCell: TypeAlias = Mapping[tuple[int, int], T] | Mapping[str, T]  #: cells as (row, column) or "row,column"
+Draws: TypeAlias = Sequence[tuple[float, float]]  #: (probability, reward) of a volatile move
+
+ACTIONS = ("up", "right", "down", "left")
+MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
+ARROWS = "^>v<"
+ARROW_CODES = np.frombuffer(ARROWS.encode("ascii"), np.uint8)
+SYMBOLS = ".#SGX" + ARROWS
+VOLATILE_REWARDS = ((0.6, 100.0), (0.4, -100.0))
+PIECE = 1 << 10  # states whose rows are made at a time: few enough for the processor's cache
+
+#: The directions that an action may go instead of its own a, for each ``slip_to``.
+STRAYS = {
+    "any": tuple((0, 1, 2, 3) for a in range(4)),
+    "others": tuple(tuple(b for b in range(4) if b != a) for a in range(4)),
+    "sides": tuple(tuple(b for b in range(4) if (b - a) % 2) for a in range(4)),
+    **{way: ((b,),) * 4 for b, way in enumerate(ACTIONS)},
+}
+
+
+def from_map(
+    text: str,
+    *,
+    gamma: float = 0.9,
+    goal: float | ByCell[float] = 10.0,
+    goals: ByCell[float] | None = None,
+    step: float = -1.0,
+    hazard: float = -10.0,
+    volatile: Draws = VOLATILE_REWARDS,
+    volatiles: ByCell[Draws] | None = None,
+    slip: float = 0.0,
+    slip_to: str = "any",
+    fall_ends: bool = True,
+    goal_slips: bool = False,
+    start: str | Sequence[tuple[int, int]] = "uniform",
+    name: str = "map",
+) -> TabularMDP:
+    """A text map as a model.
+
+    ``goal`` is the reward of every goal, or one a cell: ``{(0, 4): 10.0, (3, 4): 50.0}``. ``volatile`` lists the
+    (probability, reward) of a volatile move. ``goals`` and ``volatiles`` are for the cells that differ from these.
+    ``start`` is ``"uniform"`` over the free cells, ``"S"`` for the cells marked S, or a list of cells. ``fall_ends``:
+    falling into a hazard ends the episode, or puts the agent back to the first S. Falling is unsafe, and so is a
+    volatile move's negative reward.
+
+    >>> import safereplay as sr
+    >>> world = sr.grids.from_map("S>>G", volatile=[(0.9, 1.0), (0.1, -9.0)], volatiles={(0, 2): [(1.0, 4.0)]})
+    >>> world.n_states, world.outcomes(1, 1).r
+    (4, array([-9.,  1.]))
+    >>> sr.grids.from_map("G.SG", goal=5.0, goals={"0,3": 50.0}).outcomes(2, 1).r
+    array([50.])
+    """
+    lines = _lines(text)
+    world = _World(
+        lines,
+        goal=goal,
+        goals=goals,
+        step=step,
+        hazard=hazard,
+        volatile=volatile,
+        volatiles=volatiles,
+        slip=slip,
+        slip_to=slip_to,
+        fall_ends=fall_ends,
+        goal_slips=goal_slips,
+    )
+    starts = _start_states(world, start)
+    _check_reachable(world, starts)
+    cells = zip(*(each.tolist() for each in np.divmod(world.cell, world.width)), strict=True)
+    layout = Layout("\n".join(lines), tuple(cells), world.origin(starts))
+    distribution = np.bincount(starts, minlength=world.cell.size) / starts.size
+    return TabularMDP.from_pieces(world.cell.size, 4, world.rows(), gamma, distribution, layout=layout, name=name)
+
+
+class _World:
+    """A checked map and its dynamics, all cells at once; a state is a cell that is not a wall, in reading order."""
+
+    def __init__(
+        self,
+        lines: list[str],
+        *,
+        goal: float | ByCell[float],
+        goals: ByCell[float] | None,
+        step: float,
+        hazard: float,
+        volatile: Draws,
+        volatiles: ByCell[Draws] | None,
+        slip: float,
+        slip_to: str,
+        fall_ends: bool,
+        goal_slips: bool,
+    ) -> None:
+        whole = np.frombuffer("".join(lines).encode("ascii"), np.uint8)
+        self.height, self.width = len(lines), len(lines[0])
+        self.cell = np.flatnonzero(whole != ord("#"))  #: [S] place of each state in the map, read line by line
+        self.state = np.full(whole.size, -1)  #: the state at each place, −1 for a wall
+        self.state[self.cell] = np.arange(self.cell.size)
+        self.symbol = whole[self.cell]  #: [S]
+        self.step, self.hazard = _checks.real("step", step), _checks.real("hazard", hazard)
+        self.slip = _checks.between("slip", slip, "[0, 1]")
+        self.slip_to = _checks.choice("slip_to", slip_to, STRAYS)
+        self.fall_ends, self.goal_slips = _checks.flag("fall_ends", fall_ends), _checks.flag("goal_slips", goal_slips)
+        self.draws, self.first, self.count = self._volatile_draws(volatile, volatiles)
+        self.goals, self.goal_reward = self._goal_rewards(goal, goals)
+        self.ends = self.marked("GX")
+        starts = np.flatnonzero(self.marked("S"))
+        self.home = int(starts[0]) if starts.size else 0
+        if not fall_ends and self.marked("X").any():
+            _checks.require(bool(starts.size), "text", "mark a start S when fall_ends is false", "none")
+        self.neighbour = self._neighbours()  #: [S, 4] where a move leads if it does not slip
+        self.landing = self._landings()  #: [S, 4] the state the agent is in afterwards
+
+    def marked(self, symbols: str) -> Bools:
+        """Which states have one of these symbols, [S]."""
+        return np.isin(self.symbol, np.frombuffer(symbols.encode("ascii"), np.uint8))
+
+    def place(self, s: int) -> tuple[int, int]:
+        """The (row, column) of a state."""
+        return divmod(int(self.cell[s]), self.width)
+
+    def state_at(self, row: int, column: int) -> int:
+        """The state of a cell, −1 where there is none."""
+        inside = 0 <= row < self.height and 0 <= column < self.width
+        return int(self.state[row * self.width + column]) if inside else -1
+
+    def _by_cell(self, argument: str, given: Any, symbols: str, called: str) -> dict[int, Any]:
+        """What a mapping gives by cell, by state; the cells must have one of these symbols."""
+        given = {} if given is None else given
+        _checks.require(isinstance(given, Mapping), argument, "map cells to values", given)
+        found: dict[int, Any] = {}
+        for key, value in given.items():
+            s = self.state_at(*_cell(argument, key))
+            _checks.require(s >= 0 and chr(self.symbol[s]) in symbols, argument, f"name cells {called}", key)
+            _checks.require(s not in found, argument, "name each cell once", key)
+            found[s] = value
+        return found
+
+    def _goal_rewards(self, goal: Any, goals: Any) -> tuple[Ints, Floats]:
+        """The goals' states in the order they are given in, and the reward of every state that is one, [S]."""
+        marked = np.flatnonzero(self.marked("G"))
+        rewards = np.zeros(self.cell.size)
+        _checks.require(bool(marked.size), "text", "have a goal G", "none")
+        known: dict[int, Any] = {}
+        if isinstance(goal, Mapping):
+            known = self._by_cell("goal", goal, "G", "marked G")
+            missing = [self.place(s) for s in marked.tolist() if s not in known]
+            _checks.require(not missing, "goal", "give a reward for every cell marked G", missing)
+            marked = np.array(list(known))
+        else:
+            rewards[marked] = _checks.real("goal", goal)
+        for s, r in (known | self._by_cell("goals", goals, "G", "marked G")).items():
+            rewards[s] = _checks.real(f"goal at {self.place(s)}", r)
+        return marked, rewards
+
+    def _volatile_draws(self, volatile: Any, volatiles: Any) -> tuple[Floats, Ints, Ints]:
+        """(probability, reward) of every list of them [n, 2]; where each state's begins, and how many it has, [S]."""
+        draws = _draws("volatile", volatile)
+        first, count = np.zeros(self.cell.size, np.int64), np.full(self.cell.size, len(draws))
+        for s, given in self._by_cell("volatiles", volatiles, ARROWS, f"marked by one of {ARROWS}").items():
+            own = _draws(f"volatile at {self.place(s)}", given)
+            first[s], count[s] = len(draws), len(own)
+            draws += own
+        return np.array(draws), first, count
+
+    def _neighbours(self) -> Ints:
+        i, j = np.divmod(self.cell, self.width)
+        here = np.arange(self.cell.size)
+        found = []
+        for down, right in MOVES:
+            row, column = i + down, j + right
+            inside = (row >= 0) & (row < self.height) & (column >= 0) & (column < self.width)
+            there = self.state[np.where(inside, row * self.width + column, self.cell)]
+            found.append(np.where(there >= 0, there, here))
+        return np.column_stack(found)
+
+    def _landings(self) -> Ints:
+        falls = self.marked("X")[self.neighbour] & (not self.fall_ends)
+        return np.where(falls, self.home, self.neighbour)
+
+    def _ways(self) -> tuple[Ints, Floats]:
+        """Directions that action a may really take, [4, D], and their probabilities [D] unless the move is sure."""
+        if self.slip == 0:
+            return np.arange(4)[:, None], np.ones(1)
+        strays = STRAYS[self.slip_to]
+        share = self.slip / len(strays[0])
+        return np.column_stack((np.arange(4), strays)), np.array([1.0 - self.slip] + [share] * len(strays[0]))
+
+    def rows(self) -> Iterator[Floats]:
+        """Rows (s, a, p, s_next, r, terminal, unsafe) in pieces [m, 7]: by state, action, direction, volatile reward."""
+        free = np.flatnonzero(~self.ends)
+        return (self._rows_of(free[k : k + PIECE]).T for k in range(0, free.size, PIECE))
+
+    def _rows_of(self, free: Ints) -> Floats:
+        """The rows of some states, as columns [7, m]."""
+        ways, chance = self._ways()
+        sure = (self.symbol[self.neighbour[free]] == ord("G")) & (not self.goal_slips)
+        f, a, way = np.nonzero(~sure[:, :, None] | (np.arange(chance.size) == 0))
+        s, b = free[f], ways[a, way]
+        p = np.where(sure[f, a], 1.0, chance[way])
+        into = self.neighbour[s, b]
+        goal, fall = self.symbol[into] == ord("G"), self.symbol[into] == ord("X")
+        r = np.where(goal, self.goal_reward[into], np.where(fall, self.hazard, self.step))
+        volatile = (self.symbol[s] == ARROW_CODES[b]) & ~(goal | fall)
+        columns = [s, a, p, self.landing[s, b], r, goal | (fall & self.fall_ends), fall]
+        return np.stack(columns if not volatile.any() else self._with_volatile(columns, volatile))
+
+    def _with_volatile(self, columns: list[Any], volatile: Bools) -> list[Any]:
+        """Each volatile row once for every reward it may have."""
+        times = np.where(volatile, self.count[columns[0]], 1)
+        turn = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        s, a, p, s_next, r, ends, unsafe = (np.repeat(column, times) for column in columns)
+        k = np.flatnonzero(np.repeat(volatile, times))
+        chance, reward = self.draws[self.first[s[k]] + turn[k]].T
+        p[k] *= chance
+        r[k] = reward
+        unsafe[k] = reward < 0
+        return [s, a, p, s_next, r, ends, unsafe]
+
+    def origin(self, starts: Ints) -> int:
+        """S if the map has one; else the first volatile cell, where the short way begins; else the first start."""
+        if self.marked("S").any():
+            return self.home
+        if self.marked(ARROWS).any():
+            return int(self._runs().argmax())
+        return int(starts[0])
+
+    def _runs(self) -> Ints:
+        """How many volatile moves in a row begin at each state, [S]; the cells of a ring count once each.
+
+        Arrows form paths. Those of 2, 4, 8, ... arrows are put together from two of half the length, until every path
+        has come to its end: a ring, a cell without an arrow, or a move that stays (state n stands for what is after).
+        """
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        n = self.cell.size
+        here, direction = np.nonzero(self.symbol[:, None] == ARROW_CODES)
+        there = self.neighbour[here, direction]
+        _, ring = connected_components(csr_array((np.ones(here.size), (here, there)), (n, n)), connection="strong")
+        size = np.append(np.bincount(ring)[ring], 1)
+        after, count = np.arange(n + 1), np.zeros(n + 1, np.int64)
+        path = size[here] == 1
+        after[here[path]], count[here[path]] = np.where(there == here, n, there)[path], 1
+        while count[after].any():
+            count, after = count + count[after], after[after]
+        return np.asarray(count + np.where(size > 1, size, 0)[after])[:n]
+
+
+def _lines(text: str) -> list[str]:
+    _checks.require(isinstance(text, str), "text", "be a map as text", text)
+    lines = [line.strip() for line in text.strip().splitlines()]
+    _checks.require(bool(lines) and bool(lines[0]), "text", "be a map of at least one cell", text)
+    for i, line in enumerate(lines):
+        _checks.require(len(line) == len(lines[0]), f"row {i} of the map", f"have {len(lines[0])} cells", len(line))
+        for symbol in sorted(set(line) - set(SYMBOLS), key=line.index)[:1]:
+            _checks.fail(f"cell ({i}, {line.index(symbol)}) of the map", f"be one of {SYMBOLS}", symbol)
+    return lines
+
+
+def _cell(argument: str, key: Any) -> tuple[int, int]:
+    """The (row, column) that a key names: itself, or as text for where keys must be: "3,5"."""
+    try:
+        row, column = (int(part) for part in key.split(",")) if isinstance(key, str) else (index(part) for part in key)
+    except (TypeError, ValueError):
+        _checks.fail(argument, "name cells as (row, column) or 'row,column'", key)
+    return row, column
+
+
+def _draws(argument: str, given: Any) -> list[tuple[float, float]]:
+    try:
+        pairs = [(p, r) for p, r in given]
+    except (TypeError, ValueError):
+        _checks.fail(argument, "list pairs (probability, reward)", given)
+    draws = [(_checks.between(f"p of {argument}", p, "[0, 1]"), _checks.real(argument, r)) for p, r in pairs]
+    _checks.distribution(f"p of {argument}", [p for p, _ in draws], len(draws))
+    return draws
+
+
+def _start_states(world: _World, start: Any) -> Ints:
+    if isinstance(start, str):
+        kind = _checks.choice("start", start, ("uniform", "S"))
+        states = np.flatnonzero(world.marked("S") if kind == "S" else ~world.ends)
+        _checks.require(bool(states.size), "text", "have a cell to start from", "none")
+        return states
+    try:
+        cells = [(int(row), int(column)) for row, column in start]
+    except (TypeError, ValueError):
+        _checks.fail("start", "be 'uniform', 'S' or a list of cells", start)
+    _checks.require(bool(cells), "start", "name at least one cell", cells)
+    listed = [world.state_at(*cell) for cell in cells]
+    for cell, s in zip(cells, listed, strict=True):
+        _checks.require(s >= 0 and not world.ends[s], "start", "name free cells", cell)
+    return np.array(listed)
+
+
+def _check_reachable(world: _World, starts: Ints) -> None:
+    """Every goal can be reached from some start, and every start can reach some goal."""
+    free = np.flatnonzero(~world.ends)
+    here, there = np.repeat(free, 4), world.landing[free].ravel()
+    found = reached(world.cell.size, starts, here, there)
+    leading = reached(world.cell.size, world.goals, there, here)
+    for goal in world.goals[~found[world.goals]][:1]:
+        _checks.fail(f"goal at {world.place(goal)}", "be reachable from a start", "no way to it")
+    for s in starts[~leading[starts]][:1]:
+        _checks.fail(f"start at {world.place(s)}", "have a way to a goal", "none")
