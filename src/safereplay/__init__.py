@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from .schemes import ScoreReplay as ScoreReplay
     from .schemes import VarianceReplay as VarianceReplay
     from .shaper import Shaper as Shaper
+    from .stepping import Event as Event
+    from .stepping import Stepper as Stepper
     from .theory.conditions import CheckReport as CheckReport
     from .theory.conditions import check as check
     from .theory.limits import exact as exact
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
     from .theory.risk import RiskProfile as RiskProfile
     from .theory.risk import evaluate as evaluate
     from .theory.shaped import shaped_limit as shaped_limit
+    from .theory.switching import Switches as Switches
+    from .theory.switching import switches as switches
     from .theory.tuning import Plan as Plan
     from .theory.tuning import tune as tune
     from .theory.visits import SelfConsistent as SelfConsistent
@@ -119,6 +123,8 @@ _HOMES = {
     "ScoreReplay": "schemes",
     "VarianceReplay": "schemes",
     "Shaper": "shaper",
+    "Event": "stepping",
+    "Stepper": "stepping",
     "CheckReport": "theory.conditions",
     "check": "theory.conditions",
     "exact": "theory.limits",
@@ -126,6 +132,8 @@ _HOMES = {
     "RiskProfile": "theory.risk",
     "evaluate": "theory.risk",
     "shaped_limit": "theory.shaped",
+    "Switches": "theory.switching",
+    "switches": "theory.switching",
     "Plan": "theory.tuning",
     "tune": "theory.tuning",
     "SelfConsistent": "theory.visits",

@@ -124,12 +124,7 @@ def learn(
 
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
-    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    _checks.require(isinstance(learner, Learner), "learner", "be a Learner", learner)
-    exploration = EpsilonGreedy() if exploration is None else exploration
-    step_size = PowerStep() if step_size is None else step_size
-    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
-    _checks.require(isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
+    exploration, step_size = resolved(mdp, learner, exploration, step_size)
     plan = Plan(
         mdp,
         learner,
@@ -146,6 +141,19 @@ def learn(
     done = _run_all(plan, listed, kept, workers, quiet)
     kept, finished = kept.only(done), tuple(listed[k] for k in done)
     return _runs(plan, finished, kept, exploration, step_size, len(done) < len(listed))
+
+
+def resolved(
+    mdp: TabularMDP, learner: Learner, exploration: Exploration | None, step_size: StepSize | None
+) -> tuple[Exploration, StepSize]:
+    """The schedules that a learner runs with, defaults filled in; what cannot run is refused."""
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    _checks.require(isinstance(learner, Learner), "learner", "be a Learner", learner)
+    exploration = EpsilonGreedy() if exploration is None else exploration
+    step_size = PowerStep() if step_size is None else step_size
+    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
+    _checks.require(isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
+    return exploration, step_size
 
 
 class Program(NamedTuple):

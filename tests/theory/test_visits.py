@@ -355,3 +355,36 @@ def test_verdicts_on_the_cliff_depend_on_where_learning_began():
     counts = Counter(sr.verdict(mdp, one.policy) for one in found)
     assert counts["safe"] >= 5
     assert counts["stuck"] >= 5
+
+
+def test_a_bounded_search_finds_the_same_where_it_can_and_says_how_far_it_came_where_not():
+    cliff = sr.grids.cliff()
+    free = sr.fixed_point(cliff, sr.VarianceReplay(5.0), 0.5, "self", seeds=0, starts=3)
+    bounded = sr.fixed_point(cliff, sr.VarianceReplay(5.0), 0.5, "self", seeds=0, starts=3, solves=1_000)
+    assert [one.Q.tolist() for one in free] == [one.Q.tolist() for one in bounded]
+    wide = sr.grids.from_map("\n".join(["." * 12] * 7 + ["S" + "X" * 10 + "G"]), slip=0.1, gamma=0.95, hazard=-12.0)
+    for v in (0.05, 0.08, 0.11, 0.3):
+        (found, *_) = sr.fixed_point(wide, sr.VarianceReplay(5.0), v, "self", seeds=0, starts=5, solves=8)
+        exact = sr.fixed_point(wide, sr.VarianceReplay(5.0), v, found.d)
+        np.testing.assert_allclose(found.Q, exact, atol=1e-9)
+        short = (found.Q.max(1) - found.Q[np.arange(found.policy.size), found.policy]).max()
+        assert short <= (found.residual + 1e-9) * np.ptp(found.Q[~wide.is_terminal]) + 1e-9
+
+
+def test_a_bounded_search_solves_no_more_than_it_may(monkeypatch):
+    solved = []
+    weighted = visits.weighted
+
+    def counted(*arguments):
+        solved.append(1)
+        return weighted(*arguments)
+
+    monkeypatch.setattr(visits, "weighted", counted)
+    wide = sr.grids.from_map("\n".join(["." * 12] * 7 + ["S" + "X" * 10 + "G"]), slip=0.1, gamma=0.95, hazard=-12.0)
+    sr.fixed_point(wide, sr.VarianceReplay(5.0), 0.08, "self", seeds=0, starts=5, solves=20)
+    assert len(solved) <= 20 + 3  # the look at what is replayed, a last round, and what it averages to
+
+
+def test_the_bound_on_a_search_is_a_whole_number():
+    with pytest.raises(sr.BadInput, match="solves must be at least 1, got 0"):
+        sr.fixed_point(sr.grids.cliff(), sr.VarianceReplay(), 0.5, "self", seeds=0, solves=0)

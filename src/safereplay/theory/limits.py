@@ -13,8 +13,9 @@ from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSen
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
+from .linear import ROUNDING
 from .operator import operator
-from .solver import MAX_ROUNDS, iterate, optimal, targets
+from .solver import MAX_ROUNDS, TOLERANCE, iterate, optimal, targets
 from .visits import SelfConsistent, self_consistent
 
 
@@ -119,23 +120,24 @@ def _(learner: ReplayQLearning, mdp: TabularMDP) -> Floats:
 def _(learner: RiskSensitive, mdp: TabularMDP) -> Floats:
     """E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b): a mean under reweighted outcomes.
 
-    Solve for the best policy under fixed weights, reweigh, and repeat until the weights stay.
+    Solve for the best policy under fixed weights, reweigh, and repeat until the weights stay, or Q does: a target that is
+    its pair's mean but for rounding may be weighed either way for ever.
     """
-    p = mdp.p
+    p, before = mdp.p, np.full((mdp.n_states, mdp.n_actions), np.inf)
     for _ in range(MAX_ROUNDS):
         Q = optimal(mdp, p)
         after = _expectile_weights(mdp, targets(mdp, Q.max(1)), learner.kappa)
-        if np.array_equal(after, p):
+        if np.array_equal(after, p) or np.abs(Q - before).max() <= TOLERANCE * max(1.0, float(np.abs(Q).max())):
             break
-        p = after
+        p, before = after, Q
     return Q
 
 
 def _expectile_weights(mdp: TabularMDP, y: Floats, kappa: float) -> Floats:
     """The reweighted p under which the mean of y is its κ-expectile, pair by pair."""
-    p = mdp.p
+    p, slack = mdp.p, ROUNDING * float(np.abs(y).max())
     for _ in range(MAX_ROUNDS):
-        above = y > mdp.expect(y, p).ravel()[mdp.pair]
+        above = y > mdp.expect(y, p).ravel()[mdp.pair] + slack
         weights = mdp.p * np.where(above, 1.0 - kappa, 1.0 + kappa)
         after = weights / mdp.expect(weights, np.ones_like(p)).ravel()[mdp.pair]
         if np.array_equal(after, p):

@@ -130,8 +130,12 @@ def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = 
     shape = (mdp.n_states, mdp.n_actions)
     d = np.ones(shape) if visitation is None else _checks.finite_array("visitation", visitation, shape)
     _checks.require(bool((d >= 0).all()), "visitation", "have no negative entry", float(d.min()))
-    w = limit_weights(mdp, scheme)
-    W = np.bincount(mdp.pair, weights=w, minlength=mdp.n_pairs).reshape(shape)
+    return weighted(mdp, limit_weights(mdp, scheme), v, d)
+
+
+def weighted(mdp: TabularMDP, w: Floats, v: float, d: Floats) -> Operator:
+    """H of given weights w [K] and visits d [S, A]: for whoever asks for many d and one w."""
+    W = np.bincount(mdp.pair, weights=w, minlength=mdp.n_pairs).reshape(d.shape)
     d = np.where((d == 0) & (v * W == 0), 1.0, d)
     updates = (1.0 - v) * d + v * W
     phi1 = (d / updates).ravel()[mdp.pair] * mdp.p

@@ -23,6 +23,7 @@ Ref: Szlak & Shamir (2021), Theorem 2.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan
 from typing import Any
@@ -192,6 +193,11 @@ def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
     return rho if rho < 1.0 else inf
 
 
+def lead(Q: Floats, a: Ints) -> Floats:
+    """How far action a of each state leads the others, [S]: below 0 where one of them is better."""
+    return np.asarray(Q[np.arange(a.size), a] - _without(Q, a).max(1))
+
+
 def _without(Q: Floats, a: Ints) -> Floats:
     """Q with −inf for action a of each state."""
     rest = Q.copy()
@@ -217,32 +223,40 @@ def _ways_back(mdp: TabularMDP) -> Bools:
 
 
 def _first_switch(mdp: TabularMDP, scheme: Scheme, visitation: Any, a: Ints, tie: float) -> Floats:
-    """The smallest v at which each state's policy leaves a, [S]; nan where none does.
-
-    One sweep serves all states, and so does every further look: it narrows the bracket of each state it falls into.
-    Looks aim at where a straight line would cross, a little to either side; each third one halves the bracket.
-    """
+    """The smallest v at which each state's policy leaves a, [S]; nan where none does."""
     if mdp.n_actions == 1:
         return np.full(mdp.n_states, np.nan)
-    look = _Lead(mdp, scheme, visitation, a, tie)
-    low, high = np.zeros(mdp.n_states), np.full(mdp.n_states, np.nan)
-    at_low = look(0.0)
-    at_high = at_low.copy()
-    for v in [*np.linspace(0.0, 1.0, SWEEP + 1)[1:-1].tolist(), 1.0 - V_TOLERANCE]:
-        lead, searching = look(v), np.isnan(high)
+    grid = [*np.linspace(0.0, 1.0, SWEEP + 1)[:-1].tolist(), 1.0 - V_TOLERANCE]
+    return first_below(_Lead(mdp, scheme, visitation, a, tie), grid, V_TOLERANCE)
+
+
+def first_below(look: Callable[[float], Floats], grid: Sequence[float], tight: float) -> Floats:
+    """The smallest x at which each entry of look(x) [S] is below 0, from above, to ``tight``; nan where none is.
+
+    The grid begins where no entry is below 0; what falls below and comes back within one step of it is missed. One sweep
+    serves all entries, and so does every further look: it narrows the bracket of each entry it falls into. Looks aim at
+    where a straight line would cross, a little to either side; each third one halves the bracket.
+
+    >>> first_below(lambda x: np.array([1.0, 0.3]) - x, [0.0, 0.5], 0.01).round(2)
+    array([nan, 0.3])
+    """
+    at_low = look(grid[0])
+    low, high, at_high = np.full(at_low.size, grid[0]), np.full(at_low.size, np.nan), at_low.copy()
+    for x in grid[1:]:
+        lead, searching = look(x), np.isnan(high)
         left, stays = searching & (lead < 0), searching & (lead >= 0)
-        high[left], at_high[left] = v, lead[left]
-        low[stays], at_low[stays] = v, lead[stays]
+        high[left], at_high[left] = x, lead[left]
+        low[stays], at_low[stays] = x, lead[stays]
     tried = 0
-    while (wide := np.flatnonzero(high - low > V_TOLERANCE)).size:
+    while (wide := np.flatnonzero(high - low > tight)).size:
         s, side = wide[0], (0.45, -0.45, None)[tried % 3]
         line = low[s] + (high[s] - low[s]) * at_low[s] / (at_low[s] - at_high[s])
-        v = float((low[s] + high[s]) / 2 if side is None else line + side * V_TOLERANCE)
-        v = float(np.clip(v, low[s] + 0.1 * V_TOLERANCE, high[s] - 0.1 * V_TOLERANCE))
-        lead, inside = look(v), (low < v) & (v < high)
+        x = float((low[s] + high[s]) / 2 if side is None else line + side * tight)
+        x = float(np.clip(x, low[s] + 0.1 * tight, high[s] - 0.1 * tight))
+        lead, inside = look(x), (low < x) & (x < high)
         left, stays = inside & (lead < 0), inside & (lead >= 0)
-        high[left], at_high[left] = v, lead[left]
-        low[stays], at_low[stays] = v, lead[stays]
+        high[left], at_high[left] = x, lead[left]
+        low[stays], at_low[stays] = x, lead[stays]
         tried += 1
     return high
 
@@ -263,4 +277,4 @@ class _Lead:
         shaped = replace(mdp, r=targets(mdp, self.phi) - self.phi[mdp.pair // mdp.n_actions])
         Q = optimal(shaped, operator(mdp, self.scheme, v, self.visitation).p)
         self.phi = self.phi + Q.max(1)
-        return np.asarray(Q[np.arange(self.a.size), self.a] - _without(Q, self.a).max(1) + self.tie)
+        return lead(Q, self.a) + self.tie

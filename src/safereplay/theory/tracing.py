@@ -82,10 +82,8 @@ class Tracer:
     def v_at(self, scheme: Scheme, u: float) -> float:
         """The v at which ρ = vW/((1−v) + vW) is u at the most replayed pair; literal mixing is traced by v itself."""
         if scheme not in self._weight:
-            w = limit_weights(self.mdp, scheme)
-            W = float(np.bincount(self.mdp.pair, weights=w).max())
-            self._weight[scheme] = W if W > 0.0 and self.matched else 1.0
-        return u / (u + (1.0 - u) * self._weight[scheme])
+            self._weight[scheme] = most_weight(self.mdp, scheme) if self.matched else 1.0
+        return dial_at(u, self._weight[scheme])
 
     def view(self, scheme: Scheme, u: float, v: float | None = None) -> View:
         """The limits at one v."""
@@ -129,6 +127,21 @@ class Tracer:
             else:
                 low = middle
         return high
+
+
+def most_weight(mdp: TabularMDP, scheme: Scheme) -> float:
+    """W of the pair that is replayed most; 1 where none is."""
+    return float(np.bincount(mdp.pair, weights=limit_weights(mdp, scheme)).max()) or 1.0
+
+
+def dial_at(u: float, W: float) -> float:
+    """The v at which ρ = vW/((1−v) + vW) is u. With 1/W in place of W it is the other way round: the ρ of a v.
+
+    >>> v = dial_at(0.9, W=0.2)
+    >>> round(v, 3), round(dial_at(v, W=1 / 0.2), 3)
+    (0.978, 0.9)
+    """
+    return u / (u + (1.0 - u) * W)
 
 
 def _fingerprint(profile: RiskProfile) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ from ..runs import Runs, learn
 from ..schedules import EpsilonGreedy, Exploration, StepSize
 from ..schemes import Scheme
 from .linear import DENSE
-from .operator import operator
+from .operator import limit_weights, weighted
 from .solver import optimal
 
 OFTEN = 500  # visits from which on a learned value is compared with a limit
@@ -165,6 +166,7 @@ def self_consistent(
     step_size: StepSize | None = None,
     max_steps: int = 1_000,
     seed: int = 0,
+    solves: int | None = None,
     quiet: bool = True,
 ) -> tuple[SelfConsistent, ...]:
     """The limits of literal replay that could be found, those that learning ends at most often first.
@@ -180,12 +182,16 @@ def self_consistent(
     limit, and the start must lead to every pair that the scheme replays. That exploration goes on visiting every pair
     is taken for granted: with ε = 0 from the first step it does not, and runs are near no limit.
 
+    ``solves`` bounds the search: once so many fixed points of H were solved, no other start is tried, and what visits
+    have averaged to so far is listed if nothing else was found, whatever its residual.
+
     >>> import safereplay as sr
     >>> self_consistent(sr.grids.volatile(), sr.VarianceReplay(5.0), 0.5, seeds=0)
     (SelfConsistent(Q from -14.38 to 150, starts=64, settled),)
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    v = _checks.between("v", v, "[0, 1)")
     exploration = EpsilonGreedy() if exploration is None else exploration
     _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
     count, runs_wanted = _checks.whole("starts", starts, 1), _checks.whole("seeds", seeds, 0, bits=24)
@@ -193,9 +199,12 @@ def self_consistent(
     _checks.require(step_size is None or isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
     _checks.flag("quiet", quiet)
     first = _checks.whole("seed", seed, 0)
-    search = _Search(mdp, scheme, v, exploration, _checks.whole("max_steps", max_steps, 1))
+    most = inf if solves is None else _checks.whole("solves", solves, 1)
+    search = _Search(mdp, scheme, v, exploration, _checks.whole("max_steps", max_steps, 1), most)
     search.check()
     for Q in _starts(search, count, first):
+        if search.tired() and search.listed:
+            break
         search.follow(Q, 1)
     if not runs_wanted:
         return search.ranked(None)
@@ -238,16 +247,20 @@ class _Mix(NamedTuple):
 class _Search:
     """The limits found so far, and the steps that find them."""
 
-    def __init__(self, mdp: TabularMDP, scheme: Scheme, v: float, exploration: Exploration, max_steps: int) -> None:
+    def __init__(
+        self, mdp: TabularMDP, scheme: Scheme, v: float, exploration: Exploration, max_steps: int, most: float = inf
+    ) -> None:
         self.mdp, self.scheme, self.v, self.exploration, self.max_steps = mdp, scheme, v, exploration, max_steps
+        self.w, self.most, self.solved = limit_weights(mdp, scheme), most, 0
         self.smooth = exploration.SOFTMAX and exploration.limit_rate > 0.0
         self.found: list[SelfConsistent] = []
         self.averaged: dict[bytes, SelfConsistent | None] = {}
+        self.open: list[SelfConsistent] = []  # what averaging was left at
         self.states = np.arange(mdp.n_states)
 
     def check(self) -> None:
         """Refuse what has no limit, and a start from which w^∞ is never seen whole."""
-        H = operator(self.mdp, self.scheme, self.v, np.zeros((self.mdp.n_states, self.mdp.n_actions)))
+        H = weighted(self.mdp, self.w, self.v, np.zeros((self.mdp.n_states, self.mdp.n_actions)))
         anything = np.full(H.rho.shape, 1.0 / self.mdp.n_actions)
         lost = (visitation(self.mdp, anything, self.max_steps) == 0.0) & (H.rho > 0.0)
         said = f"{int(lost.sum())} that it does not lead to"
@@ -255,7 +268,17 @@ class _Search:
 
     def values(self, d: Floats) -> Floats:
         """Q = H_d Q."""
-        return operator(self.mdp, self.scheme, self.v, d).fixed_point()
+        self.solved += 1
+        return weighted(self.mdp, self.w, self.v, d).fixed_point()
+
+    def tired(self, ahead: int = 0) -> bool:
+        """Whether so many more fixed points would be too many."""
+        return self.solved + ahead >= self.most
+
+    @property
+    def listed(self) -> list[SelfConsistent]:
+        """The limits that were found; where there are none and the search was cut short, the nearest thing to one."""
+        return self.found or sorted(self.open, key=lambda one: one.residual)[:1]
 
     def visits(self, Q: Floats) -> Floats:
         """d of exploring by Q."""
@@ -282,7 +305,7 @@ class _Search:
             return self.relax(Q, starts)
         policy = self.improved(Q, np.zeros(self.mdp.n_states, np.int64))
         trail: dict[bytes, Floats] = {}
-        while policy.tobytes() not in trail and len(trail) < ROUNDS:
+        while policy.tobytes() not in trail and len(trail) < ROUNDS and not (self.tired() and trail):
             d = trail[policy.tobytes()] = self.visits_of(policy)
             Q = self.values(d)
             after = self.improved(Q, policy)
@@ -327,6 +350,8 @@ class _Search:
         for rounds in BLOCKS:
             met: Counter[bytes] = Counter()
             for _ in range(rounds):
+                if self.tired() and met:
+                    break
                 policy = self.improved(self.values(d), policy)
                 name = policy.tobytes()
                 if name not in known:
@@ -336,10 +361,13 @@ class _Search:
                 d = d + (known[name] - d) / k
             mix = _mix(met, known)
             found = self.tied(mix) or self.balance(mix)
-            if found.residual <= TIE:
+            if found.residual <= TIE or self.tired():
                 break
             d, k = mix.d, rounds
-        return found if found.residual <= RESIDUAL else None
+        if found.residual <= RESIDUAL:
+            return found
+        self.open += [found] * self.tired()
+        return None
 
     # -- mixtures -------------------------------------------------------------------------------------------------------
 
@@ -353,7 +381,7 @@ class _Search:
         """The shares of these policies under which all that have one are greedy: Newton's method, as far as it goes."""
         found = self.mixture(mix)
         for _ in range(NEWTON):
-            if found.residual <= TIE or len(mix.shares) == 1:
+            if found.residual <= TIE or len(mix.shares) == 1 or self.tired(len(mix.shares)):
                 break
             mix = self.newton(mix)
             found = min(found, self.mixture(mix), key=lambda one: one.residual)
@@ -424,7 +452,7 @@ class _Search:
 
     def ranked(self, runs: Runs | None) -> tuple[SelfConsistent, ...]:
         """What was found, with what learning says of it, most frequent first."""
-        found = self.found
+        found = self.listed
         if runs is not None:
             which, far = self.nearest(runs)
             shares = [float(np.mean(which == k)) for k in range(len(found))]

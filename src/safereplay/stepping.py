@@ -1,0 +1,289 @@
+"""A run that can be watched: the bits of :func:`safereplay.learn`, as many iterations at a time as one likes.
+
+An iteration is one update of Q, fresh or replayed. Literal mixing chooses between the two anew each time. Matched mixing
+follows a visit of (s,a) with replays of that pair, so a visit leaves a *debt* of replays, each an iteration of its own.
+:func:`safereplay.learn` pays it before it looks up; a run that stops anywhere carries it along.
+
+The compiled turn is put together from the pieces that the loop of a run is made of, and draws the same random numbers in
+the same order. So however the iterations are split, and whether they are traced or not, Q does not change by a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _checks, footprints
+from ._types import Floats, Ints
+from .kernels import loop, rng, step, tree
+from .kernels import memory as mem
+from .kernels.compile import Array, jit, specialise
+from .learners import Learner
+from .mdp import TabularMDP
+from .runs import CHUNK, OneRun, Plan, check_weights, make_program, resolved, sampling_model
+from .schedules import Exploration, StepSize
+
+PAIR, TIMES = range(2)  # of a debt: the pair that was visited, and how often it is still to be replayed
+APART = -1  # a mixing under which nothing is replayed: the turn itself replays what a visit owes
+TRACED = 1 << 16  # iterations that are logged at once
+FOREVER = (1 << 63) - 1  # more episodes than a run can have
+
+
+class Event(NamedTuple):
+    """What one iteration learned from: a step of the world, or the memory of one.
+
+    Of outcomes that are alike in all but ``unsafe`` the memory keeps the first: a replay of them has its flag.
+
+    >>> import safereplay as sr
+    >>> sr.Stepper(sr.grids.cliff(), sr.QLearning()).trace(1)
+    [Event(s=14, a=3, r=-1.0, s_next=13, terminal=False, unsafe=False, replayed=False)]
+    """
+
+    s: int
+    a: int
+    r: float
+    s_next: int
+    terminal: bool  #: the episode ended there; one that is cut off after max_steps has no end
+    unsafe: bool
+    replayed: bool
+
+
+class Stepper:
+    """One run of a learner, from its first iteration on, that stops where it is told and can be looked at there.
+
+    The arguments are those of :func:`safereplay.learn`, with one seed. Steppers share nothing that is written to, and the
+    compiled code holds no lock: threads run theirs side by side. One stepper belongs to one thread at a time.
+
+    >>> import safereplay as sr
+    >>> mdp, replay = sr.grids.cliff(), sr.ReplayQLearning(v=0.5)
+    >>> run = sr.Stepper(mdp, replay, seed=3).run(10_000)
+    >>> run
+    Stepper(replay(v=0.5, beta=5), seed=3: 10000 iterations, 4730 replayed, 713 episodes)
+    >>> [event.replayed for event in run.trace(6)]
+    [False, False, False, False, True, True]
+    >>> learned = sr.learn(mdp, replay, episodes=1_000, seeds=[3])
+    >>> bool((run.run_episodes(1_000 - run.episodes).Q == learned.Q[0]).all())
+    True
+    """
+
+    def __init__(
+        self,
+        mdp: TabularMDP,
+        learner: Learner,
+        seed: int = 0,
+        exploration: Exploration | None = None,
+        step_size: StepSize | None = None,
+        *,
+        max_steps: int = 1_000,
+    ) -> None:
+        exploration, step_size = resolved(mdp, learner, exploration, step_size)
+        self.mdp, self.learner, self.exploration, self.step_size = mdp, learner, exploration, step_size
+        self.seed, self.max_steps = _checks.whole("seed", seed, 0, 64), _checks.whole("max_steps", max_steps, 1)
+        program = make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions)
+        footprints.refuse_what_does_not_fit(footprints.of_runs(mdp, program.recipe, 1, 0, 1))
+        none = np.zeros(0, np.int64)
+        run = OneRun(Plan(mdp, learner, FOREVER, self.max_steps, none, program), sampling_model(mdp), self.seed)
+        self._model, self._memory, self._tables, self._dials = run.model, run.memory, run.tables, program.dials
+        self._turns, self._debt, self._no_log = compiled_turns(program.recipe), np.zeros(2, np.int64), none
+        self._shape = mdp.n_states, mdp.n_actions
+
+    def __repr__(self) -> str:
+        counts = f"{self.iterations} iterations, {int(self.replays.sum())} replayed, {self.episodes} episodes"
+        return f"Stepper({self.learner.describe()}, seed={self.seed}: {counts})"
+
+    # -- going on -------------------------------------------------------------------------------------------------------
+
+    def run(self, iterations: int) -> Stepper:
+        """Go on for exactly so many iterations, fresh and replayed together."""
+        left = _checks.whole("iterations", iterations, 0)
+        while left:
+            left -= self._go(min(left, CHUNK), FOREVER, self._no_log)
+        return self
+
+    def run_episodes(self, episodes: int) -> Stepper:
+        """Go on until so many more episodes are finished, and what their last visit owes is replayed.
+
+        From a new stepper on, that is the run of ``sr.learn(mdp, learner, episodes, [seed])``.
+        """
+        goal = self.episodes + _checks.whole("episodes", episodes, 0, bits=62)
+        while self._go(CHUNK, goal, self._no_log):
+            pass
+        return self
+
+    def trace(self, iterations: int) -> list[Event]:
+        """Go on as :meth:`run` does, and list what each iteration learned from, the first one first."""
+        left = _checks.whole("iterations", iterations, 0)
+        log, events = np.empty(min(left, TRACED), np.int64), list[Event]()
+        while left:
+            done = self._go(min(left, TRACED), FOREVER, log)
+            events += self._events(log[:done])
+            left -= done
+        return events
+
+    def _go(self, budget: int, episodes: int, log: Ints) -> int:
+        """At most so many iterations, until so many episodes are finished in all; how many there were."""
+        limits = (episodes, self.max_steps, budget)
+        done = self._turns(self._model, self._memory, self._tables, self._dials, self._debt, *limits, log)
+        check_weights(self.learner, self._tables, self._memory)
+        return done
+
+    def _events(self, log: Ints) -> list[Event]:
+        mdp, (outcome, replayed) = self.mdp, np.divmod(log, 2)
+        s, a = np.divmod(mdp.pair[outcome], mdp.n_actions)
+        columns = [s, a, *(x[outcome] for x in (mdp.r, mdp.s_next, mdp.terminal, mdp.unsafe)), replayed == 1]
+        return [Event(*row) for row in zip(*(x.tolist() for x in columns), strict=True)]
+
+    # -- what there is to see -------------------------------------------------------------------------------------------
+
+    @property
+    def iterations(self) -> int:
+        """Updates so far, fresh and replayed."""
+        return int(self._tables.clock[step.ITERATION])
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that have ended or were cut off."""
+        return int(self._tables.clock[step.EPISODE])
+
+    @property
+    def state(self) -> int | None:
+        """Where the agent is; None between two episodes."""
+        s = int(self._tables.clock[step.STATE])
+        return None if s == step.NO_STATE else s
+
+    @property
+    def Q(self) -> Floats:  # noqa: N802
+        """Action values as they are now, [S, A]."""
+        return np.array(self._tables.Q.reshape(self._shape))
+
+    @property
+    def policy(self) -> Ints:
+        """The greedy policy, [S]; the first of equal actions."""
+        return np.asarray(self.Q.argmax(-1), np.int64)
+
+    @property
+    def visits(self) -> Ints:
+        """MDP iterations of each pair, [S, A]."""
+        return np.array(self._tables.counts[:, step.VISITS].reshape(self._shape))
+
+    @property
+    def replays(self) -> Ints:
+        """Replays of each pair, [S, A]."""
+        return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
+
+    @property
+    def visitation(self) -> Floats:
+        """d(s,a): the share of MDP iterations that visited (s,a), [S, A]; zeros before the first."""
+        return np.asarray(self.visits / max(1, int(self._tables.counts[:, step.VISITS].sum())))
+
+    def gap(self, limit: Any) -> float:
+        """How far Q is from a limit [S, A], as a share of the limit's range, where the run has been:
+
+            Σ d(s,a)·|Q(s,a) − limit(s,a)| / (max limit − min limit),
+
+        with d the visitation so far; sum, maximum and minimum over the pairs of states that are not terminal. A limit
+        without range gives the error itself; nan before the first visit.
+
+        >>> import safereplay as sr
+        >>> mdp, learner = sr.grids.cliff(), sr.ReplayQLearning(v=0.5, mixing="matched")
+        >>> run, limit = sr.Stepper(mdp, learner), sr.exact(mdp, learner)
+        >>> [round(run.run(n).gap(limit), 3) for n in (0, 1_000, 9_000, 990_000)]
+        [nan, 0.103, 0.009, 0.002]
+        """
+        on = ~self.mdp.is_terminal
+        there = _checks.finite_array("limit", limit, self._shape)[on]
+        visits = self.visits[on]
+        if not visits.any():
+            return float("nan")
+        error = float((visits * np.abs(self.Q[on] - there)).sum() / visits.sum())
+        return error / (float(np.ptp(there)) or 1.0)
+
+
+@lru_cache(maxsize=256)
+def compiled_turns(recipe: step.Recipe) -> Callable[..., int]:
+    """The compiled function that takes turns: it returns how many, and logs 2·outcome + (1 if replayed) where it may.
+
+    It stops after ``budget`` iterations, or when so many episodes are finished and nothing is owed.
+    """
+    turn = make_turn(recipe)
+
+    def turns(
+        model: loop.Model,
+        memory: mem.Memory,
+        tables: step.Tables,
+        dials: step.Dials,
+        debt: Array,
+        episodes: int,
+        max_steps: int,
+        budget: int,
+        log: Array,
+    ) -> int:
+        done = 0
+        while done < budget and (debt[TIMES] > 0 or tables.clock[step.EPISODE] < episodes):
+            entry = turn(model, memory, tables, dials, debt, max_steps)
+            if log.size > 0:
+                log[done] = entry
+            done += 1
+        return done
+
+    return specialise(turns, recipe.digest())
+
+
+def make_turn(recipe: step.Recipe) -> Callable[..., int]:
+    """The function of one iteration: a replay that is owed, one that is drawn, or a step of the MDP."""
+    matched = recipe.replays and recipe.mixing == step.MATCHED
+    recall, choose, learn = step.make(recipe._replace(mixing=APART) if matched else recipe)
+
+    @jit
+    def owed(memory: mem.Memory, tables: step.Tables, dials: step.Dials, i: int) -> int:
+        """How often matched mixing replays pair i after a visit: v·W/(1−v) times on average."""
+        total = tree.total(memory.tree)
+        if tables.clock[step.ITERATION] < dials.T0 or not total > 0.0:
+            return 0
+        share = tree.leaf(memory.tree, i) / total
+        return int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
+
+    @jit
+    def visit(
+        model: loop.Model, memory: mem.Memory, tables: step.Tables, dials: step.Dials, debt: Array, max_steps: int
+    ) -> int:
+        """A step of the MDP; the outcome that it met."""
+        clock = tables.clock
+        s = clock[step.STATE]
+        i = s * dials.n_actions + choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
+        k = loop.sample(model, i, tables.generator)
+        s_next, ends = model.s_next[k], model.ends[k]
+        learn(tables, memory, i, i, model.slot[k], model.r[k], s_next, ends, True, False, dials)
+        if matched:
+            debt[PAIR], debt[TIMES] = i, owed(memory, tables, dials, i)
+        clock[step.STATE] = s_next
+        clock[step.STEP] += 1
+        if ends or clock[step.STEP] >= max_steps:
+            clock[step.EPISODE] += 1
+            clock[step.STATE] = step.NO_STATE
+        return k
+
+    @jit
+    def turn(
+        model: loop.Model, memory: mem.Memory, tables: step.Tables, dials: step.Dials, debt: Array, max_steps: int
+    ) -> int:
+        clock, generator = tables.clock, tables.generator
+        if debt[TIMES] > 0:
+            debt[TIMES] -= 1
+            clock[step.ITERATION] += 1
+            row = debt[PAIR]
+        else:
+            if clock[step.STATE] == step.NO_STATE:
+                start = loop.pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator))
+                clock[step.STATE], clock[step.STEP] = model.start_state[start], 0
+            row = recall(tables, memory, dials)
+        if row == mem.NO_ROW:
+            return 2 * visit(model, memory, tables, dials, debt, max_steps)
+        k = mem.draw(memory, row, rng.uniform(generator))
+        learn(tables, memory, row, row, k, model.r[k], model.s_next[k], model.ends[k], False, False, dials)
+        return 2 * k + 1
+
+    return turn

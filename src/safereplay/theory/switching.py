@@ -1,0 +1,182 @@
+"""Where a learner's dial changes the policy: for each state, the smallest value at which its best action gives way.
+
+A learner's dial goes from 0, where it is Q-learning, to ever more caution: v of a replay, κ of Mihatsch & Neuneier, β of
+Gaskett. The greedy action of a state is piecewise constant in it. It *switches* at the smallest value at which some action
+is better than the one that is best at 0, by more than rounding: an argmax among equals may flip, and nothing has switched.
+
+The exact limit is looked at on a grid and between those of its neighbours that a state switches between. The dial v acts
+through the share of replays ρ = vW/((1−v) + vW) alone, so its grid is even in ρ at the pair that is replayed most; those of
+the other dials are even in the dial. A stretch narrower than a step of the grid may be missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _checks
+from .._types import Floats, Ints
+from ..learners import Pessimistic, ReplayQLearning, RiskSensitive
+from ..mdp import TabularMDP
+from ..schedules import Exploration
+from .limits import exact
+from .solver import optimal
+from .theorem2 import TIE, first_below, lead
+from .tracing import LITERAL_MOST, LITERAL_STEPS, MOST_RHO, dial_at, most_weight
+from .visits import self_consistent
+
+STEPS = 32
+MOST_KAPPA, MOST_BETA = 0.99, 1.0
+LITERAL_SOLVES = 60  # fixed points of a look at literal mixing: some limits are means that take thousands to settle
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Switches:
+    """Where the greedy action of each state first differs from that at dial 0; see :func:`switches`.
+
+    >>> import safereplay as sr
+    >>> rows = [(0, 0, 0.5, 1, 20, True), (0, 0, 0.5, 1, 0, True), (0, 1, 1, 1, 6, True)]     # gamble, or take 6
+    >>> found = sr.switches(sr.TabularMDP.from_outcomes(2, 2, rows, start=0), sr.RiskSensitive())
+    >>> found.dial, found.before, found.to, found.at.round(3)     # an expectile is worth 10·(1−κ); state 1 is the end
+    ('kappa', array([0, 0]), array([ 1, -1]), array([0.4, nan]))
+    """
+
+    dial: str  #: "v", "kappa" or "beta"
+    at: Floats  #: [S] the smallest value at which it differs, from above; nan where it never does
+    to: Ints  #: [S] the action there; −1 where it never does
+    before: Ints  #: [S] the action at 0
+
+    def __repr__(self) -> str:
+        switched = np.flatnonzero(self.to >= 0)
+        head = f"Switches({self.dial}: {switched.size} of {self.at.size} states"
+        if not switched.size:
+            return f"{head})"
+        s = int(switched[np.argmin(self.at[switched])])
+        return f"{head}, first {s} at {self.at[s]:.3g} from action {self.before[s]} to {self.to[s]})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, for JSON; None where a state never switches."""
+        at = [None if np.isnan(x) else float(x) for x in self.at]
+        return {"dial": self.dial, "at": at, "to": self.to.tolist(), "before": self.before.tolist()}
+
+
+def switches(
+    mdp: TabularMDP,
+    learner: Any,
+    *,
+    exploration: Exploration | None = None,
+    steps: int | None = None,
+    tight: float = 1e-3,
+    most: float | None = None,
+) -> Switches:
+    """For each state the smallest value of the learner's dial at which its greedy action differs from that at 0.
+
+    The dial is v of :class:`~safereplay.ReplayQLearning`, kappa of :class:`~safereplay.RiskSensitive`, beta of
+    :class:`~safereplay.Pessimistic`; where the learner has it set does not matter. It is looked at on ``steps`` steps (32;
+    19 for literal mixing) up to ``most``: ρ = 0.99 at the pair replayed most, v = 0.95 for literal mixing, kappa = 0.99,
+    beta = 1. Each switch is then found to ``tight``, from above. A stretch narrower than a step may be missed.
+
+    Of the limits of literal mixing it is the one that the policy of Q* leads to, under ``exploration``, which matters for
+    nothing else. The search for it is bounded; where it finds none, no state counts as switched, and where policies take
+    turns, only those states that all of them have switched.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> found = sr.switches(mdp, sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), mixing="matched"))
+    >>> found
+    Switches(v: 4 of 24 states, first 12 at 0.397 from action 1 to 0)
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    valid = exploration is None or isinstance(exploration, Exploration)
+    _checks.require(valid, "exploration", "be an Exploration", exploration)
+    tight = _checks.between("tight", tight, "(0, 1)")
+    dial = _dial(learner, mdp, exploration)
+    count = dial.steps if steps is None else _checks.whole("steps", steps, 1, bits=16)
+    look = _Look(mdp, dial)
+    at = first_below(
+        look, dial.grid(dial.most if most is None else _checks.between("most", most, dial.range), count), tight
+    )
+    to = np.array([-1 if np.isnan(x) else look.policies[x][s] for s, x in enumerate(at.tolist())], np.int64)
+    return Switches(dial.name, at, to, look.before)
+
+
+class _Dial(NamedTuple):
+    """A dial of a learner on a model."""
+
+    name: str
+    range: str  #: where its largest value may lie
+    most: float  #: that value, unless another is asked for
+    steps: int
+    limit: Callable[[float], tuple[Floats, float] | None]  #: Q of a value, and how much of it is rounding
+    even: Callable[[float], float] = float  #: what the grid is even in, to the dial
+    back: Callable[[float], float] = float  #: the dial, to what the grid is even in
+
+    def grid(self, most: float, steps: int) -> list[float]:
+        """Values from 0 to ``most``."""
+        return [self.even(x) for x in np.linspace(0.0, self.back(most), steps + 1).tolist()]
+
+
+class _Look:
+    """How far the action that is best at 0 leads the others of its state at a value of the dial, [S]."""
+
+    def __init__(self, mdp: TabularMDP, dial: _Dial) -> None:
+        self.dial, Q = dial, optimal(mdp, mdp.p)
+        self.before = np.asarray(Q.argmax(1), np.int64)
+        self.policies: dict[float, Ints] = {}
+
+    def __call__(self, x: float) -> Floats:
+        found = self.dial.limit(x)
+        if found is None:
+            return np.full(self.before.size, np.finfo(np.float64).tiny)
+        Q, rounding = found
+        self.policies[x] = np.asarray(Q.argmax(1), np.int64)
+        return lead(Q, self.before) + rounding
+
+
+@singledispatch
+def _dial(learner: Any, mdp: TabularMDP, exploration: Exploration | None) -> _Dial:
+    _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
+
+
+@_dial.register
+def _(learner: ReplayQLearning, mdp: TabularMDP, exploration: Exploration | None) -> _Dial:
+    if learner.mixing == "literal":
+        return _Dial("v", "(0, 1)", LITERAL_MOST, LITERAL_STEPS, _literal_limit(learner, mdp, exploration))
+    W = most_weight(mdp, learner.scheme)
+    limit, most = _exact_limit(learner, "v", mdp), dial_at(MOST_RHO, W)
+    return _Dial("v", "(0, 1)", most, STEPS, limit, lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
+
+
+@_dial.register
+def _(learner: RiskSensitive, mdp: TabularMDP, exploration: Exploration | None) -> _Dial:
+    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, _exact_limit(learner, "kappa", mdp))
+
+
+@_dial.register
+def _(learner: Pessimistic, mdp: TabularMDP, exploration: Exploration | None) -> _Dial:
+    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, _exact_limit(learner, "beta", mdp))
+
+
+def _exact_limit(learner: Any, dial: str, mdp: TabularMDP) -> Callable[[float], tuple[Floats, float]]:
+    def limit(x: float) -> tuple[Floats, float]:
+        Q = exact(mdp, replace(learner, **{dial: x}))
+        return Q, TIE * max(1.0, float(np.abs(Q).max()))
+
+    return limit
+
+
+def _literal_limit(
+    learner: ReplayQLearning, mdp: TabularMDP, exploration: Exploration | None
+) -> Callable[[float], tuple[Floats, float] | None]:
+    def limit(v: float) -> tuple[Floats, float] | None:
+        found = self_consistent(mdp, learner.scheme, v, exploration, starts=1, seeds=0, solves=LITERAL_SOLVES)
+        if not found:
+            return None
+        Q, residual = found[0].Q, found[0].residual  # policies that take turns tie, to the residual
+        return Q, TIE * max(1.0, float(np.abs(Q).max())) + 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
+
+    return limit
