@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what the parser makes of Ctrl-C
 
 #: The order in which ``--help`` lists the commands.
-ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "bench")
+ORDER = ("play", "reproduce", "learn", "solve", "check", "tune", "sweep", "show", "bench")
 
 
 class _InOrder(TyperGroup):
@@ -48,7 +48,10 @@ app = typer.Typer(
 LEARNERS = ("replay", "q", "mihatsch", "gaskett", "worst-case", "worst-transition")
 
 Model: TypeAlias = Annotated[
-    str, typer.Argument(help="volatile, cliff, a map file, a saved model, or a Gymnasium id.", show_default=False)
+    str,
+    typer.Argument(
+        help="A grid (cliff, volatile, bridge, ...), a map file, a saved model, or a Gymnasium id.", show_default=False
+    ),
 ]
 LearnerName: TypeAlias = Annotated[str, typer.Option("--learner", help="One of " + ", ".join(LEARNERS) + ".")]
 V: TypeAlias = Annotated[float, typer.Option(help="Probability of a replay, in [0, 1).")]

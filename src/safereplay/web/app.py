@@ -1,0 +1,225 @@
+"""The playground's server: it parses, asks, and shows; the answers are the public API's.
+
+Every question is a GET whose parameters are those of a link (:mod:`safereplay.web.links`). Exact answers come from worker
+processes with a time limit, learning from a stream of events. Whatever is refused gets a 4xx and one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Query, Request, WebSocket
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import ValidationError
+
+from .. import __version__
+from .._types import Floats
+from ..errors import SafeReplayError
+from . import scripts
+from .links import LearnerLink, LearnLink, StateLink, TuneLink, WorldLink
+from .shapes import Preset, Problem, QuietProblem, Solved, StateShape, Switched, Tuned
+from .streams import Event, Streams, as_sent, over_socket
+from .workers import Crew, Unanswered
+from .worlds import TITLES, presets
+
+PAGE = Path(__file__).parent / "page"
+SOON, LATER = 10.0, 60.0  # seconds that an answer and a tuning may take
+SLOW = 1  # workers for tuning and for switches, so that sliders never wait for them
+ABOUT = (
+    "Every question is a GET whose parameters are those of a link to the page. Exact answers have a time limit; learning "
+    "is a stream of server-sent events. Whatever is refused gets a 4xx and one sentence."
+)
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    422: {"model": Problem, "description": "Refused, with one sentence that says why"},
+    403: {"model": Problem, "description": "From a page or host that is not this server's"},
+    429: {"model": Problem, "description": "Too much to do at the moment"},
+}
+
+
+def create_app() -> FastAPI:
+    """The server, without the guard that stands before it (:mod:`safereplay.web.guards`)."""
+    app = FastAPI(
+        title="safereplay playground",
+        version=__version__,
+        description=ABOUT,
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=REFUSALS,
+    )
+    _refusals(app)
+    _questions(app)
+    _exports(app)
+    _files(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Workers for as long as the server runs; what the first visitor needs is there before the first visit."""
+    presets()
+    app.openapi()
+    async with Crew(max(2, os.cpu_count() or 1)) as quick, Crew(SLOW) as slow:
+        for crew in (quick, slow):
+            crew.warm("solve", LearnerLink(learner="replay").model_dump())
+
+        async def limit(link: LearnLink) -> Floats:
+            parameters = {name: getattr(link, name) for name in LearnerLink.model_fields}
+            return np.array(json.loads(await quick.call("solve", parameters, SOON))["Q"])
+
+        app.state.quick, app.state.slow, app.state.streams = quick, slow, Streams(limit)
+        yield
+
+
+# -- refusals -----------------------------------------------------------------------------------------------------------
+
+
+def _refusals(app: FastAPI) -> None:
+    """One sentence for whatever is refused."""
+
+    @app.exception_handler(RequestValidationError)
+    async def of_parameters(request: Request, error: RequestValidationError) -> Response:
+        return refusal(request, 422, first_fault(error.errors()))
+
+    @app.exception_handler(SafeReplayError)
+    async def of_what_they_say(request: Request, error: SafeReplayError) -> Response:
+        return refusal(request, error.status if isinstance(error, Unanswered) else 422, str(error))
+
+
+def refusal(request: Request, status: int, sentence: str) -> Response:
+    """A refusal as it was asked for."""
+    sentence = " ".join(sentence.split())
+    if request.query_params.get("quiet") in ("1", "true"):
+        return JSONResponse({"problem": sentence})
+    return JSONResponse({"detail": sentence}, status)
+
+
+def first_fault(faults: Sequence[Any]) -> str:
+    """The first thing that is wrong with the parameters, in our words."""
+    fault = faults[0]
+    name = fault["loc"][-1] if fault["loc"] else "request"
+    if fault["type"] == "extra_forbidden":
+        return f"unknown parameter '{str(name)[:40]}'"
+    condition = fault["msg"].removeprefix("Input should ").removeprefix("String should ")
+    condition = "be text" if condition == fault["msg"] else condition
+    return f"{name} must {condition}, got {str(fault.get('input'))[:40]!r}"
+
+
+def _text(kind: str) -> dict[int | str, dict[str, Any]]:
+    """A reply of text, for the description."""
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}, "description": "Text"}}
+
+
+# -- questions ------------------------------------------------------------------------------------------------------------
+
+
+def _questions(app: FastAPI) -> None:
+    async def asked(crew: str, name: str, link: LearnerLink, seconds: float) -> Response:
+        content = await getattr(app.state, crew).call(name, link.model_dump(), seconds)
+        return Response(content, media_type="application/json")
+
+    @app.get("/api/presets", response_model=list[Preset], tags=["worlds"])
+    def list_presets() -> Any:
+        """The worlds to begin from."""
+        return JSONResponse(
+            [
+                {"name": name, "title": TITLES[name][0], "about": TITLES[name][1], "world": world.to_dict()}
+                for name, world in presets().items()
+            ]
+        )
+
+    @app.get("/api/state", response_model=StateShape | QuietProblem, tags=["worlds"])
+    def read_link(link: Annotated[StateLink, Query()]) -> Any:
+        """The whole state that a link stands for."""
+        return JSONResponse(link.to_state())
+
+    @app.get("/api/solve", response_model=Solved | QuietProblem, tags=["limits"])
+    async def solve(link: Annotated[LearnerLink, Query()]) -> Any:
+        """The exact limit of a learner, the way it goes, and its risk."""
+        return await asked("quick", "solve", link, SOON)
+
+    @app.get("/api/switches", response_model=Switched | QuietProblem, tags=["limits"])
+    async def switches(link: Annotated[LearnerLink, Query()]) -> Any:
+        """The smallest dial at which each state's action changes."""
+        return await asked("slow", "switches", link, LATER)
+
+    @app.get("/api/tune", response_model=Tuned | QuietProblem, tags=["limits"])
+    async def tune(link: Annotated[TuneLink, Query()]) -> Any:
+        """The gentlest replay that keeps a limit on the chance of harm."""
+        return await asked("slow", "tune", link, LATER)
+
+    @app.get("/api/learn", response_class=StreamingResponse, responses=_text("text/event-stream"), tags=["learning"])
+    async def learn(request: Request, link: Annotated[LearnLink, Query()]) -> Response:
+        """A learner at work, as server-sent events: preparing, frame, paused, done, problem."""
+        seen = request.headers.get("last-event-id", "")
+        if seen.isascii() and seen.isdigit() and len(seen) <= 7:
+            link = link.model_copy(update={"since": min(int(seen), link.until)})
+        link.to_world().mdp()
+        link.to_side()
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        events = as_sent(app.state.streams.frames(link))
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+    @app.websocket("/api/learn")
+    async def learn_over_socket(socket: WebSocket) -> None:
+        await socket.accept()
+        try:
+            link = LearnLink.model_validate(dict(socket.query_params))
+            link.to_world().mdp()
+            link.to_side()
+        except (ValidationError, SafeReplayError) as error:
+            sentence = first_fault(error.errors()) if isinstance(error, ValidationError) else str(error)
+            await socket.send_text(Event("problem", {"detail": sentence}).message())
+            await socket.close()
+        else:
+            await over_socket(app.state.streams.frames(link), socket)
+
+
+# -- to take home ----------------------------------------------------------------------------------------------------------
+
+
+def _exports(app: FastAPI) -> None:
+    def attachment(text: str, name: str, kind: str) -> Response:
+        return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+    @app.get("/api/script", response_class=Response, responses=_text("text/x-python"), tags=["export"])
+    def script(link: Annotated[StateLink, Query()]) -> Response:
+        """The study as a Python script."""
+        return attachment(scripts.script(link), "study.py", "text/x-python")
+
+    @app.get("/api/map", response_class=Response, responses=_text("text/plain"), tags=["export"])
+    def map_of_world(link: Annotated[WorldLink, Query()]) -> Response:
+        """The world as a map file that ``safereplay solve`` reads."""
+        world = link.to_world()
+        return attachment(scripts.world_file(world), f"{world.name}.map", "text/plain")
+
+
+# -- files -----------------------------------------------------------------------------------------------------------------
+
+
+def _files(app: FastAPI) -> None:
+    import plotly
+
+    bundle = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> FileResponse:
+        return FileResponse(PAGE / "docs.html", headers={"Cache-Control": "no-cache"})
+
+    @app.get("/plotly.js", include_in_schema=False)
+    def charts() -> FileResponse:
+        return FileResponse(bundle, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+
+    app.mount("/page", StaticFiles(directory=PAGE), name="page")

@@ -1,0 +1,105 @@
+import json
+
+import numpy as np
+import pytest
+
+import safereplay as sr
+from safereplay.web import answers
+from safereplay.web.shapes import Solved, Switched, Tuned
+
+
+def asked(**parameters):
+    return answers.solve(parameters)
+
+
+def test_the_answer_is_the_exact_limit_of_the_public_api():
+    mdp = sr.grids.cliff()
+    Q = sr.fixed_point(mdp, sr.VarianceReplay(2.0), v=0.3)
+    found = asked(world="cliff", learner="replay,v:0.3,beta:2,mixing:matched")
+    np.testing.assert_allclose(found["Q"], Q, rtol=1e-5, atol=1e-9)
+    free = ~mdp.is_terminal
+    assert np.array(found["policy"])[free].tolist() == Q.argmax(1)[free].tolist()
+    assert set(np.array(found["policy"])[~free].tolist()) == {-1}
+    risk = sr.evaluate(mdp, Q.argmax(1), start=mdp.origin)
+    assert found["risk"]["p_unsafe"] == risk.p_unsafe
+    assert found["risk"]["cvar10"] == risk.cvar(0.1)
+    assert found["path"] == sr.path(mdp, Q.argmax(1)).states
+
+
+def test_literal_mixing_is_answered_by_a_limit_of_the_algorithm_itself():
+    mdp = sr.grids.cliff()
+    limits = sr.fixed_point(mdp, sr.VarianceReplay(5.0), 0.5, "self", **answers.SEARCH)
+    found = asked(world="cliff", learner="replay")
+    np.testing.assert_allclose(found["Q"], limits[0].Q, rtol=1e-5, atol=1e-9)
+    assert found["limits"] == len(limits) > 1
+    assert f"({len(limits)} were found)" in found["note"]
+
+
+def test_the_exploration_matters_to_literal_mixing_and_to_nothing_else():
+    literal = [asked(world="volatile", learner="replay,v:0.1", epsilon=x)["Q"] for x in (0.05, 0.5)]
+    assert literal[0] != literal[1]
+    matched = [asked(world="volatile", learner="replay,v:0.1,mixing:matched", epsilon=x)["Q"] for x in (0.05, 0.5)]
+    assert matched[0] == matched[1]
+
+
+@pytest.mark.parametrize("learner", ["q", "mihatsch", "gaskett,beta:0.1", "worst-case", "worst-transition"])
+@pytest.mark.parametrize("world", ["cliff", "volatile", "frozen_lake"])
+def test_every_rival_is_answered_in_the_shape_that_is_described(world, learner):
+    found = json.loads(json.dumps(asked(world=world, learner=learner), allow_nan=False))
+    Solved.model_validate(found)
+
+
+def test_a_distribution_is_gathered_without_losing_probability():
+    found = asked(world="ledge", learner="q", slip=0.3)["distribution"]
+    assert len(found["returns"]) <= answers.BARS
+    assert sum(found["probabilities"]) == pytest.approx(1.0, abs=1e-3)
+    assert found["returns"] == sorted(found["returns"])
+
+
+def test_what_never_ends_is_said_and_not_drawn():
+    found = asked(world="bridge", learner="worst-case")
+    assert found["distribution"] is None
+    assert found["note"] == answers.ENDLESS
+
+
+def test_the_note_of_a_slippery_lake_says_what_the_line_is():
+    assert asked(world="frozen_lake", learner="q")["note"] == answers.ROUND
+
+
+def test_a_world_that_gains_for_ever_has_no_mean_and_says_why():
+    found = asked(world="volatile", learner="q", gamma=0.98)
+    assert found["risk"]["mean"] is None
+    assert found["risk"]["p_never"] == 1.0
+    assert found["note"] == answers.ENDLESS
+
+
+def test_switches_are_those_of_the_public_api():
+    found = answers.switches({"world": "cliff", "learner": "replay,mixing:matched"})
+    Switched.model_validate(json.loads(json.dumps(found, allow_nan=False)))
+    truth = sr.switches(sr.grids.cliff(), sr.ReplayQLearning(mixing="matched"), tight=answers.TIGHT)
+    assert [np.nan if x is None else x for x in found["first"]] == pytest.approx(truth.at.tolist(), nan_ok=True)
+    assert found["dial"] == "v"
+    assert any(x is not None for x in found["first"])
+
+
+def test_a_learner_without_a_dial_has_no_switches():
+    with pytest.raises(sr.BadInput):
+        answers.switches({"world": "cliff", "learner": "q"})
+
+
+def test_tuning_gives_the_plan_of_the_public_api(monkeypatch):
+    few = {"episodes": 5_000, "seeds": 5}
+    monkeypatch.setattr(answers, "TUNING", few)
+    found = answers.tune({"world": "cliff", "limit": 0.04})
+    Tuned.model_validate(json.loads(json.dumps(found, allow_nan=False)))
+    mdp = sr.grids.cliff()
+    plan = sr.tune(mdp, sr.VarianceReplay(), max_p_unsafe=0.04, start=mdp.origin, quiet=True, **few)
+    assert (found["learner"]["v"], found["plan"]["p_unsafe"]) == (plan.v, plan.profile.p_unsafe)
+    assert len(found["frontier"]) == len(plan.frontier)
+    assert found["summary"][0][1] == str(plan).splitlines()[0]
+    assert ["smallest v", f"{plan.v_smallest:.6g}, of the β tried"] in found["summary"]
+
+
+def test_only_a_replay_can_be_tuned():
+    with pytest.raises(sr.BadInput, match=r"learner must be a replay, got 'mihatsch,kappa:0\.6'"):
+        answers.tune({"world": "cliff", "learner": "mihatsch"})

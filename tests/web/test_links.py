@@ -1,0 +1,140 @@
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from models import same_model
+from pydantic import ValidationError
+
+import safereplay as sr
+from safereplay.web.links import LearnerLink, Name, StateLink, WorldLink
+from safereplay.web.sides import KINDS, Side
+from safereplay.web.worlds import LETTERS, MOST, TITLES, parse_map, presets, write_map
+
+# -- worlds ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in TITLES if name != "blank"])
+def test_a_preset_is_the_grid_of_its_name(name):
+    assert same_model(WorldLink(world=name).to_world().mdp(), sr.grids.NAMED[name]())
+
+
+def test_the_menu_and_the_link_know_the_same_worlds():
+    assert set(get_args(Name)) == set(TITLES) == set(presets())
+
+
+@given(st.lists(st.text(".#SGX^>v<", min_size=5, max_size=5), min_size=1, max_size=MOST))
+def test_a_map_survives_the_link(rows):
+    text = write_map(tuple(rows))
+    assert parse_map(text) == tuple(rows)
+    assert set(text) <= {*"0123456789/", *LETTERS}
+
+
+def test_a_link_of_the_largest_map_is_short_enough_to_paste():
+    drawn = np.random.default_rng(0).choice(list(".#X>"), (MOST, MOST))
+    rows = tuple("".join(row) for row in drawn)
+    assert len(write_map(rows)) < 450
+
+
+def test_a_link_changes_what_it_says_and_nothing_else():
+    link = WorldLink(world="cliff", map="S1r/1XG", goals="1.2~50", volatiles="0.2~0.9:4,0.1:-60", slip=0.2)
+    world = link.to_world()
+    assert world.rows == ("S.>", ".XG")
+    expected = sr.grids.from_map(
+        "S.>\n.XG",
+        gamma=0.95,
+        goal=10.0,
+        goals={(1, 2): 50.0},
+        hazard=-12.0,
+        volatiles={(0, 2): [(0.9, 4.0), (0.1, -60.0)]},
+        slip=0.2,
+    )
+    assert same_model(world.mdp(), expected)
+
+
+def test_episodes_are_judged_from_every_cell_marked_s():
+    world = WorldLink(map="S2/3/S1G").to_world()
+    assert world.judged() == [0, 6]
+    assert world.start_distribution()[[0, 6]].tolist() == [0.5, 0.5]
+    assert WorldLink(world="volatile").to_world().judged() == [sr.grids.volatile().origin]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"map": "21/G"}, "map must have at most 20 columns, got '21'"),
+        ({"map": "99999999999999999999G"}, "map must have at most 20 columns"),
+        ({"map": "/".join(["G"] * 21)}, "map must have at most 20 rows, got 21"),
+        ({"map": "2G/2"}, r"map must have rows of one length, got \[3, 2\]"),
+        ({"map": "2?G"}, "map must be numbers and letters of WSGXurdl, got '2.G'"),
+        ({"map": "S//G"}, "map must have no empty row"),
+        ({"map": "0/0"}, "map must have no empty row"),
+        ({"map": "²G"}, "map must be numbers and letters"),
+        ({"map": "S2"}, "text must have a goal G, got 'none'"),
+        ({"map": "SWG"}, "must be reachable from a start"),
+        ({"goals": "3.5"}, "goals must be ROW.COLUMN~VALUE, separated by ';', got '3.5'"),
+        ({"goals": "3.5~1e9"}, r"goals must be in \[-1e\+06, 1e\+06\], got 1000000000"),
+        ({"goals": "0.0~5"}, "goals"),
+        ({"volatile": "0.5:1"}, "p of volatile must sum to 1, got 0.5"),
+        ({"volatile": "nan:1,0.5:2"}, "p of volatile must be a number, got 'nan'"),
+        ({"volatile": "0.2:1,0.2:1,0.2:1,0.2:1,0.2:1"}, "volatile must have at most 4 rewards, got 5"),
+        ({"volatiles": "0.0~1:1"}, "volatiles"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused_in_one_line(changes, said):
+    with pytest.raises(sr.BadInput, match=said) as caught:
+        WorldLink(**changes).to_world().mdp()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"slip": 1.5}, {"gamma": 1.0}, {"goal": float("nan")}, {"step": 1e7}, {"slip_to": "north"}, {"color": "red"}],
+)
+def test_what_is_out_of_bounds_does_not_become_a_link(changes):
+    with pytest.raises(ValidationError):
+        WorldLink(**changes)
+
+
+# -- sides ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_side_survives_its_text(kind):
+    side = Side.parse(kind)
+    assert Side.parse(side.text) == side
+    assert side.to_dict() == {"kind": kind, **KINDS[kind]}
+    assert isinstance(side.learner(), sr.Learner)
+
+
+def test_a_side_is_the_learner_it_says():
+    side = Side.parse("replay,v:0.25,beta:-1.5,mixing:matched,scheme:score")
+    assert side.learner() == sr.ReplayQLearning(sr.ScoreReplay(beta=-1.5), v=0.25, mixing="matched")
+    assert Side.parse("gaskett,beta:0.3").learner() == sr.Pessimistic(0.3)
+    assert Side.parse("mihatsch,kappa:-0.5").learner() == sr.RiskSensitive(-0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "unknown learner ''"),
+        ("repaly", "unknown learner 'repaly'; did you mean 'replay'?"),
+        ("replay,v:1", r"v must be in \[0, 0.9999\], got 1"),
+        ("replay,v:inf", "v must be a number, got 'inf'"),
+        ("replay,beta:1_0", "beta must be a number, got '1_0'"),
+        ("replay,kappa:0.5", "dial of replay must be one of v, beta, mixing, scheme, got 'kappa'"),
+        ("q,v:0.5", "dial of q must be one of none, got 'v'"),
+        ("gaskett,beta:2", r"beta must be in \[0, 1\], got 2"),
+        ("replay,mixing:matchd", "unknown mixing 'matchd'; did you mean 'matched'?"),
+    ],
+)
+def test_a_learner_that_cannot_be_is_refused_in_one_line(text, said):
+    with pytest.raises(sr.BadInput, match=said):
+        LearnerLink(learner=text).to_side()
+
+
+def test_the_default_state_is_the_cliff_under_plain_and_shaped_learning():
+    state = StateLink().to_state()
+    assert state["world"]["name"] == "cliff"
+    assert (state["left"]["kind"], state["right"]["kind"], state["right"]["v"]) == ("q", "replay", 0.5)

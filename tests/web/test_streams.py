@@ -1,0 +1,132 @@
+import asyncio
+import gc
+import weakref
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+import safereplay as sr
+from safereplay.web import streams
+from safereplay.web.links import LearnLink
+from safereplay.web.streams import Store, Streams
+
+QUICK = {"pace": 40, "learner": "replay,mixing:matched"}
+
+
+async def exact(link):
+    return sr.exact(link.to_world().mdp(), link.to_side().learner())
+
+
+async def zeros(link):
+    return np.zeros((link.to_world().mdp().n_states, 4))
+
+
+def listen(link, many=10_000, source=None):
+    async def listening():
+        found = []
+        async with aclosing((source or Streams(exact)).frames(link)) as events:
+            async for event in events:
+                found.append(event)
+                if len(found) > many:
+                    break
+        return found
+
+    return asyncio.run(listening())
+
+
+def frames(events):
+    return [content for name, content, _ in events if name == "frame"]
+
+
+def test_a_stream_is_the_run_that_the_public_api_makes():
+    link = LearnLink(by=700, until=2_000, seeds=2, **QUICK)
+    events = listen(link)
+    assert [name for name, _, _ in events] == ["preparing", "frame", "frame", "frame", "done"]
+    assert [number for *_, number in events] == [None, 700, 1400, 2000, 2000]
+    mdp, learner = sr.grids.cliff(), sr.ReplayQLearning(mixing="matched")
+    first, other = (sr.Stepper(mdp, learner, seed, sr.EpsilonGreedy(0.1)).run(2_000) for seed in range(2))
+    last = frames(events)[-1]
+    np.testing.assert_allclose(last["Q"], first.Q, rtol=1e-5)
+    assert last["episodes"] == first.episodes
+    assert last["seeds"][1]["gap"] == pytest.approx(other.gap(sr.exact(mdp, learner)), rel=1e-4)
+    free = ~mdp.is_terminal
+    assert np.array(last["seeds"][1]["policy"])[free].tolist() == other.policy[free].tolist()
+    risk = sr.evaluate(mdp, first.policy, start=mdp.origin)
+    assert last["risk"]["p_unsafe"] == pytest.approx(risk.p_unsafe)
+
+
+def test_the_trace_is_of_the_last_iterations():
+    (frame,) = frames(listen(LearnLink(by=5_000, until=5_000, pace=40, learner="replay"), source=Streams(zeros)))
+    stepper = sr.Stepper(sr.grids.cliff(), sr.ReplayQLearning(), 0, sr.EpsilonGreedy(0.1))
+    stepper.run(5_000 - streams.TRACED)
+    expected = [[e.s, e.a, e.r, e.s_next, e.terminal, e.replayed] for e in stepper.trace(streams.TRACED)]
+    assert frame["trace"] == expected
+    assert {entry[5] for entry in frame["trace"]} == {0, 1}
+    assert frame["at"] == stepper.state
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["runs that were kept", "runs made again"])
+def test_going_on_is_the_same_as_not_having_stopped(kept):
+    whole = frames(listen(LearnLink(by=500, until=2_000, **QUICK)))
+    source = Streams(exact)
+    first = frames(listen(LearnLink(by=500, until=2_000, frames=2, **QUICK), source=source))
+    source = source if kept else Streams(exact)
+    rest = frames(listen(LearnLink(by=500, until=2_000, since=1_000, **QUICK), source=source))
+    assert first + rest == whole
+
+
+def test_a_stream_that_pauses_says_so():
+    events = listen(LearnLink(by=1, frames=1, **QUICK))
+    assert [name for name, _, _ in events] == ["preparing", "frame", "paused"]
+    assert len(events[1][1]["trace"]) == 1
+
+
+def test_a_client_that_leaves_is_no_longer_counted():
+    source = Streams(exact)
+    listen(LearnLink(by=10, **QUICK), many=3, source=source)
+    assert source.open == 0
+
+
+def test_what_cannot_be_learned_is_said_in_the_stream():
+    async def refusing(link):
+        raise sr.BadInput("learner must have a limit, got none")
+
+    events = listen(LearnLink(**QUICK), source=Streams(refusing))
+    assert events[-1] == ("problem", {"detail": "learner must have a limit, got none"}, None)
+
+
+def test_more_streams_are_slower_streams():
+    link = LearnLink(by=1, until=8, **QUICK)
+
+    async def together(many):
+        source = Streams(exact)
+        loop = asyncio.get_running_loop()
+
+        async def one():
+            async with aclosing(source.frames(link)) as events:
+                return [loop.time() async for event in events if event.name == "frame"]
+
+        times = await asyncio.gather(*(one() for _ in range(many)))
+        return min(t[-1] - t[0] for t in times) / 7
+
+    assert asyncio.run(together(1)) >= 0.039
+    assert asyncio.run(together(10)) >= 0.9 * 10 * streams.SHARE
+
+
+def test_the_store_forgets_the_oldest():
+    class Fake:
+        def __init__(self, t):
+            self.link, self.t = LearnLink(**QUICK), t
+
+    store = Store(most=3)
+    known = [Fake(t) for t in range(5)]
+    dead = weakref.ref(known[0])
+    for runs in known:
+        store.keep(runs)
+    assert store.take(LearnLink(since=1, **QUICK)) is None
+    assert store.take(LearnLink(since=4, **QUICK)) is known[4]
+    assert store.take(LearnLink(since=4, **QUICK)) is None
+    del known, runs
+    gc.collect()
+    assert dead() is None
