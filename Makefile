@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce quick test test-slow check format bench deep-study docs clean
+.PHONY: help reproduce quick play test test-slow check format bench deep-study docs clean
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
 	@echo "make quick      a smaller version of it: about a minute"
+	@echo "make play       the playground, in a browser on 127.0.0.1"
 	@echo "make test       the tests          make test-slow  the long statistical and timing ones"
 	@echo "make check      lint and types     make format     let the formatter at it"
 	@echo "make bench      updates a second, beside plain Python"
@@ -29,11 +30,18 @@ $(VENV)/dev: $(VENV)/core
 	@$(PIP) install -c constraints.txt stormpy || echo "stormpy does not install here: the tests that ask it are skipped"
 	@touch $@
 
+$(VENV)/web: $(VENV)/core
+	@$(PIP) install -c constraints.txt -e ".[web]"
+	@touch $@
+
 reproduce: $(VENV)/core
 	$(BIN)/safereplay reproduce --out reproduction
 
 quick: $(VENV)/core
 	$(BIN)/safereplay reproduce --quick --out reproduction
+
+play: $(VENV)/web
+	$(BIN)/safereplay play
 
 test: $(VENV)/dev
 	$(BIN)/pytest -q -n 2 -m "not slow"

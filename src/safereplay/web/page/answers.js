@@ -1,0 +1,83 @@
+/**
+ * The exact limits that both panes show: /api/solve, asked again whenever its side's inputs change.
+ *
+ * At most one question a side is under way, and the newest state is asked next: a dragged slider never builds a queue,
+ * and what is drawn is never more than one answer behind.
+ */
+import { get } from "./api.js";
+import { sideQuery } from "./link.js";
+
+export const SIDES = ["left", "right"];
+
+export class Answers {
+  #store;
+  #listeners = new Set();
+  #sides = {};
+
+  constructor(store) {
+    this.#store = store;
+    for (const side of SIDES) this.#sides[side] = { answer: null, query: null, asking: null, problem: "" };
+  }
+
+  /** The last answer of /api/solve for a side, or null. @param {"left"|"right"} side */
+  get(side) {
+    return this.#sides[side].answer;
+  }
+
+  /** Why the present state of a side has no answer: a sentence, or "". */
+  problem(side) {
+    return this.#sides[side].problem;
+  }
+
+  /** Whether the answer of a side is that of the present state. */
+  settled(side) {
+    const { asking, query } = this.#sides[side];
+    return asking === null && query === this.#wanted(side);
+  }
+
+  /** Call `fn(side, answer)` with every new answer; `answer` is null where the server refused. */
+  subscribe(fn) {
+    this.#listeners.add(fn);
+    return () => this.#listeners.delete(fn);
+  }
+
+  /** Ask what is not yet known of the present state. */
+  refresh() {
+    for (const side of SIDES) this.#ask(side);
+  }
+
+  #wanted(side) {
+    return sideQuery(this.#store.get(), side, this.#store.presets);
+  }
+
+  async #ask(side) {
+    const now = this.#sides[side];
+    const query = this.#wanted(side);
+    if (now.asking !== null || now.query === query) return;
+    now.asking = query;
+    const outcome = await this.#outcome(query);
+    Object.assign(now, { asking: null, query }, outcome);
+    this.#ask(side); // before drawing, so that the server works meanwhile
+    for (const fn of [...this.#listeners]) fn(side, outcome.answer ?? null);
+  }
+
+  async #outcome(query) {
+    const problem = cannotAsk(this.#store.get().world);
+    if (problem) return { problem };
+    try {
+      return { answer: await get("/api/solve", query), problem: "" };
+    } catch (error) {
+      return { problem: error.detail ?? String(error) };
+    }
+  }
+}
+
+/** What is plainly missing from a world, as a sentence, or "": no need to ask the server. */
+function cannotAsk(world) {
+  const text = world.rows.join("");
+  if (!text.includes("G")) return "A world needs a goal: choose Goal and click a cell.";
+  if (!world.fall_ends && text.includes("X") && !text.includes("S")) {
+    return "A fall that leads back to the start needs a start: choose Start and click a cell.";
+  }
+  return "";
+}

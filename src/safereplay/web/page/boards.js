@@ -1,0 +1,59 @@
+/**
+ * Both boards: each shows the answer of its side on a common scale of colours; under them, what the colours mean.
+ */
+import { SIDES } from "./answers.js";
+import { Board } from "./board.js";
+import { extent, gradient, scale, themeChanged } from "./colours.js";
+import { byId, el, put, say } from "./dom.js";
+
+/** Make the boards. @returns {{left: Board, right: Board}} */
+export function makeBoards() {
+  return { left: new Board("left"), right: new Board("right") };
+}
+
+/** Let the boards follow the state and the answers. */
+export function startBoards(store, answers, boards) {
+  const marks = makeLegend();
+  const draw = () => {
+    const most = extent(SIDES.map((side) => answers.get(side)?.Q ?? []));
+    const colour = scale(most);
+    for (const side of SIDES) {
+      const other = answers.get(side === "left" ? "right" : "left");
+      boards[side].show({ world: store.get().world, answer: answers.get(side), other, colour });
+    }
+    marks(most);
+  };
+  const settle = () => SIDES.forEach((side) => put(boards[side].svg, "data-ready", answers.settled(side) ? 1 : 0));
+
+  store.subscribe((state, before) => {
+    settle();
+    if (state.world !== before.world) draw(); // what is drawn appears at once; its values come with the answer
+  });
+  answers.subscribe((side) => {
+    draw();
+    put(boards[side].svg, "data-seq", Number(boards[side].svg.dataset.seq) + 1);
+    settle();
+  });
+  document.addEventListener("themechange", () => {
+    themeChanged();
+    draw();
+  });
+  draw();
+}
+
+/** The legend; the answer writes the ends of its scale. */
+function makeLegend() {
+  const bar = el("span", { class: "legend-bar" });
+  const [low, high] = [el("span"), el("span")];
+  byId("legend").append(
+    el("span", { class: "legend-scale" }, el("span", { class: "legend-name" }, "value Q of a move"), low, bar, high),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-path" }), "path from the start"),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-differs" }), "the two learners differ"),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-bolt" }, "⚡"), "a move that gambles"),
+  );
+  return (most) => {
+    bar.style.backgroundImage = gradient();
+    low.textContent = say(-most, 2);
+    high.textContent = `+${say(most, 2)}`;
+  };
+}

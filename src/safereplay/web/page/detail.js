@@ -1,0 +1,111 @@
+/**
+ * The line under a board: the values of the cell that is pointed at, and where its action would switch.
+ */
+import { SIDES } from "./answers.js";
+import { get } from "./api.js";
+import { byId, el, place, say } from "./dom.js";
+import { join, learnerText, worldQuery } from "./link.js";
+import { LEARNERS } from "./state.js";
+
+const ARROWS = ["↑", "→", "↓", "←"];
+const DIAL = { replay: "v", mihatsch: "kappa", gaskett: "beta" }; // the dial that /api/switches turns
+const SIGNS = { v: "v", kappa: "κ", beta: "β" };
+const WAIT_MS = 120; // a pointer that only passes, or a slider that still moves, asks nothing
+
+/** Write the line of both boards. */
+export function startDetail(store, answers, boards) {
+  for (const side of SIDES) new Detail(side, store, answers, boards[side]);
+}
+
+class Detail {
+  #cell = null;
+  #asked = { query: null, answer: null, abort: null };
+  #timer = 0;
+
+  constructor(side, store, answers, board) {
+    Object.assign(this, { side, store, answers, board, line: byId(`${side}-detail`) });
+    const point = (event) => this.#point(event.target.closest?.("[data-cell]")?.dataset.cell ?? null);
+    board.svg.addEventListener("pointerover", point);
+    board.svg.addEventListener("focusin", point);
+    board.svg.addEventListener("pointerleave", () => this.#point(this.#focused()));
+    answers.subscribe((of) => {
+      if (of !== side) return;
+      this.#write();
+      this.#askSoon();
+    });
+    this.#write();
+  }
+
+  #focused() {
+    const active = document.activeElement;
+    return this.board.svg.contains(active) ? (active.dataset.cell ?? null) : null;
+  }
+
+  #point(cell) {
+    if (cell === this.#cell) return;
+    this.#cell = cell;
+    this.#write();
+    this.#askSoon();
+  }
+
+  #askSoon() {
+    clearTimeout(this.#timer);
+    if (this.#cell) this.#timer = setTimeout(() => this.#ask(), WAIT_MS);
+  }
+
+  #state() {
+    const answer = this.answers.get(this.side);
+    const at = answer && this.#cell && String(place(this.#cell));
+    const s = at ? answer.cells.findIndex((cell) => String(cell) === at) : -1;
+    return s >= 0 && !answer.terminal[s] ? { answer, s } : null;
+  }
+
+  /** The parameters of /api/switches, or null: they are the same wherever the dial is. */
+  #query() {
+    const { world, epsilon, [this.side]: learner } = this.store.get();
+    const dial = DIAL[learner.kind];
+    if (!dial) return null;
+    const still = { ...learner, [dial]: LEARNERS[learner.kind][dial] };
+    return join(worldQuery(world, this.store.presets), { learner: learnerText(still), epsilon });
+  }
+
+  async #ask() {
+    const query = this.#query();
+    if (!query || query === this.#asked.query || !this.#state() || this.answers.problem(this.side)) return;
+    this.#asked.abort?.abort();
+    const asked = (this.#asked = { query, answer: null, abort: new AbortController() });
+    try {
+      asked.answer = await get("/api/switches", query, { signal: asked.abort.signal });
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      asked.answer = { problem: error.detail };
+    }
+    if (asked === this.#asked) this.#write();
+  }
+
+  #write() {
+    const found = this.#state();
+    this.line.classList.toggle("empty", !found);
+    if (!found) {
+      this.line.textContent = "Point at a cell for its values; draw with the mouse or with keys (press ?).";
+      return;
+    }
+    const { answer, s } = found;
+    const values = answer.Q[s].map((q, a) => `${ARROWS[a]} ${say(q)}`).join("   ");
+    const [row, column] = place(this.#cell);
+    const where = `Row ${row + 1}, column ${column + 1}: ${ARROWS[answer.policy[s]]}`;
+    const parts = [where, `Q  ${values}`, this.#switch(s)];
+    this.line.replaceChildren(...parts.filter(Boolean).map((part) => el("span", {}, part)));
+  }
+
+  #switch(s) {
+    const query = this.#query();
+    if (!query) return "";
+    const { answer } = this.#asked;
+    if (query !== this.#asked.query || !answer) return "switches at …";
+    if (answer.problem) return "";
+    const sign = SIGNS[answer.dial] ?? answer.dial;
+    if (answer.first[s] === null || answer.first[s] === undefined) return `never switches, whatever ${sign}`;
+    return `switches to ${ARROWS[answer.to[s]]} at ${sign} = ${say(answer.first[s], 2)}`;
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Share and keep: the link, a script that does the same, the map, and the picture.
+ */
+import { SIDES } from "./answers.js";
+import { address } from "./api.js";
+import { byId, el } from "./dom.js";
+import { learned } from "./learn.js";
+import { query, worldQuery } from "./link.js";
+import { asPng, asText, picture } from "./picture.js";
+import { colours } from "./plot.js";
+
+/** Fill the share menu. */
+export function start({ store, answers, boards, notice }) {
+  const link = () => query(store.get(), store.presets);
+  const map = () => worldQuery(store.get().world, store.presets);
+  const drawing = () => draw(store, answers, boards);
+  const name = (ending) => `safereplay-${store.get().world.name}.${ending}`;
+  const jobs = [
+    ["copy-link", "Copy link", "Copy a link to all of this", () => copyLink(`${location.origin}/?${link()}`)],
+    ["export-script", "Script", "Download a Python script that does the same", () => fetched("/api/script", link())],
+    ["export-map", "Map", "Download the world as a map file", () => fetched("/api/map", map())],
+    ["export-svg", "SVG", "Download both boards as an SVG picture", () => saveSvg(drawing(), name("svg"))],
+    ["export-png", "PNG", "Download both boards as a PNG picture", () => savePng(drawing(), name("png"))],
+  ];
+  const buttons = jobs.map(([id, text, title, job]) => {
+    const work = async () => {
+      try {
+        notice(await job(), "done");
+      } catch (error) {
+        notice(error.detail ?? error.message, "problem");
+      }
+    };
+    return el("button", { id, type: "button", title, "aria-label": `${text}: ${title}`, onclick: work }, text);
+  });
+  byId("share").append(...buttons);
+}
+
+/** Put text on the clipboard; an old way where the new one is refused. */
+async function copyLink(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = document.body.appendChild(el("textarea", { class: "unseen", "aria-hidden": "true" }));
+    area.value = text;
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    if (!copied) throw new Error(`The browser does not let the page copy; the address is ${text}`);
+  }
+  return "The link is on the clipboard.";
+}
+
+/** Save what the server writes; a refusal is its sentence. */
+async function fetched(path, params) {
+  const response = await fetch(address(path, params, { quiet: 1 }));
+  const refused = response.headers.get("content-type")?.includes("json");
+  if (refused) {
+    const { problem, detail } = await response.json();
+    throw new Error(problem ?? detail ?? "The server refused.");
+  }
+  const named = /filename="?([^";]+)"?/.exec(response.headers.get("content-disposition") ?? "");
+  return save(await response.blob(), named?.[1] ?? path.split("/").at(-1));
+}
+
+function draw(store, answers, boards) {
+  const shown = SIDES.map((side) => ({ svg: boards[side].svg, frame: learned[side], answer: answers.get(side) }));
+  if (shown.some(({ answer }) => !answer)) throw new Error("There is no picture yet.");
+  const { name } = store.get().world;
+  const title = store.presets.find((preset) => preset.name === name)?.title ?? name;
+  return picture({ title, boards: shown, colours: colours() });
+}
+
+const saveSvg = (root, name) => save(new Blob([asText(root)], { type: "image/svg+xml" }), name);
+
+const savePng = async (root, name) => save(await asPng(root), name);
+
+/** Give a file to the reader. */
+function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  return `Saved ${name}.`;
+}

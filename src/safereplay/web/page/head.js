@@ -1,0 +1,120 @@
+/**
+ * The head of the page: undo and redo, light and dark, the keys, and the one line of notice.
+ */
+import { byId, el, svg } from "./dom.js";
+
+const ICONS = {
+  undo: "M9 7 4 12l5 5M4.5 12H14a6 6 0 0 1 6 6v1",
+  redo: "m15 7 5 5-5 5M19.5 12H10a6 6 0 0 0-6 6v1",
+  theme: "M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9Z",
+  keys: "M3 7h18v11H3zM7 11h.01M12 11h.01M17 11h.01M8 15h8",
+};
+const KEYS = [
+  ["Arrow keys", "move from cell to cell"],
+  [".  or  Delete", "make the cell free"],
+  ["#  or  w", "wall"],
+  ["s", "start"],
+  ["g", "goal"],
+  ["x", "hazard"],
+  ["^  >  v  <", "a volatile move that way; Shift and an arrow key does the same"],
+  ["Enter  or  Space", "draw with the chosen tool"],
+  ["Ctrl + Z,  Ctrl + Y", "undo, redo"],
+  ["?", "these keys"],
+];
+
+const READ_MS = 6000; // a line that asks nothing of the reader goes by itself
+
+let kindShown = "";
+let timer = 0;
+
+/**
+ * One line for the reader; "" takes away the line of that kind. A "problem" is read out at once.
+ * @param {string} text @param {string} kind
+ */
+export function notice(text, kind = "info") {
+  const line = byId("notice");
+  if (!text && kind !== kindShown) return;
+  kindShown = text ? kind : "";
+  line.hidden = !text;
+  line.dataset.kind = kind;
+  const urgent = kind === "problem" || kind === "link";
+  line.setAttribute("role", urgent ? "alert" : "status");
+  const place = line.querySelector("span");
+  if (place.textContent !== text) place.textContent = text;
+  clearTimeout(timer);
+  if (text && !urgent) timer = setTimeout(() => notice("", kind), READ_MS);
+}
+
+/** Bring the head to life. */
+export function startHead(store) {
+  for (const [id, d] of Object.entries(ICONS)) {
+    byId(id).append(svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d })));
+  }
+  byId("notice").querySelector("button").addEventListener("click", () => notice("", kindShown));
+  startHistory(store);
+  startTheme();
+  startHelp();
+  startTabs();
+}
+
+function startHistory(store) {
+  const follow = () => {
+    byId("undo").disabled = !store.canUndo();
+    byId("redo").disabled = !store.canRedo();
+  };
+  byId("undo").addEventListener("click", () => store.undo());
+  byId("redo").addEventListener("click", () => store.redo());
+  store.subscribe(follow);
+  follow();
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.target.closest?.("input[type=number], input[type=text]")) return;
+    const key = event.key.toLowerCase();
+    if (key !== "z" && key !== "y") return;
+    event.preventDefault();
+    if (key === "y" || event.shiftKey) store.redo();
+    else store.undo();
+  });
+}
+
+/** Light or dark: as the system says until the reader chooses. Those who paint by hand listen to "themechange". */
+function startTheme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const changed = () => {
+    byId("theme").setAttribute("aria-pressed", isDark());
+    document.dispatchEvent(new CustomEvent("themechange", { detail: isDark() ? "dark" : "light" }));
+  };
+  byId("theme").addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    changed();
+  });
+  system.addEventListener("change", changed);
+  byId("theme").setAttribute("aria-pressed", isDark());
+}
+
+function startHelp() {
+  const dialog = byId("help");
+  dialog.append(
+    el("h2", { id: "help-title" }, "Keys of the boards"),
+    el("dl", { class: "keys" }, ...KEYS.flatMap(([keys, what]) => [el("dt", {}, keys), el("dd", {}, what)])),
+    el("form", { method: "dialog" }, el("button", { class: "primary" }, "Close")));
+  byId("keys").addEventListener("click", () => dialog.showModal());
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "?" || event.target.closest?.("input[type=number], input[type=text]")) return;
+    event.preventDefault();
+    if (!dialog.open) dialog.showModal();
+  });
+}
+
+/** On a narrow screen the tabs show which part of the page is being read. */
+function startTabs() {
+  const tabs = [...document.querySelectorAll(".tabs a")];
+  const seen = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const tab = tabs.find((link) => link.hash === `#${target.id}`);
+      if (isIntersecting) tab.setAttribute("aria-current", "true");
+      else tab.removeAttribute("aria-current");
+    }
+  }, { rootMargin: "-45% 0px -50% 0px" }); // a line across the middle of the screen
+  tabs.forEach((link) => seen.observe(document.querySelector(link.hash)));
+}

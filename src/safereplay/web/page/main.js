@@ -1,0 +1,58 @@
+/**
+ * Starts the page: reads the state that the address names, then brings every part to life.
+ */
+import { Answers, SIDES } from "./answers.js";
+import { get } from "./api.js";
+import { makeBoards, startBoards } from "./boards.js";
+import * as charts from "./charts.js";
+import { startDetail } from "./detail.js";
+import { startDials } from "./dials.js";
+import { byId } from "./dom.js";
+import { startEditor } from "./editor.js";
+import * as exports from "./exports.js";
+import { startFields } from "./fields.js";
+import { notice, startHead } from "./head.js";
+import * as learn from "./learn.js";
+import * as lessons from "./lessons.js";
+import { makePanes, startNumbers } from "./panes.js";
+import { store } from "./state.js";
+import * as tune from "./tune.js";
+import { startWorld } from "./world.js";
+
+/** The state that the address asks for, or the default one and a sentence on what was wrong with the address. */
+async function firstState() {
+  try {
+    return [await get("/api/state", location.search), ""];
+  } catch (error) {
+    return [await get("/api/state"), `This link cannot be read: ${error.detail}`];
+  }
+}
+
+async function start() {
+  const [presets, [state, problem]] = await Promise.all([get("/api/presets"), firstState()]);
+  store.begin(state, presets);
+  const answers = new Answers(store);
+  const boards = makeBoards();
+  window.safereplay = { store, answers, boards, get state() { return store.get(); } };
+
+  store.subscribe(() => answers.refresh()); // first of all: the server works while the page follows
+  makePanes(boards);
+  startFields(store);
+  startDials(store);
+  startWorld(store);
+  startBoards(store, answers, boards);
+  startNumbers(answers);
+  startDetail(store, answers, boards);
+  startEditor(store, boards);
+  startHead(store);
+  answers.subscribe(() => notice(SIDES.map((side) => answers.problem(side)).find(Boolean) ?? "", "problem"));
+  if (problem) notice(problem, "link");
+  answers.refresh();
+  for (const panel of [charts, learn, tune, lessons, exports]) panel.start({ store, answers, boards, notice });
+  document.body.dataset.started = "1";
+}
+
+start().catch((error) => {
+  notice(error.detail ?? String(error), "problem");
+  byId("boards").classList.add("stale");
+});

@@ -1,0 +1,81 @@
+/**
+ * The two panes: the places for a learner's dials, its board, and what it risks.
+ */
+import { SIDES } from "./answers.js";
+import { byId, difference, el, percent, put, say } from "./dom.js";
+
+const NUMBERS = [
+  { name: "unsafe", key: "p_unsafe", title: "P(unsafe)", about: "share of episodes that come to harm", text: percent },
+  { name: "mean", key: "mean", title: "Mean return", about: "average sum of an episode's rewards", text: say },
+  { name: "cvar", key: "cvar10", title: "Worst 10 %", about: "average return of the worst tenth (CVaR)", text: say },
+  { name: "std", key: "std", title: "Spread", about: "standard deviation of the return", text: say },
+];
+const VERDICTS = {
+  safe: ["Safe way", "The path takes no step near harm that could be avoided."],
+  risky: ["Risky way", "The path reaches a goal, past harm that could be avoided."],
+  jumps: ["Jumps", "The path ends in harm on purpose."],
+  stuck: ["Stuck", "The path never ends."],
+};
+
+/** Make the two panes around the boards. */
+export function makePanes(boards) {
+  for (const side of SIDES) {
+    byId(side).append(
+      el("header", { class: "pane-head" },
+        el("span", { class: "learner", id: `${side}-learner` }),
+        el("span", { class: "verdict", id: `${side}-verdict` })),
+      el("div", { class: "dials", id: `${side}-dials` }),
+      el("div", { class: "board-slot" }, boards[side].svg),
+      el("p", { class: "detail", id: `${side}-detail` }),
+      el("dl", { class: "numbers" }, ...NUMBERS.map((one) => numberParts(side, one))),
+      el("p", { class: "note", id: `${side}-note` }),
+    );
+  }
+}
+
+function numberParts(side, { name, title, about }) {
+  return el("div", { class: `number ${name}`, title: about },
+    el("dt", {}, title),
+    el("dd", {}, el("strong", { id: `${side}-${name}` }, "–"), el("small", { id: `${side}-${name}-change` })));
+}
+
+/** Write what each answer risks. */
+export function startNumbers(answers) {
+  answers.subscribe(() => {
+    for (const side of SIDES) {
+      const answer = answers.get(side);
+      byId(side).classList.toggle("stale", Boolean(answers.problem(side)));
+      if (answer) writeAnswer(side, answer, side === "right" ? answers.get("left") : null);
+    }
+  });
+}
+
+function writeAnswer(side, answer, other) {
+  for (const { name, key, text } of NUMBERS) {
+    const value = answer.risk[key];
+    const node = byId(`${side}-${name}`);
+    put(node, "data-value", value ?? "");
+    node.textContent = text(value);
+    byId(`${side}-${name}-change`).textContent = change(value, other?.risk[key], text);
+  }
+  const [title, about] = VERDICTS[answer.verdict] ?? [answer.verdict, ""];
+  const verdict = byId(`${side}-verdict`);
+  verdict.textContent = title;
+  verdict.title = about;
+  verdict.dataset.verdict = answer.verdict;
+  byId(`${side}-note`).textContent = noteOf(answer);
+}
+
+function change(value, other, text) {
+  if (value === null || other === null || other === undefined) return "";
+  return `${difference(value - other, text).replace(" %", " pts")} vs left`; // points of a percentage
+}
+
+function noteOf(answer) {
+  const never = answer.risk.p_never;
+  return [
+    answer.note,
+    never > 1e-6 ? `${percent(never)} of episodes never end.` : "",
+    answer.limits > 1 && !answer.note ? `Learning can end in ${answer.limits} ways here; the first is shown.` : "",
+  ].filter(Boolean).join(" ");
+}

@@ -1,0 +1,133 @@
+/**
+ * The whole state of the page, in one place.
+ *
+ * A state is never changed: `set` makes a new one from the old and tells everybody who listens. What was before goes
+ * onto a stack, so that every change can be taken back; and the address of the page always names the present state.
+ */
+import { query } from "./link.js";
+
+const TOGETHER_MS = 600; // changes from the same source that come this close together are one step back
+const ADDRESS_MS = 150; // browsers refuse an address that changes too often
+const DEPTH = 200;
+
+/** The settings that each kind of learner begins with. */
+export const LEARNERS = {
+  q: {},
+  replay: { scheme: "variance", v: 0.5, beta: 5, mixing: "literal" },
+  mihatsch: { kappa: 0.6 },
+  gaskett: { beta: 0.2 },
+  "worst-case": {},
+  "worst-transition": {},
+};
+
+/** @typedef {{remember?: boolean, source?: string, join?: boolean}} How
+ *  remember: can be undone; source: who changed it; join: part of the last step back, however long ago that was */
+
+class Store {
+  #state = null;
+  #presets = [];
+  #past = [];
+  #future = [];
+  #listeners = new Set();
+  #last = { source: "", at: 0 };
+  #timer = 0;
+
+  /** Begin with a state and the presets it may refer to. */
+  begin(state, presets) {
+    this.#state = Object.freeze(state);
+    this.#presets = presets;
+    this.#past = [];
+    this.#future = [];
+  }
+
+  /** The present state. */
+  get() {
+    return this.#state;
+  }
+
+  /** The worlds to start from, as /api/presets lists them. */
+  get presets() {
+    return this.#presets;
+  }
+
+  /** The present state with the top-level fields of `patch` replaced. @param {object} patch @param {How} how */
+  set(patch, { remember = true, source = "", join = false } = {}) {
+    const changed = Object.keys(patch).some((key) => !same(patch[key], this.#state[key]));
+    if (!changed) return;
+    if (remember) this.#remember(source, join);
+    this.#become({ ...this.#state, ...patch }, source);
+  }
+
+  /** Change some fields of the world. @param {object} patch @param {How} how */
+  setWorld(patch, how) {
+    this.set({ world: { ...this.#state.world, ...patch } }, how);
+  }
+
+  /** Change one learner; one of another kind starts from that kind's settings. @param {"left"|"right"} side */
+  setSide(side, patch, how) {
+    const now = this.#state[side];
+    const kind = patch.kind ?? now.kind;
+    const base = kind === now.kind ? now : { kind, ...LEARNERS[kind] };
+    this.set({ [side]: { ...base, ...patch } }, how);
+  }
+
+  undo() {
+    this.#travel(this.#past, this.#future, "undo");
+  }
+
+  redo() {
+    this.#travel(this.#future, this.#past, "redo");
+  }
+
+  canUndo() {
+    return this.#past.length > 0;
+  }
+
+  canRedo() {
+    return this.#future.length > 0;
+  }
+
+  /** Call `fn(state, before, source)` after every change; the answer stops that. */
+  subscribe(fn) {
+    this.#listeners.add(fn);
+    return () => this.#listeners.delete(fn);
+  }
+
+  /** Write the present state into the address now. */
+  writeAddress() {
+    clearTimeout(this.#timer);
+    history.replaceState(null, "", `?${query(this.#state, this.#presets)}`);
+  }
+
+  #remember(source, join) {
+    const at = performance.now();
+    const goesOn = source !== "" && source === this.#last.source && (join || at - this.#last.at < TOGETHER_MS);
+    this.#last = { source, at };
+    this.#future = [];
+    if (goesOn && this.#past.length) return;
+    this.#past.push(this.#state);
+    if (this.#past.length > DEPTH) this.#past.shift();
+  }
+
+  #travel(from, to, source) {
+    if (!from.length) return;
+    to.push(this.#state);
+    this.#last = { source: "", at: 0 };
+    this.#become(from.pop(), source);
+  }
+
+  #become(state, source) {
+    const before = this.#state;
+    this.#state = Object.freeze(state);
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.writeAddress(), ADDRESS_MS);
+    for (const fn of [...this.#listeners]) fn(state, before, source);
+  }
+}
+
+/** Whether two plain values are equal, all the way down. */
+export function same(a, b) {
+  return a === b || JSON.stringify(a) === JSON.stringify(b);
+}
+
+export const store = new Store();

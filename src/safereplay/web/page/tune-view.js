@@ -1,0 +1,133 @@
+/**
+ * What tuning found: a sentence, a picture of the frontier, and its points as buttons.
+ */
+import { el, percent, say } from "./dom.js";
+
+const STEP = 0.01; // v is offered on a grid of this step
+
+/** The answer in plain words. */
+export function answerText({ meets, confirmed, limit, plan, plain, ceiling }) {
+  const was = `Plain Q-learning: ${risks(plain)}.`;
+  const is = risks(plan);
+  const dials = `v = ${say(plan.v)}${plan.beta === null ? "" : ` and β = ${say(plan.beta)}`}`;
+  if (!meets) return `No replay keeps to ${percent(limit)} here; the safest, ${dials}, reaches ${is}. ${was}`;
+  if (plan.v === 0) return `No replay is needed: ${was}`;
+  const sure = confirmed ? "" : " Learners were not seen to find it reliably.";
+  const best = ceiling.find(({ risk, mean }) => mean !== null && Math.abs(risk - limit) < 1e-9);
+  const most = best ? ` No policy at all has a mean above ${say(best.mean)} under this limit.` : "";
+  return `The gentlest replay that keeps to ${percent(limit)} has ${dials}: ${is}. ${was}${most}${sure}`;
+}
+
+/**
+ * The points worth choosing: the plan, plain Q-learning, and of each other trade on the frontier the one with the least
+ * replay. Many β reach the same policy; the reader needs it once.
+ */
+export function choices({ plan, plain, frontier }) {
+  const best = new Map([[trade(plan), null], [trade(plain), null]]);
+  for (const point of frontier.filter(({ pareto }) => pareto)) {
+    const rival = best.get(trade(point));
+    if (rival === undefined || (rival && gentler(point, rival))) best.set(trade(point), point);
+  }
+  const rest = [...best.values()].filter(Boolean).sort((a, b) => b.p_unsafe - a.p_unsafe);
+  return [
+    { ...plan, name: "the answer" },
+    { ...plain, v: 0, beta: plan.beta, name: "plain Q-learning" },
+    ...rest.map((point) => ({ ...point, v: learnable(point, frontier), name: "replay" })),
+  ];
+}
+
+const risks = ({ mean, p_unsafe }) => `${percent(p_unsafe)} unsafe, mean ${say(mean)}`;
+
+const trade = ({ mean, p_unsafe }) => [mean, p_unsafe].map((x) => x?.toPrecision(8)).join();
+
+function gentler(a, b) {
+  const [x, y] = [a, b].map(({ v }) => Math.ceil(v / STEP - 1e-9));
+  return x < y || (x === y && Math.abs(a.beta) < Math.abs(b.beta));
+}
+
+/** A v to learn with: at the point's own, two actions tie. Rounded up, if the policy is still the same there. */
+function learnable({ v, beta }, frontier) {
+  const next = Math.min(1, ...frontier.filter((point) => point.beta === beta && point.v > v).map((point) => point.v));
+  const up = Number((Math.ceil(v / STEP - 1e-9) * STEP).toFixed(4));
+  return up < next ? up : v;
+}
+
+/** A point as a button. */
+export function pointButton(point, pressed) {
+  const { v, beta, name } = point;
+  const title = v === 0 ? name : `${name === "the answer" ? "★ " : ""}v ${say(v)}, β ${say(beta)}`;
+  const attributes = { type: "button", "data-v": v, "data-beta": beta ?? 0, "aria-pressed": "false", onclick: pressed };
+  return el("li", {}, el("button", attributes, el("b", {}, title), " ", el("span", {}, risks(point))));
+}
+
+/** What the picture shows, in words. */
+export function frontierWords(found) {
+  const texts = choices(found).map((p) => `${p.name}, v ${say(p.v)}: ${risks(p)}`);
+  return `Mean return against the share of unsafe episodes. ${texts.join("; ")}. The same points are buttons below.`;
+}
+
+/** The frontier: what replay can reach, and above it the best that any policy could do. */
+export function frontierPicture(found, { text, muted, left, right }) {
+  const { frontier, ceiling, limit } = found;
+  const [plan, plain, ...reached] = choices(found);
+  const others = frontier.filter(({ pareto }) => !pareto).map((point) => ({ ...point, name: "other replays" }));
+  const best = ceiling.filter(({ mean }) => mean !== null);
+  const groups = [
+    dots(others, { color: muted, size: 6, opacity: 0.5 }),
+    dots(reached, { color: right, size: 11 }),
+    dots([plain], { color: left, size: 12, symbol: "square" }),
+    dots([plan], { color: right, size: 17, symbol: "star", line: { color: text, width: 1 } }),
+  ];
+  const traces = [ceilingLine(best, muted), ...groups].filter(({ x }) => x.length);
+  const layout = {
+    xaxis: { title: "unsafe episodes", ticksuffix: " %", nticks: 6, rangemode: "tozero" },
+    yaxis: { title: "mean return", nticks: 6, range: around([plan, plain, ...reached].map(({ mean }) => mean)) },
+    shapes: [limitLine(100 * limit, muted)],
+    annotations: [limitText(100 * limit, muted)],
+    margin: { l: 58, r: 16, t: 84, b: 44 },
+    hovermode: "closest",
+  };
+  return { traces, layout };
+}
+
+function dots(points, marker) {
+  return {
+    type: "scatter",
+    mode: "markers",
+    name: points[0]?.name,
+    x: points.map(({ p_unsafe }) => 100 * p_unsafe),
+    y: points.map(({ mean }) => mean),
+    customdata: points,
+    text: points.map((p) => `v ${say(p.v)}, β ${say(p.beta)}<br>${risks(p)}`),
+    hovertemplate: "%{text}<extra></extra>",
+    marker,
+  };
+}
+
+/** The line is for the eye alone: a press near it means the point. */
+const ceilingLine = (best, color) => ({
+  type: "scatter",
+  mode: "lines",
+  name: "best any policy can do",
+  x: best.map(({ risk }) => 100 * risk),
+  y: best.map(({ mean }) => mean),
+  line: { color, width: 2, dash: "dot" },
+  hoverinfo: "skip",
+});
+
+const limitLine = (x, color) => ({
+  type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color, width: 1, dash: "dash" },
+});
+
+const limitText = (x, color) => ({
+  x, yref: "paper", y: 0, yanchor: "bottom", xanchor: "left", showarrow: false,
+  text: "your limit", font: { size: 11, color },
+});
+
+/** A range with some room around values: what lies far below would press the rest together. */
+function around(values) {
+  const known = values.filter((x) => x !== null);
+  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const room = 0.2 * (high - low || Math.abs(high) || 1);
+  return [low - 1.5 * room, high + room];
+}

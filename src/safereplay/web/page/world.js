@@ -1,0 +1,116 @@
+/**
+ * The world's panel: where it begins from, its size, its rewards, and how moving in it works.
+ */
+import { byId, el, percent } from "./dom.js";
+import { check, choice, number, slider } from "./fields.js";
+import { MOST, resized } from "./maps.js";
+import { same } from "./state.js";
+
+const LARGEST = 1e6;
+const SLIPS = [
+  ["any", "any way, the meant one too"], ["others", "one of the other ways"], ["sides", "to either side"],
+  ["up", "up (a wind)"], ["right", "right (a wind)"], ["down", "down (a wind)"], ["left", "left (a wind)"],
+];
+const STARTS = [["uniform", "anywhere"], ["S", "at the start cells S"]];
+
+/** Fill the panel. */
+export function startWorld(store) {
+  startPresets(store);
+  byId("rewards").append(sizes(store), rewards(store), gambles(store));
+  byId("dynamics").append(...moving(store));
+  const narrow = matchMedia("(max-width: 760px)");
+  const fold = () => document.querySelectorAll("#world details").forEach((part) => (part.open = !narrow.matches));
+  narrow.addEventListener("change", fold);
+  fold();
+}
+
+function startPresets(store) {
+  const select = byId("preset");
+  select.append(...store.presets.map(({ name, title }) => el("option", { value: name }, title)));
+  const begin = () => store.set({ world: store.presets.find(({ name }) => name === select.value).world });
+  select.addEventListener("change", begin);
+  byId("reset").addEventListener("click", begin);
+  const follow = ({ world }) => {
+    const preset = store.presets.find(({ name }) => name === world.name);
+    select.value = world.name;
+    byId("about").textContent = preset?.about ?? "";
+    byId("reset").disabled = !preset || same(world, preset.world);
+  };
+  store.subscribe(follow);
+  follow(store.get());
+}
+
+/** Rows and columns. Who types 12 passes by 1: until something is drawn, a new size is cut from the first world. */
+function sizes(store) {
+  let whole = null;
+  let cut = null;
+  const resize = (how, change) => {
+    const { world } = store.get();
+    if (world !== cut) whole = world;
+    const { rows, columns } = { ...sizeOf(world), ...change };
+    store.setWorld(resized(whole, rows, columns), how);
+    cut = store.get().world;
+  };
+  const size = (name, label) => number(store, {
+    id: `${name}-count`, label, min: 1, max: MOST, step: 1, read: ({ world }) => sizeOf(world)[name],
+    write: (n, how) => resize(how, { [name]: n }),
+  });
+  return el("div", { class: "fields" }, size("rows", "Rows"), size("columns", "Columns"));
+}
+
+const sizeOf = ({ rows }) => ({ rows: rows.length, columns: rows[0].length });
+
+/** A field of the world by its name. */
+function of(store, name) {
+  return { read: ({ world }) => world[name], write: (value, how) => store.setWorld({ [name]: value }, how) };
+}
+
+function rewards(store) {
+  const reward = (id, label, hint) => number(store, { id, label, hint, min: -LARGEST, max: LARGEST, ...of(store, id) });
+  return el("div", { class: "fields three" },
+    reward("goal", "Goal", "reward of reaching a goal"),
+    reward("step", "Step", "reward of any other step"),
+    reward("hazard", "Fall", "reward of falling into a hazard"));
+}
+
+/** The two rewards of a volatile move: `p` of the good one. */
+export function gamble(outcomes) {
+  const [[p, good], [, bad] = [0, good]] = outcomes;
+  return { p, good, bad };
+}
+
+/** Two outcomes from `p` and the two rewards; probabilities that add up to 1 exactly as written. */
+export const outcomesOf = ({ p, good, bad }) => [[p, good], [Number((1 - p).toPrecision(10)), bad]];
+
+function gambles(store) {
+  const part = (id, label, name, range) => number(store, {
+    id, label, ...range, read: ({ world }) => gamble(world.volatile)[name],
+    write: (value, how) => {
+      store.setWorld({ volatile: outcomesOf({ ...gamble(store.get().world.volatile), [name]: value }) }, how);
+    },
+  });
+  const any = { min: -LARGEST, max: LARGEST };
+  return el("fieldset", { class: "fields three plain" }, el("legend", {}, "A volatile move (⚡)"),
+    part("volatile-good", "pays", "good", any),
+    part("volatile-p", "chance", "p", { min: 0, max: 1, step: "any" }),
+    part("volatile-bad", "else", "bad", any));
+}
+
+const GAMMA = { symbol: "γ", label: "foresight", hint: "how far ahead it looks", min: 0.5, max: 0.99, step: 0.01 };
+const EPSILON = {
+  symbol: "ε", label: "exploration", hint: "how often it tries something else", min: 0.01, max: 1, step: 0.01,
+};
+const SLIP = { label: "Slip", hint: "how often a step goes elsewhere", min: 0, max: 1, step: 0.01, text: percent };
+
+function moving(store) {
+  const epsilon = { read: (state) => state.epsilon, write: (value, how) => store.set({ epsilon: value }, how) };
+  return [
+    slider(store, { id: "gamma", range: () => GAMMA, ...of(store, "gamma") }),
+    slider(store, { id: "epsilon", range: () => EPSILON, ...epsilon }),
+    slider(store, { id: "slip", range: () => SLIP, ...of(store, "slip") }),
+    choice(store, { id: "slip-to", label: "A slip goes", options: SLIPS, ...of(store, "slip_to") }),
+    choice(store, { id: "start", label: "Learning begins", options: STARTS, ...of(store, "start") }),
+    check(store, { id: "fall-ends", label: "A fall ends the episode", ...of(store, "fall_ends") }),
+    check(store, { id: "goal-slips", label: "The step into a goal can slip", ...of(store, "goal_slips") }),
+  ];
+}
