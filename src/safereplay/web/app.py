@@ -32,15 +32,23 @@ from .worlds import TITLES, presets
 
 PAGE = Path(__file__).parent / "page"
 SOON, LATER = 10.0, 60.0  # seconds that an answer and a tuning may take
-SLOW = 1  # workers for tuning and for switches, so that sliders never wait for them
+SLOW = 2  # workers for tuning and for switches, so that sliders never wait for them
 ABOUT = (
     "Every question is a GET whose parameters are those of a link to the page. Exact answers have a time limit; learning "
     "is a stream of server-sent events. Whatever is refused gets a 4xx and one sentence."
 )
+SENTENCES = {
+    403: "From a page or a host that is not this server's",
+    405: "Neither GET nor HEAD",
+    408: "Too slow to ask",
+    413: "A body that is too large",
+    414: "An address that is too long",
+    422: "Refused, with one sentence that says why",
+    429: "Too much to do at the moment",
+    503: "Too many at a time, or a worker was lost",
+}
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    422: {"model": Problem, "description": "Refused, with one sentence that says why"},
-    403: {"model": Problem, "description": "From a page or host that is not this server's"},
-    429: {"model": Problem, "description": "Too much to do at the moment"},
+    status: {"model": Problem, "description": description} for status, description in SENTENCES.items()
 }
 
 
@@ -113,9 +121,10 @@ def first_fault(faults: Sequence[Any]) -> str:
     return f"{name} must {condition}, got {str(fault.get('input'))[:40]!r}"
 
 
-def _text(kind: str) -> dict[int | str, dict[str, Any]]:
-    """A reply of text, for the description."""
-    return {200: {"content": {kind: {"schema": {"type": "string"}}}, "description": "Text"}}
+def _text(kind: str, schema: dict[str, Any] | None = None) -> dict[int | str, dict[str, Any]]:
+    """A reply of text, or the sentence of a refusal that is to be quiet, for the description."""
+    quiet = {"application/json": {"schema": QuietProblem.model_json_schema()}}
+    return {200: {"content": {kind: {"schema": schema or {"type": "string"}}, **quiet}, "description": "Text"}}
 
 
 # -- questions ------------------------------------------------------------------------------------------------------------
@@ -156,7 +165,12 @@ def _questions(app: FastAPI) -> None:
         """The gentlest replay that keeps a limit on the chance of harm."""
         return await asked("slow", "tune", link, LATER)
 
-    @app.get("/api/learn", response_class=StreamingResponse, responses=_text("text/event-stream"), tags=["learning"])
+    @app.get(
+        "/api/learn",
+        response_class=StreamingResponse,
+        responses=_text("text/event-stream", {"type": "object"}),
+        tags=["learning"],
+    )
     async def learn(request: Request, link: Annotated[LearnLink, Query()]) -> Response:
         """A learner at work, as server-sent events: preparing, frame, paused, done, problem."""
         seen = request.headers.get("last-event-id", "")

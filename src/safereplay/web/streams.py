@@ -17,12 +17,12 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from anyio import CapacityLimiter, create_task_group, to_thread
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import safereplay as sr
 
@@ -198,8 +198,9 @@ async def over_socket(events: AsyncIterator[Event], socket: WebSocket) -> None:
             group.cancel_scope.cancel()
 
         group.start_soon(until_it_leaves)
-        async with aclosing(events) as open_events:  # type: ignore[type-var]
-            async for event in open_events:
-                await socket.send_text(event.message())
-        await socket.close()
+        with suppress(WebSocketDisconnect):  # gone in the middle of a word
+            async with aclosing(events) as open_events:  # type: ignore[type-var]
+                async for event in open_events:
+                    await socket.send_text(event.message())
+            await socket.close()
         group.cancel_scope.cancel()
