@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what the parser makes of Ctrl-C
 
 #: The order in which ``--help`` lists the commands.
-ORDER = ("play", "reproduce", "learn", "solve", "check", "tune", "sweep", "show", "bench")
+ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "bench", "play")
 
 
 class _InOrder(TyperGroup):
