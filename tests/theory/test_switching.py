@@ -136,7 +136,7 @@ def test_literal_switches_are_those_of_its_own_limits(grid):
     assert (found.to >= 0).any()
 
     def limit(v):
-        return self_consistent(mdp, scheme, v, exploration, starts=1, seeds=0)[0].Q
+        return self_consistent(mdp, scheme, v, exploration, starts=5, seeds=0, solves=60)[0].Q
 
     for s in np.flatnonzero(found.to >= 0):
         below, there = limit(found.at[s] - 1e-3)[s], limit(found.at[s])[s]

@@ -5,6 +5,7 @@ import pytest
 
 import safereplay as sr
 from safereplay.web import answers
+from safereplay.web.links import WorldLink
 from safereplay.web.shapes import Solved, Switched, Tuned
 
 
@@ -80,6 +81,41 @@ def test_switches_are_those_of_the_public_api():
     assert [np.nan if x is None else x for x in found["first"]] == pytest.approx(truth.at.tolist(), nan_ok=True)
     assert found["dial"] == "v"
     assert any(x is not None for x in found["first"])
+
+
+def test_what_a_hover_says_of_literal_mixing_is_what_the_board_shows():
+    link = {"world": "cliff", "learner": "replay"}
+    found = answers.switches(link)
+    plain = asked(world="cliff", learner="q")["policy"]
+    for v in (0.1, 0.3, 0.5):
+        board = asked(world="cliff", learner=f"replay,v:{v}")["policy"]
+        switched = [s for s, x in enumerate(found["first"]) if x is not None and x <= v]
+        assert {s for s, a in enumerate(board) if a != plain[s]} <= set(switched)
+
+
+def test_a_settled_limit_is_shown_where_some_start_leads_to_one():
+    """Without all starts being tried, an average that is no limit was shown here: stuck, with a mean of 127,928."""
+    found = asked(world="volatile", gamma=0.99, slip=0.2, learner="replay,v:0.1,beta:5", epsilon=0.3)
+    assert found["verdict"] == "safe"
+    assert "No policy lasts" not in found["note"]
+
+
+def test_a_search_that_was_cut_short_says_how_far_it_came():
+    limits = answers.Limits(np.zeros((1, 4)), 1, settled=False, residual=0.0123)
+    note = answers._note(limits, answers.risk_of(WorldLink().to_world(), (0,) * 24), True, "goal", 1)
+    assert note == "The search for a limit was cut short: this is within 1.2% of Q's range of one."
+
+
+def test_where_the_risk_is_lost_to_rounding_the_board_is_shown_all_the_same():
+    rows = "/".join(["20"] * 19 + ["S18G"])
+    found = asked(world="blank", map=rows, learner="worst-case")
+    assert found["note"].startswith(answers.UNKNOWN)
+    assert set(found["risk"].values()) == {None}
+    Solved.model_validate(json.loads(json.dumps(found, allow_nan=False)))
+
+
+def test_numbers_over_several_starts_are_said_to_be():
+    assert asked(map="S2/3/S1G", learner="q")["note"] == answers.ALL_STARTS
 
 
 def test_a_learner_without_a_dial_has_no_switches():

@@ -76,10 +76,11 @@ def test_episodes_are_judged_from_every_cell_marked_s():
         ({"goals": "3.5"}, "goals must be ROW.COLUMN~VALUE, separated by ';', got '3.5'"),
         ({"goals": "3.5~1e9"}, r"goals must be in \[-1e\+06, 1e\+06\], got 1000000000"),
         ({"goals": "0.0~5"}, "goals"),
-        ({"volatile": "0.5:1"}, "p of volatile must sum to 1, got 0.5"),
+        ({"volatile": "0.5:1,0.4:2"}, r"p of volatile must sum to 1, got 0\.9"),
+        ({"volatile": "1:5"}, "volatile must have two rewards, got 1"),
         ({"volatile": "nan:1,0.5:2"}, "p of volatile must be a number, got 'nan'"),
-        ({"volatile": "0.2:1,0.2:1,0.2:1,0.2:1,0.2:1"}, "volatile must have at most 4 rewards, got 5"),
-        ({"volatiles": "0.0~1:1"}, "volatiles"),
+        ({"volatile": "0.2:1,0.2:1,0.6:1"}, "volatile must have two rewards, got 3"),
+        ({"volatiles": "0.0~0.5:1,0.5:2"}, "volatiles"),
     ],
 )
 def test_a_world_that_cannot_be_is_refused_in_one_line(changes, said):

@@ -88,6 +88,33 @@ def test_a_client_that_leaves_is_no_longer_counted():
     assert source.open == 0
 
 
+def test_whoever_leaves_in_the_middle_of_a_frame_leaves_whole_runs_behind():
+    """Cancelled as a server cancels, while threads are at work; whoever goes on finds the runs that were promised."""
+    link = LearnLink(by=50_000, until=2_000_000, seeds=9, **QUICK)
+    source = Streams(exact)
+
+    async def leave(seconds):
+        async def listening():
+            async for _ in source.frames(link):
+                pass
+
+        task = asyncio.ensure_future(listening())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        await asyncio.wait([task])
+
+    for k in range(8):
+        asyncio.run(leave(0.05 + 0.02 * k))
+    for runs in source.store._runs.values():
+        assert {stepper.iterations for stepper in runs.steppers} == {runs.t}
+
+
+def test_a_world_whose_risk_is_lost_to_rounding_can_be_learned():
+    rows = "/".join(["20"] * 19 + ["S18G"])
+    (frame,) = frames(listen(LearnLink(world="blank", map=rows, by=1, until=1, pace=40), source=Streams(zeros)))
+    assert set(frame["risk"].values()) == {None}
+
+
 def test_what_cannot_be_learned_is_said_in_the_stream():
     async def refusing(link):
         raise sr.BadInput("learner must have a limit, got none")

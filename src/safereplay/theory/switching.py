@@ -31,7 +31,6 @@ from .visits import self_consistent
 
 STEPS = 32
 MOST_KAPPA, MOST_BETA = 0.99, 1.0
-LITERAL_SOLVES = 60  # fixed points of a look at literal mixing: some limits are means that take thousands to settle
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,6 +71,8 @@ def switches(
     steps: int | None = None,
     tight: float = 1e-3,
     most: float | None = None,
+    starts: int = 5,
+    solves: int | None = 60,
 ) -> Switches:
     """For each state the smallest value of the learner's dial at which its greedy action differs from that at 0.
 
@@ -80,9 +81,9 @@ def switches(
     19 for literal mixing) up to ``most``: ρ = 0.99 at the pair replayed most, v = 0.95 for literal mixing, kappa = 0.99,
     beta = 1. Each switch is then found to ``tight``, from above. A stretch narrower than a step may be missed.
 
-    Of the limits of literal mixing it is the one that the policy of Q* leads to, under ``exploration``, which matters for
-    nothing else. The search for it is bounded; where it finds none, no state counts as switched, and where policies take
-    turns, only those states that all of them have switched.
+    Of the limits of literal mixing it is the first that ``fixed_point(..., visitation="self", seeds=0)`` lists, with these
+    ``starts``, ``solves`` and ``exploration``, which matter for nothing else. Where none is found, no state counts as
+    switched, and where policies take turns, only those states that all of them have switched.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -94,7 +95,7 @@ def switches(
     valid = exploration is None or isinstance(exploration, Exploration)
     _checks.require(valid, "exploration", "be an Exploration", exploration)
     tight = _checks.between("tight", tight, "(0, 1)")
-    dial = _dial(learner, mdp, exploration)
+    dial = _dial(learner, mdp, _Search(exploration, starts, solves))
     count = dial.steps if steps is None else _checks.whole("steps", steps, 1, bits=16)
     look = _Look(mdp, dial)
     at = first_below(
@@ -102,6 +103,14 @@ def switches(
     )
     to = np.array([-1 if np.isnan(x) else look.policies[x][s] for s, x in enumerate(at.tolist())], np.int64)
     return Switches(dial.name, at, to, look.before)
+
+
+class _Search(NamedTuple):
+    """How limits of literal mixing are looked for."""
+
+    exploration: Exploration | None
+    starts: int
+    solves: int | None
 
 
 class _Dial(NamedTuple):
@@ -138,26 +147,26 @@ class _Look:
 
 
 @singledispatch
-def _dial(learner: Any, mdp: TabularMDP, exploration: Exploration | None) -> _Dial:
+def _dial(learner: Any, mdp: TabularMDP, search: _Search) -> _Dial:
     _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
 
 
 @_dial.register
-def _(learner: ReplayQLearning, mdp: TabularMDP, exploration: Exploration | None) -> _Dial:
+def _(learner: ReplayQLearning, mdp: TabularMDP, search: _Search) -> _Dial:
     if learner.mixing == "literal":
-        return _Dial("v", "(0, 1)", LITERAL_MOST, LITERAL_STEPS, _literal_limit(learner, mdp, exploration))
+        return _Dial("v", "(0, 1)", LITERAL_MOST, LITERAL_STEPS, _literal_limit(learner, mdp, search))
     W = most_weight(mdp, learner.scheme)
     limit, most = _exact_limit(learner, "v", mdp), dial_at(MOST_RHO, W)
     return _Dial("v", "(0, 1)", most, STEPS, limit, lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
 
 
 @_dial.register
-def _(learner: RiskSensitive, mdp: TabularMDP, exploration: Exploration | None) -> _Dial:
+def _(learner: RiskSensitive, mdp: TabularMDP, search: _Search) -> _Dial:
     return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, _exact_limit(learner, "kappa", mdp))
 
 
 @_dial.register
-def _(learner: Pessimistic, mdp: TabularMDP, exploration: Exploration | None) -> _Dial:
+def _(learner: Pessimistic, mdp: TabularMDP, search: _Search) -> _Dial:
     return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, _exact_limit(learner, "beta", mdp))
 
 
@@ -170,10 +179,11 @@ def _exact_limit(learner: Any, dial: str, mdp: TabularMDP) -> Callable[[float], 
 
 
 def _literal_limit(
-    learner: ReplayQLearning, mdp: TabularMDP, exploration: Exploration | None
+    learner: ReplayQLearning, mdp: TabularMDP, search: _Search
 ) -> Callable[[float], tuple[Floats, float] | None]:
     def limit(v: float) -> tuple[Floats, float] | None:
-        found = self_consistent(mdp, learner.scheme, v, exploration, starts=1, seeds=0, solves=LITERAL_SOLVES)
+        starts, solves = search.starts, search.solves
+        found = self_consistent(mdp, learner.scheme, v, search.exploration, starts=starts, seeds=0, solves=solves)
         if not found:
             return None
         Q, residual = found[0].Q, found[0].residual  # policies that take turns tie, to the residual

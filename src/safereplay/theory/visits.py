@@ -182,8 +182,9 @@ def self_consistent(
     limit, and the start must lead to every pair that the scheme replays. That exploration goes on visiting every pair
     is taken for granted: with ε = 0 from the first step it does not, and runs are near no limit.
 
-    ``solves`` bounds the search: once so many fixed points of H were solved, no other start is tried, and what visits
-    have averaged to so far is listed if nothing else was found, whatever its residual.
+    ``solves`` bounds the search: about so many fixed points of H are solved. All starts are followed first, as what settles
+    settles soon; what is left goes to averaging. If that ends nowhere either, the nearest thing to a limit is listed, and
+    its residual says how near.
 
     >>> import safereplay as sr
     >>> self_consistent(sr.grids.volatile(), sr.VarianceReplay(5.0), 0.5, seeds=0)
@@ -203,9 +204,8 @@ def self_consistent(
     search = _Search(mdp, scheme, v, exploration, _checks.whole("max_steps", max_steps, 1), most)
     search.check()
     for Q in _starts(search, count, first):
-        if search.tired() and search.listed:
-            break
         search.follow(Q, 1)
+    search.average_cycles()
     if not runs_wanted:
         return search.ranked(None)
     learner = ReplayQLearning(scheme, v)
@@ -255,6 +255,7 @@ class _Search:
         self.smooth = exploration.SOFTMAX and exploration.limit_rate > 0.0
         self.found: list[SelfConsistent] = []
         self.averaged: dict[bytes, SelfConsistent | None] = {}
+        self.cycles: list[tuple[list[Floats], Ints, int]] = []  # what a bounded search has still to average
         self.open: list[SelfConsistent] = []  # what averaging was left at
         self.states = np.arange(mdp.n_states)
 
@@ -314,7 +315,15 @@ class _Search:
             policy = after
         names = list(trail)
         cycle = names[names.index(policy.tobytes()) if policy.tobytes() in trail else len(names) // 2 :]
-        return self.average([trail[name] for name in cycle], policy, starts)
+        self.cycles.append(([trail[name] for name in cycle], policy, starts))
+        return None if self.most < inf else self.average_cycles()
+
+    def average_cycles(self) -> None:
+        """Average what went round; a search that is tired does so only where it has nothing to show."""
+        for cycle in self.cycles:
+            if not (self.tired() and self.listed):
+                self.average(*cycle)
+        self.cycles.clear()
 
     def relax(self, Q: Floats, starts: int) -> None:
         """d ← d + η·(d(Q(d)) − d), η halved whenever the step does not shrink: for exploration that is smooth in Q."""

@@ -65,6 +65,7 @@ def create_app() -> FastAPI:
     )
     _refusals(app)
     _questions(app)
+    _learning(app)
     _exports(app)
     _files(app)
     return app
@@ -76,8 +77,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     presets()
     app.openapi()
     async with Crew(max(2, os.cpu_count() or 1)) as quick, Crew(SLOW) as slow:
-        for crew in (quick, slow):
-            crew.warm("solve", LearnerLink(learner="replay").model_dump())
+        quick.warm("solve", LearnerLink(learner="replay").model_dump())
 
         async def limit(link: LearnLink) -> Floats:
             parameters = {name: getattr(link, name) for name in LearnerLink.model_fields}
@@ -165,6 +165,8 @@ def _questions(app: FastAPI) -> None:
         """The gentlest replay that keeps a limit on the chance of harm."""
         return await asked("slow", "tune", link, LATER)
 
+
+def _learning(app: FastAPI) -> None:
     @app.get(
         "/api/learn",
         response_class=StreamingResponse,
@@ -176,8 +178,7 @@ def _questions(app: FastAPI) -> None:
         seen = request.headers.get("last-event-id", "")
         if seen.isascii() and seen.isdigit() and len(seen) <= 7:
             link = link.model_copy(update={"since": min(int(seen), link.until)})
-        link.to_world().mdp()
-        link.to_side()
+        link.check()
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         events = as_sent(app.state.streams.frames(link))
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
@@ -187,8 +188,7 @@ def _questions(app: FastAPI) -> None:
         await socket.accept()
         try:
             link = LearnLink.model_validate(dict(socket.query_params))
-            link.to_world().mdp()
-            link.to_side()
+            link.check()
         except (ValidationError, SafeReplayError) as error:
             sentence = first_fault(error.errors()) if isinstance(error, ValidationError) else str(error)
             await socket.send_text(Event("problem", {"detail": sentence}).message())

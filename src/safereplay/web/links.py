@@ -67,6 +67,11 @@ class LearnerLink(WorldLink):
         """The learner that is meant."""
         return Side.parse(self.learner)
 
+    def check(self) -> None:
+        """Refuse a world or a learner that cannot be."""
+        self.to_world().mdp()
+        self.to_side()
+
 
 class LearnLink(LearnerLink):
     """A stream of a learner at work."""
@@ -90,7 +95,7 @@ class StateLink(WorldLink):
     """The whole state of the page."""
 
     left: SideText = Field(default="q", description="The learner of the left pane.")
-    right: SideText = Field(default="replay", description="The learner of the right pane.")
+    right: SideText = Field(default="replay,mixing:matched", description="The learner of the right pane.")
     epsilon: Share = Field(default=0.1, description="ε of the exploration.")
     seeds: int = Field(default=1, ge=1, le=9, description="Runs side by side when learning.")
     limit: Share = Field(default=0.04, description="The limit on harm when tuning.")

@@ -21,7 +21,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from anyio import CapacityLimiter, create_task_group, to_thread
+from anyio import CancelScope, CapacityLimiter, create_task_group, to_thread
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import safereplay as sr
@@ -104,7 +104,7 @@ class Runs:
         drawn = route(self.mdp, stepper.policy)
         gap = stepper.gap(self.limit)
         own = {"policy": shown(self.mdp, stepper.policy), "gap": None if gap != gap else float(f"{gap:.5g}")}
-        return {**own, "verdict": drawn["verdict"], "path": drawn["path"]}
+        return {**own, **drawn}
 
 
 class Store:
@@ -178,7 +178,13 @@ class Streams:
     async def _threaded(self, function: Any, *arguments: Any) -> Any:
         if self._limiter is None:
             self._limiter = CapacityLimiter(ABREAST)
-        return await to_thread.run_sync(partial(function, *arguments), limiter=self._limiter)
+        job = asyncio.ensure_future(to_thread.run_sync(partial(function, *arguments), limiter=self._limiter))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:  # the thread goes on: nobody may have its runs before it ends
+            with CancelScope(shield=True):
+                await asyncio.wait([job])
+            raise
 
 
 async def as_sent(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:

@@ -35,7 +35,7 @@ JOBS = "safereplay.web.answers:JOBS"
 QUEUE = 64  # questions that may wait for a worker
 GRACE = 0.5  # seconds from its start that a question may run on when nobody waits for its answer any more
 WARMING = 300.0  # seconds for what is compiled ahead
-STARTING = 60.0  # seconds that a question may wait for the first worker, before its own time begins
+STARTING = 300.0  # seconds that a question may wait for the first worker, before its own time begins
 LONGEST_REST = 30.0  # seconds before another try, when workers die before they are ready
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
@@ -288,17 +288,17 @@ class Crew:
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> bytes:
         """The JSON that ``registry[name](arguments)`` gives, within ``seconds``; else an :class:`Unanswered`.
 
-        Waiting for a worker counts, but not what the first one takes to start and to compile. When the caller is
-        cancelled the work stops too.
+        Waiting for a worker may take as long again, and what the first one takes to start and to compile does not
+        count. When the caller is cancelled the work stops too.
         """
         await self._started()
-        question, end = _question(name, arguments), time.monotonic() + seconds
+        question = _question(name, arguments)
         try:
             async with asyncio.timeout(seconds):
                 worker = await self._free()
         except TimeoutError:
             raise Busy(f"every worker was busy for {seconds:g} s; ask again in a moment") from None
-        answer = worker.ask(question, end - time.monotonic(), seconds)
+        answer = worker.ask(question, seconds, seconds)
         try:
             return await answer
         except asyncio.CancelledError:

@@ -25,7 +25,7 @@ Lottery = tuple[tuple[float, float], ...]
 
 MOST = 20  # rows, and columns
 LARGEST = 1e6  # reward
-MOST_DRAWS = 4  # rewards of a volatile move
+DRAWS = 2  # rewards of a volatile move: as many as the page has fields for
 LETTERS = {"W": "#", "S": "S", "G": "G", "X": "X", "u": "^", "r": ">", "d": "v", "l": "<"}
 RENAMED = {"rewards": "volatile"}  # what a named grid calls it -> what a map does
 
@@ -185,7 +185,7 @@ def _by_cell(name: str, text: str) -> list[tuple[Cell, str]]:
 def _lottery(text: str) -> Lottery:
     """``0.6:100,0.4:-100`` as (probability, reward) pairs."""
     parts = text.split(",")
-    _checks.require(len(parts) <= MOST_DRAWS, "volatile", f"have at most {MOST_DRAWS} rewards", len(parts))
+    _checks.require(len(parts) == DRAWS, "volatile", "have two rewards", len(parts))
     pairs = [part.partition(":") for part in parts]
     return tuple((number("p of volatile", p), reward("volatile", r)) for p, _, r in pairs)
 
