@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce quick play test test-slow check format bench deep-study docs clean
+.PHONY: help reproduce quick play test test-slow check format bench bench-page deep-study docs clean
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
@@ -14,6 +14,7 @@ help:
 	@echo "make test       the tests          make test-slow  the long statistical and timing ones"
 	@echo "make check      lint and types     make format     let the formatter at it"
 	@echo "make bench      updates a second, beside plain Python"
+	@echo "make bench-page from the playground's slider to the screen, in a headless Chromium"
 	@echo "make deep-study deep RL under the dial: hours of training -> docs/deep.md"
 	@echo "make docs       regenerate the generated pages and pictures of docs/"
 
@@ -60,6 +61,9 @@ format: $(VENV)/dev
 
 bench: $(VENV)/core
 	$(BIN)/safereplay bench
+
+bench-page: $(VENV)/dev
+	$(BIN)/pytest -q -s -m slow tests/web/pages/test_speed.py
 
 deep-study: $(VENV)/dev
 	$(BIN)/python -m safereplay.deep --out deep-study --docs docs
