@@ -97,7 +97,7 @@ def test_a_late_answer_is_a_422_that_names_the_limit_and_its_worker_is_replaced(
         422,
         "an answer may take 0.4 s, and this one takes longer; ask for less at a time",
     )
-    assert 0.4 <= took < 2.0
+    assert 0.4 <= took < 10.0
     assert before not in after
     assert not Path(f"/proc/{before}").exists()
 
@@ -178,22 +178,22 @@ def test_a_queue_that_is_full_says_so_at_once():
     error, took, others = with_crew(ask, size=1, queue=3)
     assert type(error) is Busy
     assert (error.status, str(error)) == (429, "3 questions wait already; ask again in a moment")
-    assert took < 0.2
+    assert took < 1.0
     assert all("pid" in other for other in others)
 
 
-def test_waiting_for_a_worker_counts():
+def test_waiting_for_a_worker_is_bounded_and_is_not_taken_from_the_answer():
     async def ask(crew):
-        slow = asyncio.ensure_future(outcome(crew, "sleep", nap=0.6))
+        slow = asyncio.ensure_future(outcome(crew, "sleep", nap=1.5))
         await asyncio.sleep(0.05)
         never = await outcome(crew, "echo", 0.2)
-        late = await outcome(crew, "sleep", 0.6, nap=0.5)  # 0.35 s of its 0.6 s are spent waiting
+        late = await outcome(crew, "sleep", 2.0, nap=1.2)  # more than a second of waiting before it
         return never, late, await slow
 
     never, late, slow = with_crew(ask, size=1)
     assert type(never) is Busy
     assert str(never) == "every worker was busy for 0.2 s; ask again in a moment"
-    assert type(late) is TooSlow
+    assert "pid" in late
     assert "pid" in slow
 
 
@@ -280,8 +280,8 @@ def test_every_worker_warms_up_once_and_so_does_its_replacement():
     async def run():
         async with Crew(2, REGISTRY) as crew:
             beginning = time.monotonic()
-            crew.warm("sleep", {"nap": 0.1})
-            assert time.monotonic() - beginning < 0.05
+            crew.warm("sleep", {"nap": 0.6})
+            assert time.monotonic() - beginning < 0.5
             crew.warm("fail", {})  # a warm-up that fails stops nobody
             await outcome(crew, "spin", 1.0)
             while len(crew._idle) < 2:

@@ -160,13 +160,17 @@ class Guard:
             self.open -= 1
 
     def _check(self, scope: Scope) -> None:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        host, origin = headers.get(b"host", ""), headers.get(b"origin")
-        if host not in self.hosts:
-            raise Denied(403, f"Host must be one of {', '.join(self.hosts.names)}, got {_checks.shown(host)}")
-        if origin is not None and not (origin.startswith("http://") and origin[7:] in self.hosts):
-            raise Denied(403, f"Origin must be this server's own, got {_checks.shown(origin)}")
-        if scope["path"].startswith("/api") and headers.get(b"sec-fetch-site") in ("cross-site", "same-site"):
+        headers: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name, []).append(value.decode("latin-1"))
+        for host in headers.get(b"host", [""]):
+            if host not in self.hosts:
+                raise Denied(403, f"Host must be one of {', '.join(self.hosts.names)}, got {_checks.shown(host)}")
+        for origin in headers.get(b"origin", []):
+            if not (origin.startswith("http://") and origin[7:] in self.hosts):
+                raise Denied(403, f"Origin must be this server's own, got {_checks.shown(origin)}")
+        elsewhere = {"cross-site", "same-site"} & set(headers.get(b"sec-fetch-site", []))
+        if scope["path"].startswith("/api") and elsewhere:
             raise Denied(
                 403, "the API answers the playground's own page only, and this request comes from another site"
             )
@@ -177,7 +181,7 @@ class Guard:
             raise Denied(414, f"an address must have at most {TARGET} bytes, got {target}")
         if scope["method"] not in METHODS:
             raise Denied(405, f"the method must be GET or HEAD, got {_checks.shown(scope['method'])}")
-        length = headers.get(b"content-length", "0")
+        length = headers.get(b"content-length", ["0"])[0]
         if not length.isdecimal() or len(length) > 9 or int(length) > BODY:
             raise Denied(413, f"a body must have at most {BODY} bytes, got {_checks.shown(length)}")
 

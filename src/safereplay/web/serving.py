@@ -2,7 +2,7 @@
 
 uvicorn speaks HTTP. It bounds how long a connection may be idle *between* requests, but neither how long the headers of
 one may take nor how long a client may leave a response unread; :class:`Connection` adds both, so that no client can hold
-a connection by being slow. Ctrl-C treats every client as gone, and what is cancelled then is what a vanished client
+a connection by being slow. (A web socket that nobody reads ends with uvicorn's pings.) Ctrl-C treats every client as gone, and what is cancelled then is what a vanished client
 cancels: nothing waits for a stream to end.
 """
 
