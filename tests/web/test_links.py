@@ -1,16 +1,13 @@
 from typing import get_args
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from models import same_model
 from pydantic import ValidationError
 
 import safereplay as sr
 from safereplay.web.links import LearnerLink, Name, StateLink, WorldLink
 from safereplay.web.sides import KINDS, Side
-from safereplay.web.worlds import LETTERS, MOST, TITLES, parse_map, presets, write_map
+from safereplay.web.worlds import TITLES, presets
 
 # -- worlds ---------------------------------------------------------------------------------------------------------------
 
@@ -22,19 +19,6 @@ def test_a_preset_is_the_grid_of_its_name(name):
 
 def test_the_menu_and_the_link_know_the_same_worlds():
     assert set(get_args(Name)) == set(TITLES) == set(presets())
-
-
-@given(st.lists(st.text(".#SGX^>v<", min_size=5, max_size=5), min_size=1, max_size=MOST))
-def test_a_map_survives_the_link(rows):
-    text = write_map(tuple(rows))
-    assert parse_map(text) == tuple(rows)
-    assert set(text) <= {*"0123456789/", *LETTERS}
-
-
-def test_a_link_of_the_largest_map_is_short_enough_to_paste():
-    drawn = np.random.default_rng(0).choice(list(".#X>"), (MOST, MOST))
-    rows = tuple("".join(row) for row in drawn)
-    assert len(write_map(rows)) < 450
 
 
 def test_a_link_changes_what_it_says_and_nothing_else():

@@ -155,13 +155,6 @@ def _row(line: str) -> str:
     return cells
 
 
-def write_map(rows: tuple[str, ...]) -> str:
-    """The inverse of :func:`parse_map`."""
-    names = {symbol: letter for letter, symbol in LETTERS.items()}
-    written = ("".join(names.get(symbol, symbol) for symbol in row) for row in rows)
-    return "/".join(re.sub(r"\.+", lambda run: str(len(run[0])), row) for row in written)
-
-
 def _goals(text: str) -> tuple[tuple[Cell, float], ...]:
     return tuple((cell, reward("goals", value)) for cell, value in _by_cell("goals", text))
 
