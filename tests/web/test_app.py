@@ -57,7 +57,7 @@ def test_what_is_refused_gets_one_sentence(client, query, said):
     detail = reply.json()["detail"]
     assert detail.startswith(said)
     assert "\n" not in detail
-    assert client.get(f"/api/solve?{query}&quiet=1").json() == {"problem": detail}
+    assert client.get(f"/api/solve?{query}&quiet=1").json() == {"problem": detail, "status": 422}
 
 
 def test_a_stream_can_begin_where_another_ended(client):

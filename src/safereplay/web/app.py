@@ -106,7 +106,7 @@ def refusal(request: Request, status: int, sentence: str) -> Response:
     """A refusal as it was asked for."""
     sentence = " ".join(sentence.split())
     if request.query_params.get("quiet") in ("1", "true"):
-        return JSONResponse({"problem": sentence})
+        return JSONResponse({"problem": sentence, "status": status})
     return JSONResponse({"detail": sentence}, status)
 
 

@@ -26,7 +26,7 @@ class Question(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    quiet: bool = Field(default=False, description='Answer a refusal with status 200 and {"problem": ...}.')
+    quiet: bool = Field(default=False, description='Answer a refusal with status 200 and {"problem", "status"}.')
 
 
 class WorldLink(Question):

@@ -23,6 +23,7 @@ class QuietProblem(Shape):
     """The same, where it was asked for with quiet."""
 
     problem: str
+    status: int
 
 
 class WorldShape(Shape):

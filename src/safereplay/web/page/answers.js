@@ -4,6 +4,7 @@
  * At most one question a side is under way, and the newest state is asked next: a dragged slider never builds a queue,
  * and what is drawn is never more than one answer behind.
  */
+import { Again, passes } from "./again.js";
 import { get } from "./api.js";
 import { sideQuery } from "./link.js";
 
@@ -16,7 +17,10 @@ export class Answers {
 
   constructor(store) {
     this.#store = store;
-    for (const side of SIDES) this.#sides[side] = { answer: null, query: null, asking: null, problem: "" };
+    for (const side of SIDES) {
+      const again = new Again(() => this.#ask(side, true));
+      this.#sides[side] = { answer: null, query: null, asking: null, problem: "", again };
+    }
   }
 
   /** The last answer of /api/solve for a side, or null. @param {"left"|"right"} side */
@@ -50,24 +54,28 @@ export class Answers {
     return sideQuery(this.#store.get(), side, this.#store.presets);
   }
 
-  async #ask(side) {
+  async #ask(side, again = false) {
     const now = this.#sides[side];
     const query = this.#wanted(side);
-    if (now.asking !== null || now.query === query) return;
+    if (now.asking !== null || (now.query === query && !again)) return;
     now.asking = query;
-    const outcome = await this.#outcome(query);
+    const { failed = false, ...outcome } = await this.#outcome(query);
+    const asBefore = failed && query === now.query && outcome.problem === now.problem;
     Object.assign(now, { asking: null, query }, outcome);
+    now.again.after(failed);
     this.#ask(side); // before drawing, so that the server works meanwhile
+    if (asBefore) return; // still away: who dismissed that line need not read it again
     for (const fn of [...this.#listeners]) fn(side, outcome.answer ?? null);
   }
 
+  /** An answer or why there is none; `failed` where that may pass by itself. */
   async #outcome(query) {
     const problem = cannotAsk(this.#store.get().world);
     if (problem) return { problem };
     try {
       return { answer: await get("/api/solve", query), problem: "" };
     } catch (error) {
-      return { problem: error.detail ?? String(error) };
+      return { problem: error.detail ?? String(error), failed: passes(error) };
     }
   }
 }

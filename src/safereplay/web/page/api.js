@@ -3,9 +3,12 @@
  */
 import { join } from "./link.js";
 
-/** A refusal of the server: `detail` is the sentence to show. */
+const AWAY = "The server does not answer; is `safereplay play` still running?";
+
+/** A refusal of the server: `detail` is the sentence to show; `status` is 0 where it could not be reached. */
 export class ApiError extends Error {
-  constructor(status, detail) {
+  constructor(status, sentence) {
+    const detail = readable(sentence);
     super(detail);
     this.status = status;
     this.detail = detail;
@@ -20,11 +23,15 @@ export class ApiError extends Error {
  * @throws {ApiError} when the server refuses or cannot be reached
  */
 export async function get(path, params = "", { signal } = {}) {
-  const response = await reach(address(path, params, { quiet: 1 }), signal);
-  const body = await response.json().catch(() => null);
-  if (!response.ok) throw new ApiError(response.status, sentence(body, response.status));
-  if (body && typeof body.problem === "string") throw new ApiError(422, body.problem);
-  return body;
+  const response = await reach(path, params, signal);
+  return unlessRefused(await response.json().catch(lost));
+}
+
+/** Ask for a file that the server writes. @returns {Promise<Response>} @throws {ApiError} as `get` does */
+export async function getFile(path, params) {
+  const response = await reach(path, params);
+  if (response.headers.get("content-type")?.includes("json")) unlessRefused(await response.json().catch(lost));
+  return response;
 }
 
 /**
@@ -52,22 +59,40 @@ export function stream(path, params, handlers) {
   return { close };
 }
 
+/**
+ * A sentence of the server in the words of the page, which counts rows and columns from 1.
+ *
+ * "start at (0, 3) must have a way to a goal, got 'none'" is "Start at row 1, column 4 must have a way to a goal."
+ */
+export function readable(sentence) {
+  const words = sentence
+    .replace(/\((\d+), (\d+)\)/g, (_, row, column) => `row ${Number(row) + 1}, column ${Number(column) + 1}`)
+    .replace(/^text must/, "the map must")
+    .replace(/, got '(none|no way to it)'/, "");
+  return words.replace(/^./, (first) => first.toUpperCase()).replace(/[^.!?…]$/, "$&.");
+}
+
 /** The address of a question: a path and its parameters. */
-export function address(path, params, more = {}) {
+function address(path, params, more = {}) {
   const text = typeof params === "string" ? params.replace(/^\?/, "") : join("", params);
   const query = join(text, more);
   return query ? `${path}?${query}` : path;
 }
 
-async function reach(url, signal) {
-  try {
-    return await fetch(url, { signal });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The server does not answer; is `safereplay play` still running?");
-  }
+async function reach(path, params, signal) {
+  const response = await fetch(address(path, params, { quiet: 1 }), { signal }).catch(lost);
+  if (response.ok) return response;
+  const body = await response.json().catch(() => null);
+  const known = typeof body?.detail === "string";
+  throw new ApiError(response.status, known ? body.detail : `The server answered ${response.status}.`);
 }
 
-function sentence(body, status) {
-  return typeof body?.detail === "string" ? body.detail : `The server answered ${status}.`;
+function lost(error) {
+  throw error.name === "AbortError" ? error : new ApiError(0, AWAY);
+}
+
+/** The answer, unless it is a refusal that was to be quiet. */
+function unlessRefused(body) {
+  if (typeof body?.problem === "string") throw new ApiError(body.status ?? 422, body.problem);
+  return body;
 }

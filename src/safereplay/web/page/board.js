@@ -11,10 +11,14 @@ import { Route, Trace } from "./route.js";
 const ACTIONS = ["up", "right", "down", "left"];
 const EDGE = 4; // room for the outline
 
-/** @typedef {{world: object, answer: object|null, colour: function(number): string, other: object|null}} View
- *  answer: of /api/solve, or null; other: the answer on the other board, to mark what differs */
+/** @typedef {{world: object, answer: object|null, colour: function(number): string}} View
+ *  answer: of /api/solve, or null */
 
+/** A board; `rival` is the other one, to mark what differs. */
 export class Board {
+  rival = null;
+  /** What is drawn: an answer of /api/solve with the frame of learning that lies over it, or null. */
+  shown = null;
   #cells = new Map(); // "r,c" -> its elements and what they show
   #shape = "";
   #view = null;
@@ -37,11 +41,12 @@ export class Board {
     this.#draw();
   }
 
-  /** Draw a frame of /api/learn instead of the exact limit; null goes back to the limit. */
+  /** Draw a frame of /api/learn instead of the exact limit; null goes back to the limit. "overlaid" tells of it. */
   overlay(frame) {
     this.#frame = frame;
     this.svg.classList.toggle("learning", frame !== null);
     this.#draw();
+    this.svg.dispatchEvent(new CustomEvent("overlaid"));
   }
 
   /** The group of a cell "r,c". */
@@ -103,23 +108,35 @@ export class Board {
 
   #draw() {
     if (!this.#view) return;
-    const { answer, other, colour } = this.#view;
+    const { answer, colour } = this.#view;
     const frame = answer && this.#frame?.Q.length === answer.Q.length ? this.#frame : null; // not of another world
-    const shown = frame ? { ...answer, ...learned(frame) } : answer;
+    const shown = (this.shown = frame ? { ...answer, ...learned(frame) } : answer);
     const states = stateOf(answer);
-    const others = stateOf(other);
     const path = new Set((shown?.path ?? []).map((s) => String(answer.cells[s])));
     for (const [cell, parts] of this.#cells) {
       const s = states.get(cell) ?? -1;
       const live = s >= 0 && !answer.terminal[s] && !"#GX".includes(parts.mark);
-      const elsewhere = other && others.has(cell) ? other.policy[others.get(cell)] : -1;
       drawCell(parts, cell, live ? shown.Q[s] : null, live ? shown.policy[s] : -1, colour);
       put(parts.group, "data-state", s);
       toggle(parts, "on-path", path.has(cell));
-      toggle(parts, "differs", live && elsewhere >= 0 && elsewhere !== shown.policy[s]);
     }
     this.route.draw((shown?.path ?? []).map((s) => answer.cells[s]), shown?.end ?? "");
     this.trace.draw(frame, answer?.cells ?? []);
+    this.compare();
+    this.rival?.compare();
+  }
+
+  /** Mark the cells in which the other board shows another action. */
+  compare() {
+    for (const [cell, parts] of this.#cells) {
+      const elsewhere = this.rival?.action(cell) ?? -1;
+      toggle(parts, "differs", parts.action >= 0 && elsewhere >= 0 && elsewhere !== parts.action);
+    }
+  }
+
+  /** The action that is shown in a cell "r,c"; −1 where there is none. */
+  action(cell) {
+    return this.#cells.get(cell)?.action ?? -1;
   }
 }
 
@@ -131,11 +148,7 @@ function stateOf(answer) {
 /** What a frame of learning shows in the place of the limit. */
 function learned(frame) {
   const first = frame.seeds?.[0];
-  return { Q: frame.Q, policy: frame.policy, path: first?.path ?? [], end: endOf(first) };
-}
-
-function endOf(seed) {
-  return { safe: "goal", risky: "goal", jumps: "unsafe", stuck: "loop" }[seed?.verdict] ?? "";
+  return { Q: frame.Q, policy: frame.policy, path: first?.path ?? [], end: first?.end ?? "" };
 }
 
 /** The elements of a cell: `group` with its values and what it holds, and `place` with what lies over the path. */

@@ -8,7 +8,9 @@ import { byId, el, put, say } from "./dom.js";
 
 /** Make the boards. @returns {{left: Board, right: Board}} */
 export function makeBoards() {
-  return { left: new Board("left"), right: new Board("right") };
+  const boards = { left: new Board("left"), right: new Board("right") };
+  [boards.left.rival, boards.right.rival] = [boards.right, boards.left];
+  return boards;
 }
 
 /** Let the boards follow the state and the answers. */
@@ -18,8 +20,7 @@ export function startBoards(store, answers, boards) {
     const most = extent(SIDES.map((side) => answers.get(side)?.Q ?? []));
     const colour = scale(most);
     for (const side of SIDES) {
-      const other = answers.get(side === "left" ? "right" : "left");
-      boards[side].show({ world: store.get().world, answer: answers.get(side), other, colour });
+      boards[side].show({ world: store.get().world, answer: answers.get(side), colour });
     }
     marks(most);
   };

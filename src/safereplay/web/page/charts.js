@@ -9,6 +9,7 @@ const NAMES = { left: "Left", right: "Right" };
 const FINEST = 1 / 150; // of the range: the thinnest pair of bars
 const COARSEST = 1 / 24; // and the widest
 const FAINT = 5e-4; // a share of episodes that no bar can show
+const STALE = "No answer for this map yet; these are the returns of the last one.";
 
 /** Begin to draw, with every answer. */
 export function start({ answers }) {
@@ -19,7 +20,9 @@ export function start({ answers }) {
   const draw = () => {
     const known = SIDES.filter((side) => answers.get(side)).map((side) => ({ side, ...answers.get(side) }));
     if (!known.length) return;
-    const words = known.map(sentence).join(" ");
+    const stale = SIDES.some((side) => answers.problem(side));
+    const words = stale ? STALE : known.map(sentence).join(" ");
+    byId("charts").classList.toggle("stale", stale);
     caption.textContent = words;
     chart.draw((colours) => picture(known, colours), `What an episode returns. ${words}`);
   };

@@ -2,6 +2,7 @@
  * The line under a board: the values of the cell that is pointed at, and where its action would switch.
  */
 import { SIDES } from "./answers.js";
+import { Again, passes } from "./again.js";
 import { get } from "./api.js";
 import { byId, el, place, say } from "./dom.js";
 import { join, learnerText, worldQuery } from "./link.js";
@@ -11,6 +12,8 @@ const ARROWS = ["↑", "→", "↓", "←"];
 const DIAL = { replay: "v", mihatsch: "kappa", gaskett: "beta" }; // the dial that /api/switches turns
 const SIGNS = { v: "v", kappa: "κ", beta: "β" };
 const WAIT_MS = 120; // a pointer that only passes, or a slider that still moves, asks nothing
+const ASIDE = "Point at a cell for its values; draw with the mouse or with keys (press ?).";
+const UNKNOWN = "No answer for this map yet.";
 
 /** Write the line of both boards. */
 export function startDetail(store, answers, boards) {
@@ -21,6 +24,10 @@ class Detail {
   #cell = null;
   #asked = { query: null, answer: null, abort: null };
   #timer = 0;
+  #again = new Again(() => {
+    this.#asked.query = null;
+    this.#ask();
+  });
 
   constructor(side, store, answers, board) {
     Object.assign(this, { side, store, answers, board, line: byId(`${side}-detail`) });
@@ -28,6 +35,7 @@ class Detail {
     board.svg.addEventListener("pointerover", point);
     board.svg.addEventListener("focusin", point);
     board.svg.addEventListener("pointerleave", () => this.#point(this.#focused()));
+    board.svg.addEventListener("overlaid", () => this.#cell && this.#write());
     answers.subscribe((of) => {
       if (of !== side) return;
       this.#write();
@@ -53,11 +61,12 @@ class Detail {
     if (this.#cell) this.#timer = setTimeout(() => this.#ask(), WAIT_MS);
   }
 
+  /** What the board shows, and the state that is pointed at; null where there is none. */
   #state() {
-    const answer = this.answers.get(this.side);
-    const at = answer && this.#cell && String(place(this.#cell));
-    const s = at ? answer.cells.findIndex((cell) => String(cell) === at) : -1;
-    return s >= 0 && !answer.terminal[s] ? { answer, s } : null;
+    const { shown } = this.board;
+    const at = shown && this.#cell && String(place(this.#cell));
+    const s = at ? shown.cells.findIndex((cell) => String(cell) === at) : -1;
+    return s >= 0 && !shown.terminal[s] ? { shown, s } : null;
   }
 
   /** The parameters of /api/switches, or null: they are the same wherever the dial is. */
@@ -76,24 +85,27 @@ class Detail {
     const asked = (this.#asked = { query, answer: null, abort: new AbortController() });
     try {
       asked.answer = await get("/api/switches", query, { signal: asked.abort.signal });
+      this.#again.after(false);
     } catch (error) {
       if (error.name === "AbortError") return;
+      this.#again.after(passes(error));
       asked.answer = { problem: error.detail };
     }
     if (asked === this.#asked) this.#write();
   }
 
   #write() {
-    const found = this.#state();
+    const stale = this.answers.problem(this.side);
+    const found = stale ? null : this.#state();
     this.line.classList.toggle("empty", !found);
     if (!found) {
-      this.line.textContent = "Point at a cell for its values; draw with the mouse or with keys (press ?).";
+      this.line.textContent = stale ? UNKNOWN : ASIDE;
       return;
     }
-    const { answer, s } = found;
-    const values = answer.Q[s].map((q, a) => `${ARROWS[a]} ${say(q)}`).join("   ");
+    const { shown, s } = found;
+    const values = shown.Q[s].map((q, a) => `${ARROWS[a]} ${say(q)}`).join("   ");
     const [row, column] = place(this.#cell);
-    const where = `Row ${row + 1}, column ${column + 1}: ${ARROWS[answer.policy[s]]}`;
+    const where = `Row ${row + 1}, column ${column + 1}: ${ARROWS[shown.policy[s]]}`;
     const parts = [where, `Q  ${values}`, this.#switch(s)];
     this.line.replaceChildren(...parts.filter(Boolean).map((part) => el("span", {}, part)));
   }
@@ -105,7 +117,8 @@ class Detail {
     if (query !== this.#asked.query || !answer) return "switches at …";
     if (answer.problem) return "";
     const sign = SIGNS[answer.dial] ?? answer.dial;
-    if (answer.first[s] === null || answer.first[s] === undefined) return `never switches, whatever ${sign}`;
-    return `switches to ${ARROWS[answer.to[s]]} at ${sign} = ${say(answer.first[s], 2)}`;
+    const [first, kept] = [answer.first[s], this.answers.get(this.side).policy[s]];
+    if (first === null || first === undefined) return `keeps ${ARROWS[kept]} for every ${sign} looked at`;
+    return `switches to ${ARROWS[answer.to[s]]} at ${sign} = ${say(first, 2)}`;
   }
 }

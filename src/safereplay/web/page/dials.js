@@ -31,7 +31,8 @@ const FORMULA = {
 const MIXINGS = [["literal", "literal (Alg. 1)"], ["matched", "matched (Thm. 1)"]];
 const SCHEMES = [["variance", "variance (paper)"], ["score", "standard score"]];
 
-const V = { symbol: "v", label: "replay", hint: "share of updates that are replays", min: 0, max: 0.95, step: 0.01 };
+const V = { symbol: "v", label: "replay", min: 0, max: 0.95, step: 0.01 };
+const V_HINTS = { literal: "share of updates that are replays", matched: "how strongly volatile moves are replayed" };
 const BETA = {
   symbol: "β", label: "caution", hint: "how much the worst rewards are preferred", min: -5, max: 10, step: 0.1,
 };
@@ -50,7 +51,7 @@ export function startDials(store) {
     byId(`${side}-learner`).append(word("kind", `${side === "left" ? "Left" : "Right"} learner`, KINDS));
     byId(`${side}-dials`).append(
       words(store, side, "hint about", ABOUT),
-      dial("v", () => V),
+      dial("v", (state) => ({ ...V, hint: V_HINTS[state[side].mixing] })),
       dial("beta", (state) => (state[side].kind === "gaskett" ? GASKETT : BETA)),
       dial("kappa", () => KAPPA),
       el("div", { class: "row" },

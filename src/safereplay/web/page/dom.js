@@ -43,8 +43,8 @@ export function say(x, digits = 3) {
 /** A share as a percentage: 0.0123 is "1.23 %"; what is not quite nothing is not called 0. */
 export function percent(x) {
   if (x === null || x === undefined || !Number.isFinite(x)) return "–";
-  if (x > 0 && x < 0.00005) return "<0.01 %";
-  return `${say(100 * Number(x.toFixed(6)))} %`;
+  if (x > 0 && x < 0.00005) return "<0.01\u00a0%";
+  return `${say(100 * Number(x.toFixed(6)))}\u00a0%`; // a number and its sign stay on one line
 }
 
 /** What moves from one side to the other, with its sign: "+1.2", "−3", "±0". */

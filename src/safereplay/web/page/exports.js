@@ -2,7 +2,7 @@
  * Share and keep: the link, a script that does the same, the map, and the picture.
  */
 import { SIDES } from "./answers.js";
-import { address } from "./api.js";
+import { getFile } from "./api.js";
 import { byId, el } from "./dom.js";
 import { learned } from "./learn.js";
 import { query, worldQuery } from "./link.js";
@@ -47,23 +47,20 @@ async function copyLink(text) {
     area.remove();
     if (!copied) throw new Error(`The browser does not let the page copy; the address is ${text}`);
   }
-  return "The link is on the clipboard.";
+  return "The link is on the clipboard; it opens wherever the playground runs at this address.";
 }
 
 /** Save what the server writes; a refusal is its sentence. */
 async function fetched(path, params) {
-  const response = await fetch(address(path, params, { quiet: 1 }));
-  const refused = response.headers.get("content-type")?.includes("json");
-  if (refused) {
-    const { problem, detail } = await response.json();
-    throw new Error(problem ?? detail ?? "The server refused.");
-  }
+  const response = await getFile(path, params);
   const named = /filename="?([^";]+)"?/.exec(response.headers.get("content-disposition") ?? "");
   return save(await response.blob(), named?.[1] ?? path.split("/").at(-1));
 }
 
 function draw(store, answers, boards) {
   const shown = SIDES.map((side) => ({ svg: boards[side].svg, frame: learned[side], answer: answers.get(side) }));
+  const problem = SIDES.map((side) => answers.problem(side)).find(Boolean);
+  if (problem) throw new Error(problem);
   if (shown.some(({ answer }) => !answer)) throw new Error("There is no picture yet.");
   const { name } = store.get().world;
   const title = store.presets.find((preset) => preset.name === name)?.title ?? name;

@@ -30,12 +30,12 @@ export function slider(store, field) {
   const [symbol, label] = [el("i"), el("span")];
   const [hint, output] = [el("small", { id: `${id}-hint` }), el("output", { for: id })];
   const box = el("div", { class: "slider" }, el("label", { for: id }, symbol, label), output, input, hint);
-  let dragging = false; // everything between two "change" events is one drag, and one step back
+  let dragging = false; // everything until the hand lets go is one drag, and one step back
   input.addEventListener("input", () => {
     write(Number(input.value), { source: id, join: dragging });
     dragging = true;
   });
-  input.addEventListener("change", () => (dragging = false));
+  for (const end of ["change", "pointerup", "keyup", "blur"]) input.addEventListener(end, () => (dragging = false));
   bind(store, (state) => {
     show(box, field, state);
     const value = read(state);

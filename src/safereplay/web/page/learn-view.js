@@ -8,6 +8,7 @@ import { Chart } from "./plot.js";
 /** The signs of the verdicts: never colour alone. */
 export const SIGNS = { safe: "✓", risky: "⚠", jumps: "✗", stuck: "↻" };
 
+const FEW = 10; // finished episodes, before which a distance from the limit says nothing
 const MOST = 400; // points of a curve, beyond which every other one is dropped
 const HEADINGS = ["0,-1", "1,0", "0,1", "-1,0"].map((text) => text.split(",").map(Number)); // of actions, in (x, y)
 const KINDS = { ".": "free", "#": "wall", G: "goal", X: "hazard", S: "start" }; // of cells; what is left is volatile
@@ -25,7 +26,7 @@ export function statusText(phase, side, frame) {
     `${SIGNS[verdict]} ${verdict}`,
     frame.risk.p_unsafe === null ? null : `unsafe ${percent(frame.risk.p_unsafe)}`,
     frame.risk.p_never > 1e-9 ? `never ends ${percent(frame.risk.p_never)}` : null,
-    gap === null ? null : `${percent(gap)} from its exact limit`,
+    gap === null || frame.episodes < FEW ? null : `${percent(gap)} off its exact limit where it has been`,
   ];
   const text = parts.filter(Boolean).join(" · ");
   return phase === "done" ? `Done: ${text}` : phase === "paused" ? `Paused: ${text}` : text;

@@ -4,7 +4,7 @@
  * A run is a pure function of its seed, so a stream can begin anywhere: pausing closes it, going on opens it again at
  * the last iteration seen.
  */
-import { stream } from "./api.js";
+import { readable, stream } from "./api.js";
 import { byId } from "./dom.js";
 import { controls, BYS, LENGTHS } from "./learn-controls.js";
 import { Curve, Multiples, statusText } from "./learn-view.js";
@@ -116,7 +116,7 @@ class Learning {
       frame: (frame) => this.#see(frame),
       done: () => this.#end("done"),
       paused: () => this.#end("paused"),
-      problem: ({ detail }) => this.#fail(detail),
+      problem: ({ detail }) => this.#fail(readable(detail)),
       lost: () => this.#fail("The stream was lost; Run goes on from here."),
     });
   }

@@ -7,7 +7,7 @@
 const LETTERS = { "#": "W", "^": "u", ">": "r", v: "d", "<": "l" }; // the rest of a map's characters stay as they are
 const NUMBERS = ["goal", "step", "hazard", "slip"];
 const WORDS = ["slip_to", "fall_ends", "goal_slips", "start"];
-const DEFAULTS = { left: "q", epsilon: "0.1", seeds: "1", limit: "0.04" };
+const DEFAULTS = { left: "q", right: "replay,v:0.5,beta:5,mixing:matched", epsilon: "0.1", seeds: "1", limit: "0.04" };
 const UNSAID = { mixing: "literal", scheme: "variance" };
 
 /** The whole state as `world=cliff&right=...`. */

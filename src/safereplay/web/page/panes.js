@@ -16,6 +16,8 @@ const VERDICTS = {
   jumps: ["Jumps", "The path ends in harm on purpose."],
   stuck: ["Stuck", "The path never ends."],
 };
+const LONG_MS = 1_000; // a wait that is worth a word
+const WAITING = "Solving… the first time compiles, which can take a minute";
 
 /** Make the two panes around the boards. */
 export function makePanes(boards) {
@@ -25,9 +27,12 @@ export function makePanes(boards) {
         el("span", { class: "learner", id: `${side}-learner` }),
         el("span", { class: "verdict", id: `${side}-verdict` })),
       el("div", { class: "dials", id: `${side}-dials` }),
-      el("div", { class: "board-slot" }, boards[side].svg),
+      el("div", { class: "board-slot" }, boards[side].svg,
+        el("p", { class: "waiting", id: `${side}-waiting`, "aria-live": "polite" })),
       el("p", { class: "detail", id: `${side}-detail` }),
-      el("dl", { class: "numbers" }, ...NUMBERS.map((one) => numberParts(side, one))),
+      el("div", { class: "figures" },
+        el("p", { class: "limit-caption" }, "Exact limit"), // shown while the board above shows something else
+        el("dl", { class: "numbers" }, ...NUMBERS.map((one) => numberParts(side, one)))),
       el("p", { class: "note", id: `${side}-note` }),
     );
   }
@@ -39,31 +44,36 @@ function numberParts(side, { name, title, about }) {
     el("dd", {}, el("strong", { id: `${side}-${name}` }, "–"), el("small", { id: `${side}-${name}-change` })));
 }
 
-/** Write what each answer risks. */
+/** Write what each answer risks; nothing where the present state has none. */
 export function startNumbers(answers) {
-  answers.subscribe(() => {
+  const known = (side) => (answers.problem(side) ? null : answers.get(side));
+  answers.subscribe((answered) => {
+    byId(`${answered}-waiting`).textContent = "";
     for (const side of SIDES) {
-      const answer = answers.get(side);
       byId(side).classList.toggle("stale", Boolean(answers.problem(side)));
-      if (answer) writeAnswer(side, answer, side === "right" ? answers.get("left") : null);
+      writeAnswer(side, known(side), side === "right" ? known("left") : null);
     }
   });
+  setTimeout(() => {
+    const waiting = SIDES.filter((side) => !answers.get(side) && !answers.problem(side));
+    for (const side of waiting) byId(`${side}-waiting`).textContent = WAITING;
+  }, LONG_MS);
 }
 
 function writeAnswer(side, answer, other) {
   for (const { name, key, text } of NUMBERS) {
-    const value = answer.risk[key];
+    const value = answer?.risk[key] ?? null;
     const node = byId(`${side}-${name}`);
     put(node, "data-value", value ?? "");
     node.textContent = text(value);
     byId(`${side}-${name}-change`).textContent = change(value, other?.risk[key], text);
   }
-  const [title, about] = VERDICTS[answer.verdict] ?? [answer.verdict, ""];
+  const [title, about] = VERDICTS[answer?.verdict] ?? ["", ""];
   const verdict = byId(`${side}-verdict`);
   verdict.textContent = title;
   verdict.title = about;
-  verdict.dataset.verdict = answer.verdict;
-  byId(`${side}-note`).textContent = noteOf(answer);
+  verdict.dataset.verdict = answer?.verdict ?? "";
+  byId(`${side}-note`).textContent = answer ? noteOf(answer) : "";
 }
 
 function change(value, other, text) {
@@ -76,6 +86,5 @@ function noteOf(answer) {
   return [
     answer.note,
     never > 1e-6 ? `${percent(never)} of episodes never end.` : "",
-    answer.limits > 1 && !answer.note ? `Learning can end in ${answer.limits} ways here; the first is shown.` : "",
   ].filter(Boolean).join(" ");
 }

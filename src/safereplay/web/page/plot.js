@@ -3,7 +3,7 @@
  *
  * A chart draws after the boards have been painted, and only what is wanted by then: a slider never waits for it.
  */
-import { el } from "./dom.js";
+import { byId, el } from "./dom.js";
 
 const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
 const COLOURS = { text: "--text", muted: "--muted", line: "--line", left: "--left", right: "--right", card: "--card" };
@@ -83,6 +83,7 @@ export class Chart {
     const { traces, layout } = this.#make(scheme);
     const began = performance.now();
     library.react(this.#node, traces, themed(layout, scheme), CONFIG);
+    byId("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // plotly measures text with it
     this.#last = performance.now();
     this.#node.dataset.ms = (this.#last - began).toFixed(1);
     this.#node.dataset.drawn = Number(this.#node.dataset.drawn ?? 0) + 1;

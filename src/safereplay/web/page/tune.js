@@ -8,6 +8,8 @@ import { Chart } from "./plot.js";
 import { answerText, choices, frontierPicture, frontierWords, pointButton } from "./tune-view.js";
 
 const USUAL = { kind: "replay", scheme: "variance", v: 0.5, beta: 5 };
+const HINT = "Press a point, here or in the picture, to set the right pane to it." +
+  " Tuning works with matched mixing, and sets it.";
 
 /** Begin. */
 export function start(parts) {
@@ -46,9 +48,7 @@ class Tuning {
 
   /** Set the right pane to a point of the frontier. */
   use(point) {
-    const { scheme } = this.#learner();
-    const right = { kind: "replay", scheme, v: point.v, beta: point.beta ?? 0, mixing: "matched" };
-    this.#store.set({ right }, { source: "tune" });
+    this.#store.set({ right: this.#at(point.v, point.beta ?? 0) }, { source: "tune" });
     this.#mark();
   }
 
@@ -77,6 +77,11 @@ class Tuning {
     return right.kind === "replay" ? right : USUAL;
   }
 
+  /** The learner that a point of the frontier stands for: tuning speaks of matched mixing only. */
+  #at(v, beta) {
+    return { kind: "replay", scheme: this.#learner().scheme, v, beta, mixing: "matched" };
+  }
+
   #show(words = "") {
     this.button.textContent = this.#asking ? "■ Stop" : "Find the gentlest replay";
     this.bar.hidden = !this.#asking;
@@ -94,8 +99,8 @@ class Tuning {
   #mark() {
     const { right } = this.#store.get();
     for (const button of this.table.querySelectorAll("button")) {
-      const { v, beta } = button.dataset;
-      const chosen = right.kind === "replay" && right.v === Number(v) && right.beta === Number(beta);
+      const point = this.#at(Number(button.dataset.v), Number(button.dataset.beta));
+      const chosen = Object.entries(point).every(([name, value]) => right[name] === value);
       button.setAttribute("aria-pressed", String(chosen));
     }
   }
@@ -131,7 +136,7 @@ class Tuning {
     this.frontier = el("div", { id: "frontier", class: "chart tall" });
     this.table = el("ul", { id: "tune-table", class: "points", "aria-label": "Replays to choose from" });
     this.details = el("dl", { class: "facts" });
-    const hint = el("p", { class: "hint" }, "Press a point, here or in the picture, to set the right pane to it.");
+    const hint = el("p", { class: "hint" }, HINT);
     const all = el("details", { class: "group" }, el("summary", {}, "How sure is this?"), this.details);
     this.results = el("div", { class: "results" }, this.frontier, el("div", {}, hint, this.table, all));
     const field = el("label", { class: "field" }, el("span", {}, "Unsafe episodes, at most (%)"), this.limit);
