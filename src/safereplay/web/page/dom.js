@@ -50,7 +50,7 @@ export function percent(x) {
 /** What moves from one side to the other, with its sign: "+1.2", "−3", "±0". */
 export function difference(x, text = say) {
   if (x === null || !Number.isFinite(x)) return "";
-  if (Math.abs(x) < 1e-9) return "±0";
+  if (Math.abs(x) < 1e-6) return "±0"; // less is rounding: answers that agree come from different equations
   return x > 0 ? `+${text(x)}` : `−${text(-x)}`;
 }
 

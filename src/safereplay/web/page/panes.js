@@ -78,7 +78,7 @@ function writeAnswer(side, answer, other) {
 
 function change(value, other, text) {
   if (value === null || other === null || other === undefined) return "";
-  return `${difference(value - other, text).replace(" %", " pts")} vs left`; // points of a percentage
+  return `${difference(value - other, text).replace("%", "pts")} vs left`; // points of a percentage
 }
 
 function noteOf(answer) {
