@@ -47,6 +47,15 @@ def test_no_chunks_is_no_work():
     assert list(ThreadsEngine(2).finish(iter(()), load_spec(SMALL).terms)) == []
 
 
+@pytest.fixture
+def listening():
+    """Ctrl-C is heard, also where the tests were started in the background, which makes a shell have it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_leaving_early_stops_the_threads():
     spec = load_spec({**SMALL, "episodes": 10_000_000})
     before = threading.active_count()
@@ -61,6 +70,7 @@ def test_leaving_early_stops_the_threads():
     assert threading.active_count() == before
 
 
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_gives_back_the_runs_of_a_chunk_that_are_finished():
     spec = load_spec({**SMALL, "episodes": 20_000, "seeds": 2_000, "models": {"cliff": {}}, "learners": {"q": {}}})
     list(ThreadsEngine(1).finish(iter([(next(spec.runs()),)]), spec.terms))  # compiled from here on
