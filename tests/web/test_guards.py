@@ -144,6 +144,13 @@ def test_a_foreign_origin_is_refused(site, origin, path):
     assert (status, sentence) == (403, f"Origin must be this server's own, got {origin.format(site.port)!r}")
 
 
+@pytest.mark.parametrize("foreign_first", [True, False])
+def test_an_origin_of_ours_does_not_hide_a_foreign_one(site, foreign_first):
+    origins = [b"Origin: http://rebound.example", f"Origin: {site.url}".encode()]
+    lines = [b"GET / HTTP/1.1", f"Host: 127.0.0.1:{site.port}".encode(), *origins[:: 1 if foreign_first else -1]]
+    assert raw(site, b"\r\n".join([*lines, b"Connection: close", b"", b""])).startswith(b"HTTP/1.1 403 ")
+
+
 @pytest.mark.parametrize("place", ["cross-site", "same-site"])
 def test_another_site_may_link_to_the_page_but_not_ask_the_api(site, place):
     assert ask(site, "/", Sec_Fetch_Site=place).text == "page"
