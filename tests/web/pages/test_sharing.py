@@ -122,3 +122,40 @@ def test_the_pictures_show_the_arrows_and_need_nothing_else(visit, tmp_path):
     pixels = imread(png)
     assert pixels.shape[:2] == tuple(round(2 * float(root.get(side))) for side in ("height", "width"))
     assert len(np.unique(pixels.reshape(-1, pixels.shape[-1])[::97], axis=0)) > 20
+
+
+def test_a_map_without_an_answer_shows_no_old_numbers_and_gives_no_picture(visit):
+    page = visit("world=cliff")
+    assert page.text("right-unsafe").startswith("3.5")
+    downloads = []
+    page.page.on("download", lambda download: downloads.append(download))
+    page.page.evaluate("window.safereplay.store.setWorld({ rows: ['.#....', '#.....', '......', 'SXXXXG'] })")
+    page.page.wait_for_selector("#right.stale, .stale #right, #boards.stale")
+    said = page.text("notice")
+    assert "row 1, column 1" in said  # the cell that is walled in, as the page counts
+    assert page.text("right-unsafe").startswith("–")
+    page.press("export-svg")
+    page.page.wait_for_timeout(300)
+    assert downloads == []
+    assert "row 1, column 1" in page.text("notice")
+    page.page.evaluate("window.safereplay.store.undo()")
+    page.settled()
+    assert page.text("right-unsafe").startswith("3.5")
+
+
+def test_a_question_that_the_server_could_not_take_is_asked_again(visit):
+    page = visit("world=cliff&right=replay,v:0.5,beta:5,mixing:matched")
+    busy = []
+
+    def refuse(route):
+        busy.append(route.request.url)
+        route.fulfill(status=200, json={"problem": "64 questions wait already; ask again in a moment", "status": 429})
+
+    page.page.route("**/api/solve*", refuse)
+    page.slide("right-v", "0.9")
+    page.page.wait_for_selector("#right.stale, .stale #right, #boards.stale")
+    assert len(busy) >= 1
+    page.page.unroute("**/api/solve*")
+    page.settled()
+    page.page.wait_for_selector("#right-unsafe:has-text('3.02')")
+    assert "questions wait" not in page.text("notice")

@@ -33,6 +33,28 @@ MOVES = """async ([id, side, values]) => {
     return times;
 }"""
 
+#: The same to the chart of the return, which rests a tenth of a second between two drawings.
+CHARTED = """async ([id, values]) => {
+    const slider = document.getElementById(id);
+    const chart = document.querySelector("#charts [data-drawn]");
+    const times = [];
+    for (const value of values) {
+        await new Promise((done) => setTimeout(done, 150));
+        const [drawn, began] = [Number(chart.dataset.drawn), performance.now()];
+        slider.value = value;
+        slider.dispatchEvent(new Event("input", { bubbles: true }));
+        await new Promise((done) => {
+            const look = () => Number(chart.dataset.drawn) > drawn && (watch.disconnect(), done());
+            const watch = new MutationObserver(look);
+            watch.observe(chart, { attributeFilter: ["data-drawn"] });
+            look();
+        });
+        await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        times.push(performance.now() - began);
+    }
+    return times;
+}"""
+
 
 def medians(page, moves):
     """The median over so many moves of v, in milliseconds; no value twice, so that nothing is known already."""
@@ -53,6 +75,19 @@ def test_a_slider_is_on_the_screen_in_time(visit, world, mixing, limit):
     found = medians(page, 50)
     print(f"\n{world[:20]} {mixing}: {found:.0f} ms from the slider to the screen (median of 50)")
     assert found < limit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", ["cliff", "volatile"])
+def test_the_chart_of_the_return_follows_in_time(visit, world):
+    page = visit(f"world={world}&right=replay,v:0.3,beta:5,mixing:matched")
+    page.page.wait_for_selector("#charts [data-drawn]")
+    page.page.locator("#charts [data-drawn]").scroll_into_view_if_needed()
+    page.page.locator("#right-v").evaluate("(slider) => (slider.step = 'any')")
+    values = [round(0.05 + 0.85 * ((k * 37) % 50) / 50, 3) for k in range(50)]
+    found = statistics.median(page.page.evaluate(CHARTED, ["right-v", values]))
+    print(f"\n{world}: {found:.0f} ms from the slider to the chart (median of 50)")
+    assert found < 100
 
 
 @pytest.mark.slow
