@@ -541,3 +541,27 @@ def test_the_running_sums_of_a_row_end_in_exactly_one():
         for i in rows:
             part = slice(mdp.row[i], mdp.row[i + 1])
             assert np.diff(model.p_cum[part], prepend=0.0) == pytest.approx(mdp.p[part], abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [sr.QLearning(), sr.ReplayQLearning(v=0.9), sr.ReplayQLearning(v=0.7, mixing="matched"), sr.WorstTransition()],
+)
+def test_a_number_of_steps_is_kept_to_the_step(learner):
+    runs = sr.learn(sr.grids.cliff(), learner, steps=1_234, seeds=3, snapshots=[100, 617])
+    assert runs.visits.sum((1, 2)).tolist() == [1_234] * 3
+    assert runs.snapshots.visits.sum((2, 3)).tolist() == [[100, 617]] * 3
+    assert runs.steps == 1_234
+    assert runs.episodes == 0
+
+
+def test_steps_and_episodes_are_the_same_run_as_far_as_both_go():
+    mdp, learner = sr.grids.cliff(), sr.ReplayQLearning(v=0.5)
+    by_episodes = sr.learn(mdp, learner, episodes=50, seeds=[3])
+    by_steps = sr.learn(mdp, learner, steps=int(by_episodes.visits.sum()), seeds=[3])
+    assert (by_steps.visits == by_episodes.visits).all()
+
+
+def test_steps_must_be_a_whole_number():
+    with pytest.raises(sr.BadInput, match="steps must be at least 1, got 0"):
+        sr.learn(sr.grids.cliff(), sr.QLearning(), steps=0)

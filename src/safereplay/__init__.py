@@ -12,6 +12,7 @@ Names load when they are first used, so that ``import safereplay`` costs next to
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import catalog as _catalog
 from ._plugin import register_with_gymnasium
 
 __version__ = "0.1.0"
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from .verdicts import verdict as verdict
 
 #: Where each public name lives; a name that is its own home is the module. No function shares its module's name:
-#: importing the module would hide it.
+#: importing the module would hide it. The catalog's learners and schemes are added to them.
 _HOMES = {
     "grids": "grids",
     "Agent": "agent",
@@ -106,12 +107,6 @@ _HOMES = {
     "diagnose": "keys.diagnosis",
     "PairIndex": "pair_index",
     "Learner": "learners",
-    "Pessimistic": "learners",
-    "QLearning": "learners",
-    "ReplayQLearning": "learners",
-    "RiskSensitive": "learners",
-    "WorstCase": "learners",
-    "WorstTransition": "learners",
     "TabularMDP": "mdp",
     "ConstantStep": "schedules",
     "EpsilonGreedy": "schedules",
@@ -120,8 +115,6 @@ _HOMES = {
     "Softmax": "schedules",
     "StepSize": "schedules",
     "Scheme": "schemes",
-    "ScoreReplay": "schemes",
-    "VarianceReplay": "schemes",
     "Shaper": "shaper",
     "Event": "stepping",
     "Stepper": "stepping",
@@ -142,6 +135,8 @@ _HOMES = {
     "path": "verdicts",
     "verdict": "verdicts",
 }
+
+_HOMES |= _catalog.classes()
 
 register_with_gymnasium()
 

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, ClassVar
 
-from . import _checks
+from . import _checks, catalog
 
 
 def plain(value: Any) -> Any:
@@ -49,6 +49,7 @@ class Config:
     @staticmethod
     def from_dict(data: dict[str, Any]) -> "Config":
         """The inverse of :meth:`to_dict`."""
+        catalog.load([str(data.get("kind"))])
         kind = _checks.choice("kind", data.get("kind"), Config._known)
         values = {
             k: Config.from_dict(v) if isinstance(v, dict) and "kind" in v else v for k, v in data.items() if k != "kind"

@@ -179,11 +179,12 @@ class Agent:
         self._world = World(env, self.settings.seed)
         self.env = self._world.env
         n_states, n_actions = self._shape
+        recipe = learner.algorithm_1(exploration, step_size, "an Agent")
         program = runs.make_program(learner, exploration, step_size, self.settings.gamma, n_actions)
-        self._turn, self._dials = compiled_turn(program.recipe), program.dials
+        self._turn, self._dials = compiled_turn(recipe), program.dials
         c0, generator = learner.initial_value(inf, gamma), rng.seeded(self.settings.seed)
         self._tables = step.allocate(n_states, n_actions, c0, generator)
-        self._pool = _Pool(n_states * n_actions if program.recipe.remembers else 1, self.settings.max_outcomes)
+        self._pool = _Pool(n_states * n_actions if recipe.remembers else 1, self.settings.max_outcomes)
 
     def learn(self, steps: int = 10_000, *, quiet: bool = False) -> Agent:
         """Take so many steps in the environment, going on where the last call stopped; the agent itself.

@@ -34,7 +34,7 @@ from ._types import AnyArray, Floats, Ints
 from .errors import BadInput
 from .kernels import memory as mem
 from .kernels import step
-from .learners import Learner
+from .learners import Learner, Recipe
 from .mdp import TabularMDP
 from .schedules import EpsilonGreedy, PowerStep
 
@@ -108,9 +108,9 @@ def footprint(
     return of_runs(mdp, recipe, seeds, snapshots, workers)
 
 
-def of_runs(mdp: TabularMDP, recipe: step.Recipe, seeds: int, snapshots: int, workers: int) -> Footprint:
+def of_runs(mdp: TabularMDP, recipe: Recipe, seeds: int, snapshots: int, workers: int) -> Footprint:
     """The memory of runs whose arguments have been checked."""
-    remembers, replays = int(recipe.remembers), int(recipe.replays)
+    remembers, replays = memory_kept(recipe)
     return Footprint(
         mdp.n_pairs,
         mdp.r.size,
@@ -121,6 +121,11 @@ def of_runs(mdp: TabularMDP, recipe: step.Recipe, seeds: int, snapshots: int, wo
         working=Part(WORD * (mem.N_STATS * remembers + 2 * replays), 0, WORD),
         shared=Part(WORD * remembers, WORD + 4, 2 * WORD),
     )
+
+
+def memory_kept(recipe: Recipe) -> tuple[bool, bool]:
+    """Whether runs count the distinct outcomes that they saw, and whether there is a w_t over those."""
+    return (recipe.remembers, recipe.replays) if isinstance(recipe, step.Recipe) else (False, False)
 
 
 def refuse_what_does_not_fit(need: Footprint) -> None:
@@ -178,14 +183,14 @@ class Kept(NamedTuple):
         return Kept(*(None if x is None else x[: len(rows)] for x in self))  # type: ignore[arg-type]
 
 
-def make_room(mdp: TabularMDP, recipe: step.Recipe, n: int, shots: int) -> Kept:
+def make_room(mdp: TabularMDP, recipe: Recipe, n: int, shots: int) -> Kept:
     """Room for n runs and their snapshots, all zero; the system provides it as it is first written to."""
     P, K = mdp.n_pairs, mdp.r.size
-    replays = recipe.replays
+    remembers, replays = memory_kept(recipe)
     return Kept(
         _rows(n, P, np.float64),
         _rows(n, 2 * P, np.int64).reshape(n, P, 2),
-        _rows(n, K, np.int64) if recipe.remembers else None,
+        _rows(n, K, np.int64) if remembers else None,
         _rows(n, K, np.int64) if replays else None,
         _rows(n, K, np.float64) if replays else None,
         np.zeros((n, shots, P)) if shots else None,

@@ -36,15 +36,35 @@ Ref: Szlak & Shamir (2021), Algorithm 1.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from . import _checks
 from ._config import Config
 from .kernels import step
 from .kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
+from .mdp import TabularMDP
 from .schedules import Exploration, StepSize
 from .schemes import NO_REPLAY, Scheme, VarianceReplay
 
+
+class Family(Protocol):
+    """What a run's compiled code is built from, for learners that Algorithm 1's loop does not run. Equal ones build the
+    same code.
+    """
+
+    def __hash__(self) -> int: ...
+
+    def digest(self) -> str | None:
+        """What the compiled code is made from; None if it must not be kept on disk."""
+
+    def make(self) -> Callable[..., None]:
+        """The compiled loop, of the arguments of the one in :mod:`safereplay.kernels.loop`."""
+
+    def room(self, mdp: TabularMDP) -> Any:
+        """The arrays, beside Q and the counts, that one run fills."""
+
+
+Recipe: TypeAlias = step.Recipe | Family
 MIXINGS = {"literal": step.LITERAL, "matched": step.MATCHED}
 
 
@@ -64,6 +84,9 @@ class Learner(Config):
     DIALS: ClassVar[tuple[str, ...]] = ()
     #: What reports call it.
     LABEL: ClassVar[str] = "learner"
+    #: The field that a comparison turns, and its settings from no effect to most; "" where there is none.
+    DIAL: ClassVar[str] = ""
+    SETTINGS: ClassVar[tuple[float, ...]] = ()
 
     def __post_init__(self) -> None:
         _checks.real("c0", 0.0 if self.c0 is None else self.c0)
@@ -83,12 +106,26 @@ class Learner(Config):
         """(scheme, v, mixing), or None for a learner that does not replay."""
         return None
 
+    def stage(self, mdp: TabularMDP) -> TabularMDP:
+        """The model that the learner is run on: mdp, unless it needs more states than that has."""
+        return mdp
+
+    def stand(self, mdp: TabularMDP) -> TabularMDP:
+        """The model that its policy is judged on: the states of :meth:`stage`, the rewards of mdp."""
+        return mdp
+
     def update_params(self) -> tuple[float, ...]:
         """The values of the learner's own dials."""
         return tuple(float(getattr(self, name)) for name in self.DIALS)
 
-    def recipe(self, exploration: Exploration, step_size: StepSize) -> step.Recipe:
+    def recipe(self, exploration: Exploration, step_size: StepSize) -> Recipe:
         """What the compiled loop is built from."""
+        return self.algorithm_1(exploration, step_size, "sr.learn")
+
+    def algorithm_1(self, exploration: Exploration, step_size: StepSize, where: str) -> step.Recipe:
+        """The same, for those who have only Algorithm 1's loop."""
+        own = type(self).recipe is not Learner.recipe
+        _checks.require(not own, "learner", f"be one of Algorithm 1's family in {where}", self.describe())
         scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
         recipe = step.Recipe(
             alpha=step_size.bound(),
@@ -140,6 +177,8 @@ class ReplayQLearning(Learner):
     """
 
     LABEL: ClassVar[str] = "replay"
+    DIAL: ClassVar[str] = "v"
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
     scheme: Scheme = field(default_factory=VarianceReplay)
     v: float = 0.5
     mixing: str = "literal"
@@ -181,6 +220,8 @@ class RiskSensitive(Learner):
 
     LABEL: ClassVar[str] = "Mihatsch–Neuneier"
     DIALS: ClassVar[tuple[str, ...]] = ("kappa",)
+    DIAL: ClassVar[str] = "kappa"
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     kappa: float = 0.5
 
     def __post_init__(self) -> None:
@@ -209,6 +250,8 @@ class Pessimistic(Learner):
 
     LABEL: ClassVar[str] = "Gaskett"
     DIALS: ClassVar[tuple[str, ...]] = ("beta",)
+    DIAL: ClassVar[str] = "beta"
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
     beta: float = 0.5
 
     def __post_init__(self) -> None:

@@ -31,13 +31,14 @@ from ._types import AnyArray, Floats, Ints
 from .footprints import Kept
 from .kernels import loop, rng, step
 from .kernels import memory as mem
-from .learners import Learner
+from .learners import Learner, Recipe
 from .mdp import TabularMDP
 from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from .schemes import Scheme
 from .verdicts import verdict
 
 CHUNK = 1 << 21  # iterations between two looks at the clock and at Ctrl-C
+ENDLESS = (1 << 63) - 1  # episodes, where steps are counted
 PIECE = 1 << 16  # pairs that are laid out at once
 
 
@@ -46,7 +47,7 @@ class Snapshots:
     """What the runs knew along the way, at the same m numbers of episodes."""
 
     mdp: TabularMDP = field(repr=False)
-    episodes: Ints  #: [m]
+    episodes: Ints  #: [m]; steps where the runs were given steps
     Q: Floats = field(repr=False)  #: [n_seeds, m, S, A]
     w: Floats | None = field(repr=False)  #: [n_seeds, m, K]: w_t of each outcome; None where nothing is replayed
     visits: Ints = field(repr=False)  #: [n_seeds, m, S, A]
@@ -83,6 +84,7 @@ class Runs:
     seen: Ints | None = field(repr=False)  #: [n_seeds, K] times each outcome happened; None where none is remembered
     replayed: Ints | None = field(repr=False)  #: [n_seeds, K] times each was replayed; None where nothing is replayed
     snapshots: Snapshots | None = field(repr=False, default=None)
+    steps: int | None = None  #: of the MDP that each run was given, where it was not given episodes (then 0)
     interrupted: bool = False  #: stopped by Ctrl-C: only the seeds that had finished are here
 
     @property
@@ -109,6 +111,7 @@ def learn(
     exploration: Exploration | None = None,
     step_size: StepSize | None = None,
     *,
+    steps: int | None = None,
     max_steps: int = 1_000,
     snapshots: int | Sequence[int] = 0,
     threads: int | None = None,
@@ -117,7 +120,8 @@ def learn(
     """Run a learner on a model, once a seed.
 
     ``seeds`` lists the seeds, or says how many (0, 1, ...). ``exploration`` defaults to ε-greedy with ε = 0.1,
-    ``step_size`` to n^−0.6. An episode is cut off after ``max_steps`` steps, which does not count as an end: the last
+    ``step_size`` to n^−0.6. With ``steps`` each run takes that many steps of the MDP, however many episodes they make:
+    the same experience for every learner; snapshots then count steps too. An episode is cut off after ``max_steps`` steps, which does not count as an end: the last
     step still looks ahead. ``snapshots`` lists episodes, or says how many, evenly spaced. Ctrl-C returns the runs that
     are finished; with none finished it stops. What does not fit into the free memory is refused at once (see
     :func:`safereplay.footprint`).
@@ -125,13 +129,16 @@ def learn(
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
+    mdp = learner.stage(mdp)
+    goal = _checks.whole("episodes", episodes, 1) if steps is None else _checks.whole("steps", steps, 1)
     plan = Plan(
         mdp,
         learner,
-        _checks.whole("episodes", episodes, 1),
+        goal,
         _checks.whole("max_steps", max_steps, 1),
-        snapshot_points(snapshots, episodes),
+        snapshot_points(snapshots, goal, "episodes" if steps is None else "steps"),
         make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions),
+        steps is not None,
     )
     listed = seed_list(seeds)
     workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
@@ -160,7 +167,7 @@ class Program(NamedTuple):
     """A compiled loop and the numbers it runs with."""
 
     run: Callable[..., None]
-    recipe: step.Recipe  #: what the loop was built from
+    recipe: Recipe  #: what the loop was built from
     dials: step.Dials
 
 
@@ -186,9 +193,9 @@ def make_program(
 
 
 @lru_cache(maxsize=256)
-def compiled_loop(recipe: step.Recipe) -> Callable[..., None]:
+def compiled_loop(recipe: Recipe) -> Callable[..., None]:
     """The loop for a recipe, built once a process."""
-    return loop.make(recipe)
+    return loop.make(recipe) if isinstance(recipe, step.Recipe) else recipe.make()
 
 
 class Plan(NamedTuple):
@@ -196,10 +203,11 @@ class Plan(NamedTuple):
 
     mdp: TabularMDP
     learner: Learner
-    episodes: int
+    goal: int  #: episodes, or steps of the MDP
     max_steps: int
-    points: Ints  #: episodes to take a snapshot at
+    points: Ints  #: where to take a snapshot, in the same unit
     program: Program
+    by_steps: bool = False
 
 
 class Finished(NamedTuple):
@@ -300,7 +308,10 @@ class OneRun:
         self.kept = footprints.make_room(mdp, recipe, 1, len(plan.points)).row(0) if kept is None else kept
         c0 = plan.learner.initial_value(float(mdp.r.max()), mdp.gamma)
         self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed), self.kept.Q, self.kept.counts)
-        self.memory = model_memory(mdp, recipe.remembers, self._columns(), used)
+        if isinstance(recipe, step.Recipe):
+            self.memory = model_memory(mdp, recipe.remembers, self._columns(), used)
+        else:
+            self.memory = recipe.room(mdp)
 
     def _columns(self) -> tuple[AnyArray, ...] | None:
         """Where the memory counts: what is not given back is not written to, and takes no memory."""
@@ -313,19 +324,29 @@ class OneRun:
     def finish(self, stop: threading.Event, report: Callable[[int], None]) -> Finished | None:
         """Run to the end; None when stopped before it."""
         shots = 0
-        for point in [*self.plan.points, self.plan.episodes]:
-            while self.tables.clock[step.EPISODE] < point:
+        for point in [*self.plan.points, self.plan.goal]:
+            while (done := self._done()) < point:
                 if stop.is_set():
                     return None
-                before = int(self.tables.clock[step.EPISODE])
-                limits = (int(point), self.plan.max_steps, CHUNK)
-                self.plan.program.run(self.model, self.memory, self.tables, self.plan.program.dials, *limits)
+                self._run(int(point), done)
                 check_weights(self.plan.learner, self.tables, self.memory)
-                report(int(self.tables.clock[step.EPISODE]) - before)
+                report(self._done() - done)
             if shots < len(self.plan.points):
                 self._shoot(shots)
                 shots += 1
         return Finished(self.seed, self.tables, self._close())
+
+    def _done(self) -> int:
+        """How many episodes, or steps of the MDP, lie behind."""
+        if self.plan.by_steps:
+            return int(self.tables.counts[:, step.VISITS].sum())
+        return int(self.tables.clock[step.EPISODE])
+
+    def _run(self, point: int, done: int) -> None:
+        """Go on, at most to ``point``. An iteration takes a step at most, so that no step is taken too many."""
+        episodes, budget = (ENDLESS, min(CHUNK, point - done)) if self.plan.by_steps else (point, CHUNK)
+        program, limits = self.plan.program, (episodes, self.plan.max_steps, budget)
+        program.run(self.model, self.memory, self.tables, program.dials, *limits)
 
     def _shoot(self, m: int) -> None:
         """Take snapshot m."""
@@ -347,22 +368,22 @@ class OneRun:
 def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool) -> list[int]:
     """Run every seed, each into its row; the rows that are finished: all, unless Ctrl-C cut it short."""
     model, stop = sampling_model(plan.mdp), threading.Event()
-    used = np.diff(plan.mdp.row) if plan.program.recipe.remembers else None
-    done_episodes, lock = [0], threading.Lock()
+    used = np.diff(plan.mdp.row) if footprints.memory_kept(plan.program.recipe)[0] else None
+    done_so_far, lock = [0], threading.Lock()
 
-    def report(episodes: int) -> None:
+    def report(more: int) -> None:
         with lock:
-            done_episodes[0] += episodes
+            done_so_far[0] += more
 
     def one(k: int) -> bool:
         return not stop.is_set() and OneRun(plan, model, seeds[k], kept.row(k), used).finish(stop, report) is not None
 
     label = f"learning {plan.learner.describe()}"
-    with Bar(label, plan.episodes * len(seeds), quiet) as bar, ThreadPoolExecutor(min(workers, len(seeds))) as pool:
+    with Bar(label, plan.goal * len(seeds), quiet) as bar, ThreadPoolExecutor(min(workers, len(seeds))) as pool:
         futures: list[Future[bool]] = []
         try:
             futures += [pool.submit(one, k) for k in range(len(seeds))]
-            _watch(futures, lambda: bar.update(done_episodes[0]))
+            _watch(futures, lambda: bar.update(done_so_far[0]))
         except KeyboardInterrupt:
             pass
         finally:
@@ -394,7 +415,7 @@ def _runs(
         exploration,
         step_size,
         seeds,
-        plan.episodes,
+        0 if plan.by_steps else plan.goal,
         kept.Q.reshape(shape),
         kept.counts[:, :, step.VISITS].reshape(shape),
         kept.counts[:, :, step.REPLAYS].reshape(shape),
@@ -402,6 +423,7 @@ def _runs(
         kept.seen,
         kept.replayed,
         _snapshots(plan, kept),
+        plan.goal if plan.by_steps else None,
         interrupted,
     )
 
@@ -429,20 +451,20 @@ def seed_list(seeds: Iterable[int] | int) -> list[int]:
     return listed
 
 
-def snapshot_points(snapshots: int | Sequence[int], episodes: int) -> Ints:
-    """The episodes to take a snapshot at, listed or evenly spaced; the last is then the end.
+def snapshot_points(snapshots: int | Sequence[int], episodes: int, unit: str = "episodes") -> Ints:
+    """The episodes (or steps) to take a snapshot at, listed or evenly spaced; the last is then the end.
 
     >>> snapshot_points(4, 100)
     array([ 25,  50,  75, 100])
     """
     if isinstance(snapshots, int | np.integer):
         count = _checks.whole("snapshots", snapshots, 0)
-        _checks.require(count <= episodes, "snapshots", f"be at most {episodes} (episodes)", count)
+        _checks.require(count <= episodes, "snapshots", f"be at most {episodes} ({unit})", count)
         return np.linspace(0, episodes, count + 1)[1:].astype(np.int64)
     try:
         points = np.array([_checks.whole("snapshot", point, 0) for point in snapshots], dtype=np.int64)
     except TypeError:
         _checks.fail("snapshots", "be a number of snapshots or a list of episodes", snapshots)
     rising = bool((np.diff(points) > 0).all()) and (points.size == 0 or points[-1] <= episodes)
-    _checks.require(rising, "snapshots", f"rise, and stay within {episodes} episodes", list(snapshots))
+    _checks.require(rising, "snapshots", f"rise, and stay within {episodes} {unit}", list(snapshots))
     return points

@@ -1,4 +1,4 @@
-"""A model from what a person types: a grid's name, a map file, a saved model, or a Gymnasium id."""
+"""A model from what a person types: a world's name, a map file, a saved model, or a Gymnasium id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import _checks, grids, mapfiles
+from . import _checks, catalog, grids, mapfiles
 from .errors import BadInput
 from .mdp import TabularMDP
 
@@ -22,8 +22,8 @@ def model_from(source: str, gamma: float | None = None, options: dict[str, Any] 
     """
     extra: dict[str, Any] = {} if options is None else dict(options)
     chosen = {} if gamma is None else {"gamma": gamma}
-    if source in grids.NAMED:
-        return _called(grids.NAMED[source], extra | chosen)
+    if source in catalog.WORLDS:
+        return _called(catalog.world(source), extra | chosen)
     file = Path(source)
     try:
         if file.is_file():
@@ -37,7 +37,7 @@ def model_from(source: str, gamma: float | None = None, options: dict[str, Any] 
     try:
         return TabularMDP.from_gymnasium(source, **(extra | chosen))
     except BadInput as error:
-        near = _checks.suggestion(source, list(grids.NAMED))
+        near = _checks.suggestion(source, list(catalog.WORLDS))
         if near.startswith("did you mean"):
             raise BadInput(f"unknown model '{source}'; {near}") from None
         raise error from None

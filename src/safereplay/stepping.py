@@ -82,12 +82,13 @@ class Stepper:
         exploration, step_size = resolved(mdp, learner, exploration, step_size)
         self.mdp, self.learner, self.exploration, self.step_size = mdp, learner, exploration, step_size
         self.seed, self.max_steps = _checks.whole("seed", seed, 0, 64), _checks.whole("max_steps", max_steps, 1)
+        recipe = learner.algorithm_1(exploration, step_size, "a Stepper")
         program = make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions)
         footprints.refuse_what_does_not_fit(footprints.of_runs(mdp, program.recipe, 1, 0, 1))
         none = np.zeros(0, np.int64)
         run = OneRun(Plan(mdp, learner, FOREVER, self.max_steps, none, program), sampling_model(mdp), self.seed)
         self._model, self._memory, self._tables, self._dials = run.model, run.memory, run.tables, program.dials
-        self._turns, self._debt, self._no_log = compiled_turns(program.recipe), np.zeros(2, np.int64), none
+        self._turns, self._debt, self._no_log = compiled_turns(recipe), np.zeros(2, np.int64), none
         self._shape = mdp.n_states, mdp.n_actions
 
     def __repr__(self) -> str:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import safereplay as sr
+from safereplay import catalog
 from safereplay.engines.spec import load_spec
-from safereplay.engines.tables import SHORT
 
 SMALL = {"episodes": 100, "seeds": 2, "models": {"cliff": {}}, "learners": {"q": {}}}
 
@@ -80,8 +80,9 @@ def test_the_same_point_by_two_names_is_one():
     assert [point.columns["learner"] for _, point in spec.points()] == ["q", "replay"]
 
 
-@pytest.mark.parametrize(("name", "kind"), SHORT.items())
-def test_short_names_are_kinds(name, kind):
+@pytest.mark.parametrize("name", catalog.LEARNERS)
+def test_short_names_are_kinds(name):
+    kind = catalog.learner(name).__name__
     assert type(learners_of(**{name: {}})[0]).__name__ == kind
     assert type(learners_of(x={"kind": name})[0]).__name__ == kind
 

@@ -168,7 +168,8 @@ class Layout(NamedTuple):
         point = runs[0].point
         mdp = point.mdp
         program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
-        dials, recipe = program.dials, program.recipe
+        recipe = point.learner.algorithm_1(point.exploration, point.step_size, "the CUDA engine")
+        dials = program.dials
         sizes = tuple(len(x) for x in (dials.step_params, dials.rate_params, dials.update_params, dials.scheme_params))
         most = len(device.TUPLES) - 1
         _checks.require(max(sizes) <= most, "dials of one part", f"number at most {most} on a GPU", max(sizes))

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import _checks
+from .. import _checks, catalog
 from .._config import Config
 from ..errors import BadInput
 from ..learners import Learner
@@ -20,15 +20,6 @@ from ..sources import model_from
 from .ranges import variants
 from .work import KEEPS
 
-#: The command line's names of learners.
-SHORT = {
-    "replay": "ReplayQLearning",
-    "q": "QLearning",
-    "mihatsch": "RiskSensitive",
-    "gaskett": "Pessimistic",
-    "worst-case": "WorstCase",
-    "worst-transition": "WorstTransition",
-}
 TAIL = ("episodes", "seed", "updates", "replays")
 FIXED = ("id", "model", "gamma", "learner", "kind", "scheme", "exploration", "step_size", *TAIL)
 TAKEN = {*FIXED, *(column for columns in KEEPS.values() for column in columns)}  # not for dials
@@ -64,8 +55,6 @@ def learners_of(name: str, table: dict[str, Any], seed: int) -> Iterator[Variant
     """The learners of a table."""
     path = f"learners.{name}"
     for variant in variants({"kind": name, **table}, path, seed):
-        kind = variant["kind"]
-        variant["kind"] = SHORT.get(kind, kind) if isinstance(kind, str) else kind
         learner = _config(variant, path, Learner)
         dials = {k: getattr(learner, k) for k in (f.name for f in fields(learner))}
         scheme = learner.replay[0] if learner.replay is not None else None
@@ -92,11 +81,20 @@ def schedules_of(
             yield Variant(key, made, {key: type(made).__name__} | dials)
 
 
+def _class(kind: Any, path: str, base: type[Config]) -> type[Config]:
+    """The class that a table's kind names, in full or as the catalog does."""
+    short = {Learner: catalog.LEARNERS, Scheme: catalog.SCHEMES}.get(base, {})
+    catalog.load([short[kind].partition(":")[2] if kind in short else kind] if isinstance(kind, str) else [])
+    kinds = {name: one for name, one in Config._known.items() if issubclass(one, base)}
+    named = kinds | {name: kinds.get(home.partition(":")[2]) for name, home in short.items()}
+    found = named[_checks.choice(f"{path}.kind", kind, named)]
+    assert found is not None
+    return found
+
+
 def _config(table: dict[str, Any], path: str, base: type[Config]) -> Any:
     """The learner, scheme or schedule that a plain table describes."""
-    kinds = {name: kind for name, kind in Config._known.items() if issubclass(kind, base)}
-    options = [*kinds, *SHORT] if base is Learner else list(kinds)
-    kind = kinds[_checks.choice(f"{path}.kind", table.get("kind"), options)]
+    kind = _class(table.get("kind"), path, base)
     names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     values = {name: value for name, value in table.items() if name != "kind"}
     for name, value in values.items():

@@ -22,7 +22,7 @@ from .. import runs as single
 from .._types import Floats, Ints
 from ..errors import BadInput
 from ..kernels import loop, step
-from ..learners import Learner
+from ..learners import Learner, Recipe
 from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
 from .identity import run_id, table_digest
@@ -121,8 +121,8 @@ class Engine(Protocol):
 
 def groups(chunk: Sequence[Run]) -> list[list[Run]]:
     """The runs of a chunk by what they share: the model but for γ, and the compiled program; dials may differ."""
-    found: dict[tuple[str, type, step.Recipe], list[Run]] = {}
-    key: tuple[str, type, step.Recipe] | None = None
+    found: dict[tuple[str, type, Recipe], list[Run]] = {}
+    key: tuple[str, type, Recipe] | None = None
     last: Point | None = None
     for run in chunk:
         point = run.point

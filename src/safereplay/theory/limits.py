@@ -96,27 +96,28 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     ['risky', 'safe', 'jumps']
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    return _exact(learner, mdp)
+    return limit_of(learner, mdp)
 
 
 @singledispatch
-def _exact(learner: Learner, mdp: TabularMDP) -> Floats:
+def limit_of(learner: Learner, mdp: TabularMDP) -> Floats:
+    """The exact limit of a kind of learner, [S, A]; each kind registers its own."""
     _checks.fail("learner", "have an exact limit", learner)
 
 
-@_exact.register
+@limit_of.register
 def _(learner: QLearning, mdp: TabularMDP) -> Floats:
     return optimal(mdp, mdp.p)
 
 
-@_exact.register
+@limit_of.register
 def _(learner: ReplayQLearning, mdp: TabularMDP) -> Floats:
     hint = "the limit of literal mixing depends on what is visited: use fixed_point(..., visitation='self'), or =d"
     _checks.require(learner.mixing == "matched" or learner.v == 0.0, "mixing", "be 'matched'", learner.mixing, hint)
     return fixed_point(mdp, learner.scheme, learner.v)
 
 
-@_exact.register
+@limit_of.register
 def _(learner: RiskSensitive, mdp: TabularMDP) -> Floats:
     """E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b): a mean under reweighted outcomes.
 
@@ -146,7 +147,7 @@ def _expectile_weights(mdp: TabularMDP, y: Floats, kappa: float) -> Floats:
     return p
 
 
-@_exact.register
+@limit_of.register
 def _(learner: Pessimistic, mdp: TabularMDP) -> Floats:
     def H(Q: Floats) -> Floats:  # noqa: N802
         return mdp.expect(targets(mdp, (1.0 - learner.beta) * Q.max(1) + learner.beta * Q.min(1)))
@@ -154,12 +155,12 @@ def _(learner: Pessimistic, mdp: TabularMDP) -> Floats:
     return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)
 
 
-@_exact.register
+@limit_of.register
 def _(learner: WorstCase, mdp: TabularMDP) -> Floats:
     return _worst_of(mdp, mdp.pair, mdp.r, mdp.s_next, mdp.terminal)
 
 
-@_exact.register
+@limit_of.register
 def _(learner: WorstTransition, mdp: TabularMDP) -> Floats:
     keys = np.stack([mdp.pair, mdp.s_next, mdp.terminal])
     groups, member = np.unique(keys, axis=1, return_inverse=True)

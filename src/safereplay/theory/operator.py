@@ -54,7 +54,7 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme) -> Floats:
     memory.stats[:, mem.MEAN], memory.stats[:, mem.M2] = mean, variance * MANY
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)
     np.maximum.at(memory.stats[:, mem.R_MAX], mdp.pair, mdp.r)
-    recipe = ReplayQLearning(scheme).recipe(EpsilonGreedy(), PowerStep())
+    recipe = ReplayQLearning(scheme).algorithm_1(EpsilonGreedy(), PowerStep(), "the operator")
     wrong = _filler(recipe)(memory, MANY, scheme.params())
     if wrong:
         refuse_scheme(scheme, memory, wrong - 1, MANY)

@@ -36,10 +36,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from . import _checks
-from ._config import Config
-from .kernels.compile import MOST_NAMES, Bound, bind, parameters
-from .kernels.memory import STATISTICS
+from .. import _checks
+from .._config import Config
+from ..kernels.compile import MOST_NAMES, Bound, bind, parameters
+from ..kernels.memory import STATISTICS
 
 
 def if_seen(n: float) -> float:
@@ -107,67 +107,6 @@ class Scheme(Config):
         """
         own = [factor for factor in self.OFFERS if getattr(type(self), factor) is not if_seen]
         return not any(self.bound(factor).uses("td", "n") for factor in own)
-
-
-@dataclass(frozen=True)
-class VarianceReplay(Scheme):
-    """The paper's scheme: volatile pairs more, their worst rewards most.
-
-        w_t(s,a,s',r) = var_t(r(s,a)) / Σ var_t  ·  e^{−βr} / Σ_{r' ∈ M_t(s,a)} e^{−βr'}  ·  1 / |L_t(s,a,r)|
-
-    β > 0 is cautious, β = 0 replays the rewards of a pair alike, β < 0 is bold.
-
-    >>> import safereplay as sr
-    >>> sr.VarianceReplay(beta=5.0)
-    VarianceReplay(beta=5.0)
-
-    Ref: Szlak & Shamir (2021), Lemma 4.
-    """
-
-    beta: float = 5.0
-
-    @staticmethod
-    def pair_weight(var: float) -> float:
-        """var_t(r(s,a))."""
-        return var
-
-    @staticmethod
-    def log_tilt(r: float, beta: float) -> float:
-        """−βr."""
-        return -beta * r
-
-
-@dataclass(frozen=True)
-class ScoreReplay(Scheme):
-    """Every volatile pair alike, its rewards by standard score: a dial without a unit, for rewards of any size.
-
-        W(s,a) = 1 where σ(s,a) > floor, else 0          tilt(r | s,a) ∝ e^{−β·(r − r̄(s,a)) / σ(s,a)}
-
-    with r̄ and σ the pair's mean and standard deviation. At β = 1 a reward one standard deviation below its pair's mean is replayed
-    e times as often as the mean. A pair without noise is left alone. This is what deep agents replay by
-    (:class:`~safereplay.Shaper`).
-
-    >>> import safereplay as sr
-    >>> sr.ScoreReplay(beta=2.0)
-    ScoreReplay(beta=2.0, floor=1e-06)
-    """
-
-    beta: float = 1.0
-    floor: float = 1e-6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("floor", self.floor, "[0, inf)")
-
-    @staticmethod
-    def pair_weight(var: float, floor: float) -> float:
-        """1 where the standard deviation is above the floor."""
-        return 1.0 if var > floor * floor else 0.0
-
-    @staticmethod
-    def log_tilt(r: float, mean: float, var: float, beta: float) -> float:
-        """−β·(r − r̄)/σ; 0 without noise."""
-        return -beta * (r - mean) / var**0.5 if var > 0.0 else 0.0
 
 
 NO_REPLAY = Scheme()  #: stands in where nothing is replayed

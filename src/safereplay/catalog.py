@@ -1,0 +1,91 @@
+"""The catalog: every learner, scheme and world that can be asked for by name, a line each.
+
+A line says where a thing lives, as ``module:attribute``; it is imported when it is first asked for. The command line,
+sweeps, comparisons and ``sr.X`` all look here, so that adding a learner, a scheme or a world takes one file and one line.
+
+>>> learner("mihatsch").__name__, scheme("variance").__name__, world("cliff")().n_states
+('RiskSensitive', 'VarianceReplay', 24)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .learners import Learner
+    from .mdp import TabularMDP
+    from .schemes import Scheme
+
+#: Learners: what a transition does to Q.
+LEARNERS: dict[str, str] = {
+    "replay": "learners:ReplayQLearning",
+    "q": "learners:QLearning",
+    "mihatsch": "learners:RiskSensitive",
+    "gaskett": "learners:Pessimistic",
+    "worst-case": "learners:WorstCase",
+    "worst-transition": "learners:WorstTransition",
+}
+
+#: Schemes: what ``replay`` replays.
+SCHEMES: dict[str, str] = {
+    "variance": "schemes.variance:VarianceReplay",
+    "score": "schemes.score:ScoreReplay",
+}
+
+
+class World(NamedTuple):
+    """Where a world lives, and where its danger comes from."""
+
+    home: str
+    danger: str
+
+
+#: Worlds: models by name.
+WORLDS: dict[str, World] = {
+    "volatile": World("grids:volatile", "reward"),
+    "cliff": World("grids:cliff", "transition"),
+    "bridge": World("grids:bridge", "transition"),
+    "lottery": World("grids:lottery", "reward"),
+    "ledge": World("grids:ledge", "transition"),
+    "frozen_lake": World("grids:frozen_lake", "transition"),
+}
+
+
+def learner(name: str) -> type[Learner]:
+    """The class of a learner."""
+    found: type[Learner] = _found("learner", name, LEARNERS)
+    return found
+
+
+def scheme(name: str) -> type[Scheme]:
+    """The class of a scheme."""
+    found: type[Scheme] = _found("scheme", name, SCHEMES)
+    return found
+
+
+def world(name: str) -> Callable[..., TabularMDP]:
+    """The function that makes a world."""
+    found: Callable[..., TabularMDP] = _found("world", name, {key: one.home for key, one in WORLDS.items()})
+    return found
+
+
+def classes() -> dict[str, str]:
+    """The module of each learner's and each scheme's class, by the name of the class."""
+    return dict(home.split(":")[::-1] for home in (*LEARNERS.values(), *SCHEMES.values()))
+
+
+def load(kinds: Iterable[str]) -> None:
+    """Import the modules of classes, so that they are known; names that are not in the catalog are left alone."""
+    homes = classes()
+    for kind in kinds:
+        if kind in homes:
+            import_module(f".{homes[kind]}", __package__)
+
+
+def _found(what: str, name: str, homes: dict[str, str]) -> Any:
+    from . import _checks
+
+    module, _, attribute = homes[_checks.choice(what, name, homes)].partition(":")
+    return getattr(import_module(f".{module}", __package__), attribute)

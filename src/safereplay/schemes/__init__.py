@@ -1,0 +1,9 @@
+"""Schemes: what is replayed. One file each; :mod:`safereplay.schemes.base` says what a scheme is."""
+
+from .base import NO_REPLAY as NO_REPLAY
+from .base import Scheme as Scheme
+from .base import alike as alike
+from .base import if_seen as if_seen
+from .base import no_tilt as no_tilt
+from .score import ScoreReplay as ScoreReplay
+from .variance import VarianceReplay as VarianceReplay
