@@ -1,4 +1,5 @@
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,19 +8,24 @@ import pytest
 import safereplay as sr
 from safereplay import schemes
 from safereplay.kernels.memory import STATISTICS
+from safereplay.theory.operator import limit_weights
+from safereplay.theory.weights import limit_table
 
 
 def fails(message):
     return pytest.raises(sr.BadInput, match=re.escape(message))
 
 
+OF_OUTCOME_VALUES = (8.0, -3.0, 1.0)  # count, y, unsafe
+
+
 def test_the_papers_factors_are_the_variance_and_the_exponent_of_minus_beta_r():
     scheme = sr.VarianceReplay(2.0)
     assert scheme.params_names() == ("beta",)
     assert scheme.params() == (2.0,)
-    n, mean, var, r_min, r_max, td = range(1, 7)
-    assert scheme.bound("pair_weight").call((n, mean, var, r_min, r_max, td, 2.0)) == 3.0
-    assert scheme.bound("log_tilt").call((-12.0, n, mean, var, r_min, r_max, td, 2.0)) == 24.0
+    stats = range(1, 1 + len(STATISTICS))
+    assert scheme.bound("pair_weight").call((*stats, 2.0)) == 3.0
+    assert scheme.bound("log_tilt").call((-12.0, *stats, *OF_OUTCOME_VALUES, 2.0)) == 24.0
     assert scheme.bound("next_weight").call((9.0, 2.0)) == 1.0
     assert scheme.bound("pair_weight").names == {"var"}
     assert scheme.bound("log_tilt").names == {"r", "beta"}
@@ -71,7 +77,7 @@ def test_a_scheme_can_name_every_statistic_its_own_dials_and_nothing_else():
 
     scheme = EverythingReplay(5.0, 7.0)
     assert scheme.params() == (5.0, 7.0)
-    assert scheme.bound("pair_weight").call((*range(6), 5.0, 7.0)) == 15 + 12
+    assert scheme.bound("pair_weight").call((*range(len(STATISTICS)), 5.0, 7.0)) == 15 + 12
     assert scheme.bound("next_weight").call((3.0, 5.0, 7.0)) == 15.0
 
 
@@ -89,11 +95,11 @@ def scheme_with(factor, function, name="BadReplay", **dials):
         (
             "pair_weight",
             lambda r: r,
-            "unknown argument of BadReplay.pair_weight 'r'; choose from beta, mean, n, r_max, r_min, td, var",
+            "unknown argument of BadReplay.pair_weight 'r'; choose from beta, down, harm, mean, n, r_max, r_min, spread, td, var",
         ),
         ("pair_weight", lambda count: count, "unknown argument of BadReplay.pair_weight 'count'; choose from "),
         ("log_tilt", lambda r, betta: r, "unknown argument of BadReplay.log_tilt 'betta'; did you mean 'beta'?"),
-        ("log_tilt", lambda count: count, "unknown argument of BadReplay.log_tilt 'count'; choose from "),
+        ("log_tilt", lambda step: step, "unknown argument of BadReplay.log_tilt 'step'; choose from "),
         (
             "next_weight",
             lambda counts: counts,
@@ -181,3 +187,63 @@ def test_a_factor_that_cannot_be_compiled_gets_one_line():
     with fails(said) as caught:
         sr.learn(sr.grids.cliff(), sr.ReplayQLearning(Uncompiled()), 10, 1)
     assert str(caught.value) == said
+
+
+def random_history(seed, n=400):
+    """Visits of one pair with random rewards, next states and flags: (r, s', ends, unsafe)."""
+    generator = np.random.default_rng(seed)
+    table = [(float(r), s, bool(s == 3), bool(r < -2)) for r in (-5, -1, 0, 4) for s in (1, 2, 3)]
+    return [table[k] for k in generator.choice(len(table), n, p=generator.dirichlet(np.ones(len(table))))]
+
+
+def rows_of(history):
+    """A model whose only pair has the history's outcomes with its frequencies."""
+    counts = Counter(history)
+    rows = [(0, 0, c / len(history), s, r, ends, unsafe) for (r, s, ends, unsafe), c in counts.items()]
+    return rows + [(s, 0, 1.0, 3, float(-s), True, False) for s in (1, 2)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("v", [0.0, 0.7])
+def test_weights_that_look_at_all_outcomes_are_those_of_a_raw_history(seed, v):
+    """down, harm and spread, and tilts by count, y and unsafe, against numpy on the outcomes themselves."""
+    history = random_history(seed)
+    mdp = sr.TabularMDP.from_outcomes(4, 1, rows_of(history), gamma=0.9, start=0)
+    r, s_next, ends, unsafe = (np.array(x) for x in zip(*history, strict=True))
+    Q = sr.fixed_point(mdp, sr.ReturnReplay(0.3), v=v)
+    y = r + 0.9 * np.where(ends, 0.0, Q.max(1)[s_next])
+    below = np.minimum(r - r.mean(), 0.0)
+    table = limit_table(mdp, Q)
+    stats = dict(zip(STATISTICS, table.stats[0], strict=True))
+    assert stats["down"] == pytest.approx((below**2).mean())
+    assert stats["harm"] == pytest.approx(unsafe.mean())
+    assert stats["spread"] == pytest.approx(y.var())
+    for scheme, odds in (
+        (sr.DownsideReplay(1.5), np.exp(-1.5 * below / np.sqrt((below**2).mean()))),
+        (sr.ErrorReplay(2.0), np.exp(2.0 * unsafe)),
+        (sr.UniformReplay(), np.ones(r.size)),
+    ):
+        w = limit_weights(mdp, scheme)[mdp.pair == 0]
+        wanted = Counter()
+        for outcome, share in zip(history, odds / odds.sum(), strict=True):
+            wanted[outcome[:3]] += share
+        found = {(float(a), int(b), bool(c)): x for a, b, c, x in zip(mdp.r, mdp.s_next, mdp.terminal, w, strict=False)}
+        assert {k: x / w.sum() for k, x in found.items()} == pytest.approx(dict(wanted))
+
+
+def test_what_a_run_counted_gives_the_weights_that_theory_has():
+    """w_t at the end of a run, by every new scheme, against the same factors on the run's own counts and Q."""
+    mdp = sr.grids.cliff()
+    for scheme in (sr.ReturnReplay(2.0), sr.ErrorReplay(2.0), sr.DownsideReplay(), sr.UniformReplay(), sr.DynaReplay()):
+        runs = sr.learn(mdp, sr.ReplayQLearning(scheme, v=0.5), episodes=20_000, seeds=1)
+        q = np.bincount(mdp.pair, weights=runs.seen[0], minlength=mdp.n_pairs)
+        seen = np.where(q[mdp.pair] > 0, runs.seen[0] / np.maximum(q, 1)[mdp.pair], mdp.p)
+        rows = zip(mdp.pair // 4, mdp.pair % 4, seen, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe, strict=True)
+        counted = sr.TabularMDP.from_outcomes(mdp.n_states, 4, [x for x in rows if x[2] > 0], mdp.gamma, mdp.start)
+        w = limit_weights(counted, scheme, runs.Q[0], runs.visits[0].astype(float))
+        found = np.bincount(mdp.pair, weights=runs.w[0], minlength=mdp.n_pairs)
+        wanted = np.bincount(counted.pair, weights=w, minlength=mdp.n_pairs)
+        often = q > 500  # a pair's look at Q is as old as its last update
+        assert found[often] / found[often].sum() == pytest.approx(
+            wanted[often] / wanted[often].sum(), rel=0.05, abs=2e-3
+        )

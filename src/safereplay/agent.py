@@ -180,6 +180,8 @@ class Agent:
         self.env = self._world.env
         n_states, n_actions = self._shape
         recipe = learner.algorithm_1(exploration, step_size, "an Agent")
+        hint = "an environment does not say what is unsafe"
+        _checks.require(not recipe.weighs("harm", "unsafe"), "scheme", "not name harm or unsafe here", learner, hint)
         program = runs.make_program(learner, exploration, step_size, self.settings.gamma, n_actions)
         self._turn, self._dials = compiled_turn(recipe), program.dials
         c0, generator = learner.initial_value(inf, gamma), rng.seeded(self.settings.seed)
@@ -393,6 +395,9 @@ class _Pool:
         self._reserve(self.top)
         memory, room, max_outcomes = self.slots
         file.arrays.setdefault("replayed", np.zeros(self.top, np.int64))  # files from before replays were told apart
+        stats = file.array("stats", None, np.float64) if "stats" not in file.arrays else file.arrays["stats"]
+        if stats.ndim == 2 and stats.shape[1] < mem.N_STATS:  # and from before outcomes were surveyed
+            file.arrays["stats"] = np.pad(stats, ((0, 0), (0, mem.N_STATS - stats.shape[1])))
         lowest = {"s_next": 0, "replayed": 0, "first": 0, "used": 0, "room": 0, "weight": 0}
         highest = {"s_next": n_states, "first": self.top + 1, "room": max_outcomes + 1}
         for name, mine in self.arrays().items():

@@ -32,6 +32,12 @@ LEARNERS: dict[str, str] = {
 SCHEMES: dict[str, str] = {
     "variance": "schemes.variance:VarianceReplay",
     "score": "schemes.score:ScoreReplay",
+    "return": "schemes.returns:ReturnReplay",
+    "error": "schemes.errors:ErrorReplay",
+    "downside": "schemes.downside:DownsideReplay",
+    "bold": "schemes.bold:BoldReplay",
+    "uniform": "schemes.uniform:UniformReplay",
+    "dyna-scheme": "schemes.uniform:DynaReplay",
 }
 
 

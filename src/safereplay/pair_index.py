@@ -317,11 +317,9 @@ def linear(scheme: Scheme) -> Scheme:
         _checks.require(
             not odd, f"{name}.{factor}", f"name only {', '.join(KEPT)} and its own dials here", ", ".join(odd)
         )
-    tilt = scheme.bound("log_tilt").call
+    tilt, unknown = scheme.bound("log_tilt").call, (0.0,) * (len(Scheme.OFFERS["log_tilt"]) - 4)
     for mean, var in ((0.0, 1.0), (3.0, 0.25), (-7.0, 100.0)):
-        low, mid, high = (
-            tilt((r, 8.0, mean, var, 0.0, 0.0, 0.0, *scheme.params())) for r in (mean - 2.0, mean, mean + 2.0)
-        )
+        low, mid, high = (tilt((r, 8.0, mean, var, *unknown, *scheme.params())) for r in (mean - 2.0, mean, mean + 2.0))
         straight = abs(high - 2.0 * mid + low) <= 1e-9 * (1.0 + abs(high) + abs(mid) + abs(low))
         _checks.require(straight, f"{name}.log_tilt", "be a straight line in r here", f"a bend at r = {mean:g}")
     return scheme

@@ -266,7 +266,16 @@ def model_memory(
     used = np.diff(mdp.row) if used is None else used
     if columns is None:
         columns = np.zeros(mdp.r.size), np.zeros(mdp.r.size, np.int64), np.zeros(mdp.r.size)
-    return mem.allocate(mdp.row[:-1], used, mdp.r, mdp.s_next, mdp.terminal, mdp.n_pairs, columns)
+    return mem.allocate(mdp.row[:-1], used, mdp.r, mdp.s_next, mdp.terminal, mdp.n_pairs, columns, unsafe_slots(mdp))
+
+
+def unsafe_slots(mdp: TabularMDP) -> AnyArray:
+    """Whether any of the outcomes that a slot stands for is unsafe, [K]."""
+    if not mdp.unsafe.any():
+        return mdp.unsafe
+    unsafe = np.zeros(mdp.r.size, bool)
+    unsafe[slots_of(mdp)[mdp.unsafe]] = True
+    return unsafe
 
 
 def weights_of(memory: mem.Memory) -> Floats:
@@ -292,7 +301,8 @@ def refuse_scheme(scheme: Scheme, memory: mem.Memory, i: int, n: float) -> None:
         if memory.count[k] > 0:
             weight = scheme.bound("next_weight").call((memory.count[k], *params))
             _checks.require(0.0 <= weight < inf, f"next_weight of {name}", "be finite and at least 0", weight)
-            tilt = scheme.bound("log_tilt").call((memory.r[k], *stats, *params))
+            of_outcome = memory.count[k], memory.r[k], float(memory.unsafe.size > k and memory.unsafe[k])
+            tilt = scheme.bound("log_tilt").call((memory.r[k], *stats, *of_outcome, *params))
             _checks.require(tilt < inf, f"log_tilt of {name} at r={memory.r[k]:g}", "be a number below infinity", tilt)
     _checks.fail(f"factors of {name}", "give the same for the same", "something else each time")
 

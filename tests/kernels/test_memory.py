@@ -314,7 +314,7 @@ def test_statistics_are_those_of_the_raw_rewards():
     rewards = [5.0, -3.0, 5.0, 1e3, -1e3, 0.125]
     for n, r in enumerate(rewards, 1):
         record(memory, 0, 0, r, n)
-        n_, mean, var, r_min, r_max, td = mem.statistics(memory, 0, n)
+        n_, mean, var, r_min, r_max, td, *_ = mem.statistics(memory, 0, n)
         seen = np.array(rewards[:n])
         assert (n_, r_min, r_max, td) == (n, seen.min(), seen.max(), 0.0)
         assert mean == pytest.approx(seen.mean(), rel=1e-12)

@@ -21,6 +21,7 @@ from .._types import AnyArray, Bools, Floats
 from ..errors import BadInput, MissingExtra, SafeReplayError
 from ..kernels import loop, rng, step, wide
 from ..kernels import memory as mem
+from ..kernels.weighing import SURVEYED
 from ..mdp import TabularMDP
 from ..schemes import Scheme
 from .work import Chunk, Done, Learned, Run, Terms, groups, rows
@@ -169,6 +170,9 @@ class Layout(NamedTuple):
         mdp = point.mdp
         program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
         recipe = point.learner.algorithm_1(point.exploration, point.step_size, "the CUDA engine")
+        odd = recipe.weighs(*SURVEYED, *mem.OF_OUTCOME) or recipe.update.uses("grim")
+        what = "name statistics of a pair's rewards alone on a GPU"
+        _checks.require(not odd, "learner", what, point.learner.describe(), "use engine='threads'")
         dials = program.dials
         sizes = tuple(len(x) for x in (dials.step_params, dials.rate_params, dials.update_params, dials.scheme_params))
         most = len(device.TUPLES) - 1
@@ -234,10 +238,10 @@ def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
 
 def _never(scheme: Scheme, r: float) -> bool:
     weight, tilt, share = (scheme.bound(factor) for factor in ("pair_weight", "log_tilt", "next_weight"))
-    if any(factor.uses("n", "td", "count") for factor in (weight, tilt, share)):
+    if any(factor.uses("n", "td", "count", *SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
         return False
-    stats, params = (1.0, r, 0.0, r, r, 0.0), scheme.params()
-    usable = tilt.call((r, *stats, *params)) < np.inf and 0.0 <= share.call((1.0, *params)) < np.inf
+    stats, params = (1.0, r, 0.0, r, r, 0.0, 0.0, 0.0, 0.0), scheme.params()
+    usable = tilt.call((r, *stats, *mem.NOTHING, *params)) < np.inf and 0.0 <= share.call((1.0, *params)) < np.inf
     return bool(usable and weight.call((*stats, *params)) == 0.0)
 
 

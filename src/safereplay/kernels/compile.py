@@ -18,6 +18,8 @@ Ours is keyed by a digest of all kernel sources and of the bound functions: a st
 import builtins
 import hashlib
 import inspect
+import math
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -120,15 +122,22 @@ def trouble(bound: Bound) -> str | None:
     try:
         bound.call((1.0,) * bound.size)
     except NumbaError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # numba colours it where it can
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         return next((line for line in lines if not line.startswith("Failed in nopython")), "no reason given")
     return None
 
 
 def _is_own(function: Callable[..., Any]) -> bool:
-    """Whether a function is this package's, and its code says all about it: no closure, no globals but builtins."""
+    """Whether a function is this package's, and its code says all about it: no closure, no globals but builtins and
+    the functions of :mod:`math`."""
     ours = getattr(function, "__module__", "").partition(".")[0] == PACKAGE
-    return ours and not function.__closure__ and all(hasattr(builtins, name) for name in function.__code__.co_names)
+    return ours and not function.__closure__ and all(_is_common(function, name) for name in function.__code__.co_names)
+
+
+def _is_common(function: Callable[..., Any], name: str) -> bool:
+    known = getattr(function, "__globals__", {})
+    return known[name] is getattr(math, name, None) if name in known else hasattr(builtins, name)
 
 
 def _code_digest(code: CodeType) -> str:

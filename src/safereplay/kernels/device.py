@@ -211,6 +211,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
             slabs.count[t],
             slabs.count[t],  # nobody counts replays here
             slots.distinct,
+            model.ends,  # nobody asks for what is unsafe here
             slabs.share[t],
             slabs.stats[t],
             slabs.tree[t],

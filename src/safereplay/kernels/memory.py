@@ -23,10 +23,13 @@ import numpy as np
 from . import moments, tree
 from .compile import Array, Bound, at, jit, kernel
 
-#: What a scheme's functions may name: the statistics of a pair.
-STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td")
-MEAN, M2, R_MIN, R_MAX, TD = range(5)  # columns of Memory.stats
-N_STATS, FEWER = 5, 2  # all of them; mean and variance alone
+#: What a scheme's functions may name: the statistics of a pair. The last three are surveyed (see ``step.make_survey``).
+STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td", "down", "harm", "spread")
+MEAN, M2, R_MIN, R_MAX, TD, DOWN, HARM, SPREAD = range(8)  # columns of Memory.stats
+N_STATS, FEWER = 8, 2  # all of them; mean and variance alone
+#: What a tilt may name of an outcome beside its reward: times seen, r + γ·max_b Q(s',b), and whether it was unsafe.
+OF_OUTCOME = ("count", "y", "unsafe")
+NOTHING = (0.0, 0.0, 0.0)  #: stands for them where a tilt names none
 NO_ROW = -1
 
 
@@ -41,6 +44,7 @@ class Memory(NamedTuple):
     count: Array  #: [K] times seen
     replayed: Array  #: [K] times replayed
     distinct: Array  #: [K] distinct rewards that the slot stands for: 1, more where near rewards were merged
+    unsafe: Array  #: [K] whether the outcome is unsafe; no entries where nobody asks
     share: Array  #: [K] running sum of tilt × next state over the pair's slots
     stats: Array  #: [P, N_STATS] running statistics of the pair's reward; [P, FEWER] where nobody names the others
     tree: Array  #: [2·leaves] sum tree of the pair weights
@@ -58,6 +62,7 @@ def allocate(
     ends: Array,
     n_pairs: int,
     columns: tuple[Array, ...] | None = None,
+    unsafe: Array = None,
 ) -> Memory:
     """An empty memory over given slots; ``columns`` are zeros to keep count, replayed and share in, where no slot will
     ever stand for several rewards.
@@ -79,6 +84,7 @@ def allocate(
         count,
         replayed,
         distinct,
+        np.zeros(0, np.bool_) if unsafe is None else unsafe,
         share,
         stats,
         tree.allocate(n_pairs),
@@ -93,7 +99,8 @@ def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
     row = memory.stats[at(i)]
     kept = row.size == N_STATS
     low, high, td = (row[R_MIN], row[R_MAX], row[TD]) if kept else (0.0, 0.0, 0.0)
-    return float(n), row[MEAN], row[M2] / max(n, 1), low, high, td
+    down, harm, spread = (row[DOWN], row[HARM], row[SPREAD]) if kept else (0.0, 0.0, 0.0)
+    return float(n), row[MEAN], row[M2] / max(n, 1), low, high, td, down, harm, spread
 
 
 def make_record(ranges: bool) -> Callable[..., None]:
@@ -137,7 +144,8 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
     """The function that rebuilds a pair's running sum for these two factors, and says whether they gave numbers that
     can be used: tilts below infinity, weights of at least 0. If not, nothing of the pair is replayed.
 
-    ``log_tilt`` sees (r, *STATISTICS, *scheme's fields), ``next_weight`` sees (count, *scheme's fields).
+    ``log_tilt`` sees (r, *STATISTICS, *OF_OUTCOME, *scheme's fields), ``next_weight`` sees (count, *scheme's fields). A
+    tilt that names something of an outcome is a softmax over outcomes: see ``step.make_refresh_outcomes``.
     """
     tilt_of, weight_of = log_tilt.call, next_weight.call
 
@@ -151,7 +159,7 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
         for k in range(start, stop):
             if memory.count[k] > 0.0:
                 weight = weight_of((memory.count[k], *params))
-                tilt = tilt_of((memory.r[k], *stats, *params))
+                tilt = tilt_of((memory.r[k], *stats, *NOTHING, *params))
                 usable = usable and tilt < inf and 0.0 <= weight < inf
                 if weight > 0.0:
                     top = max(top, tilt)
@@ -170,7 +178,7 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
                     distinct = max(distinct, memory.distinct[after])
                 after += 1
             if mass > 0.0:
-                tilt = distinct * exp(tilt_of((memory.r[k], *stats, *params)) - top)
+                tilt = distinct * exp(tilt_of((memory.r[k], *stats, *NOTHING, *params)) - top)
                 for j in range(k, after):
                     if memory.count[j] > 0.0:
                         total += tilt * weight_of((memory.count[j], *params)) / mass

@@ -19,13 +19,20 @@ import numpy as np
 from . import memory as mem
 from . import rng, tree, wide
 from .compile import Array, Bound, at, digest_of, jit, specialise
+from .values import bleakest as bleakest
+from .values import greedy as greedy
+from .values import grimmest as grimmest
+from .values import highest as highest
+from .values import lowest as lowest
+from .weighing import SURVEYED, make_refresh, make_survey
 
 #: What a learner's update may name, besides its own fields: the new Q(s,a) from the old one and a transition.
 #:   q      Q(s,a) before                            r      reward
 #:   best   max_b Q(s',b), 0 where the episode ended  worst  min_b Q(s',b), likewise
 #:   bleak  min over the next states seen from (s,a) of mean reward on the way there + γ·max_b Q(s',b)
+#:   grim   min over the outcomes seen from (s,a) of r + γ·max_b Q(s',b)
 #:   alpha  α_t(s,a)                                  gamma  γ
-UPDATE_OFFERS = ("q", "r", "best", "worst", "bleak", "alpha", "gamma")
+UPDATE_OFFERS = ("q", "r", "best", "worst", "bleak", "grim", "alpha", "gamma")
 
 VISITS, REPLAYS = range(2)  # columns of Tables.counts
 ITERATION, STATE, EPISODE, STEP, WRONG = range(
@@ -78,13 +85,17 @@ class Recipe(NamedTuple):
     @property
     def remembers(self) -> bool:
         """Whether a run needs a memory of outcomes."""
-        return self.replays or self.update.uses("bleak")
+        return self.replays or self.update.uses("bleak", "grim")
 
     @property
     def n_stats(self) -> int:
         """How many statistics of a pair somebody needs."""
-        names = ("r_min", "r_max", "td")
-        return mem.N_STATS if self.pair_weight.uses(*names) or self.log_tilt.uses(*names) else mem.FEWER
+        names = ("r_min", "r_max", "td", *SURVEYED)
+        return mem.N_STATS if self.weighs(*names) else mem.FEWER
+
+    def weighs(self, *names: str) -> bool:
+        """Whether w_t depends on any of these quantities."""
+        return self.pair_weight.uses(*names) or self.log_tilt.uses(*names)
 
     def digest(self) -> str | None:
         """What the compiled code is made from; None if it must not be kept on disk."""
@@ -128,56 +139,6 @@ def allocate(
     Q[:] = c0
     counts = np.zeros((n_pairs, 2), np.int64) if counts is None else counts
     return Tables(Q, counts, np.zeros(n_states, np.int64), clock, generator)
-
-
-@jit
-def greedy(Q: Array, s: int, n_actions: int) -> int:
-    """argmax_a Q(s,a); the first of equals."""
-    i = s * n_actions
-    best = i
-    for j in range(i + 1, i + n_actions):
-        if Q[at(j)] > Q[at(best)]:
-            best = j
-    return best - i
-
-
-@jit
-def highest(Q: Array, s: int, n_actions: int) -> float:
-    """max_a Q(s,a)."""
-    i = s * n_actions
-    value = Q[at(i)]
-    for j in range(i + 1, i + n_actions):
-        value = max(value, Q[at(j)])
-    return float(value)
-
-
-@jit
-def lowest(Q: Array, s: int, n_actions: int) -> float:
-    """min_a Q(s,a)."""
-    i = s * n_actions
-    value = Q[at(i)]
-    for j in range(i + 1, i + n_actions):
-        value = min(value, Q[at(j)])
-    return float(value)
-
-
-@jit
-def bleakest(memory: mem.Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
-    """min over next states seen from pair i of (mean reward seen on the way there) + γ·max_b Q(s',b)."""
-    start = memory.first[at(i)]
-    stop = start + memory.used[at(i)]
-    value = inf
-    for k in range(start, stop):
-        if memory.count[at(k)] > 0.0:
-            total = 0.0
-            n = 0.0
-            for j in range(start, stop):
-                if memory.s_next[at(j)] == memory.s_next[at(k)] and memory.ends[at(j)] == memory.ends[at(k)]:
-                    total += memory.count[at(j)] * memory.r[at(j)]
-                    n += memory.count[at(j)]
-            ahead = 0.0 if memory.ends[at(k)] else gamma * highest(Q, memory.s_next[at(k)], n_actions)
-            value = min(value, total / n + ahead)
-    return value
 
 
 @jit
@@ -228,8 +189,9 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     """
     alpha_of, update = recipe.alpha.call, recipe.update.call
     needs_worst, needs_bleak = recipe.update.uses("worst"), recipe.update.uses("bleak")
-    follows_td = recipe.pair_weight.uses("td") or recipe.log_tilt.uses("td")
-    record = mem.make_record(recipe.pair_weight.uses("r_min", "r_max") or recipe.log_tilt.uses("r_min", "r_max"))
+    needs_grim = recipe.update.uses("grim")
+    follows_td = recipe.weighs("td")
+    record = mem.make_record(recipe.weighs("r_min", "r_max"))
     replays, remembers, tally, dense = recipe.replays, recipe.remembers, form.tally, form.dense
 
     @jit
@@ -249,6 +211,7 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
         best = 0.0
         worst = 0.0
         bleak = 0.0
+        grim = 0.0
         if not ends:
             best = highest(tables.Q, s_next, dials.n_actions)
             if needs_worst:
@@ -268,7 +231,9 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
                 memory.replayed[at(slot)] += 1
         if needs_bleak:
             bleak = bleakest(memory, tables.Q, i, dials.gamma, dials.n_actions)
-        tables.Q[at(i)] = update((q, r, best, worst, bleak, alpha, dials.gamma, *dials.update_params))
+        if needs_grim:
+            grim = grimmest(memory, tables.Q, i, dials.gamma, dials.n_actions)
+        tables.Q[at(i)] = update((q, r, best, worst, bleak, grim, alpha, dials.gamma, *dials.update_params))
         if follows_td and (dense or row != mem.NO_ROW):
             memory.stats[at(row), mem.TD] = r + dials.gamma * best - q
 
@@ -364,36 +329,48 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
 
 
 def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that brings w_t up to date after an update of pair i."""
-    reweigh, refresh = make_reweigh(recipe, form), mem.make_refresh(recipe.log_tilt, recipe.next_weight)
-    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS) or recipe.next_weight.uses("count")
-    weighs_td, tilts_td = recipe.pair_weight.uses("td"), recipe.log_tilt.uses("td")
+    """The function that brings w_t up to date after an update of pair i.
+
+    What depends on Q ahead of the pair is brought up to date when the pair is: w_t lags behind Q by as much as Q itself.
+    """
+    reweigh, refresh = make_reweigh(recipe, form), make_refresh(recipe.log_tilt, recipe.next_weight)
+    survey = make_survey(recipe.pair_weight, recipe.log_tilt)
+    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS, "count") or recipe.next_weight.uses("count")
+    surveys, always = recipe.weighs(*SURVEYED), recipe.weighs("td", "spread", "y")
+    tilts_always = recipe.log_tilt.uses("td", "spread", "y")
 
     @jit
     def follow(
         tables: Tables, memory: mem.Memory, i: int, row: int, slot: int, fresh: bool, moved: bool, dials: Dials
     ) -> None:
-        renew = tilts_td or (fresh and (tilt_moves or moved or memory.count[at(slot)] == 1.0))
-        if renew and not refresh(memory, row, tables.counts[at(i), VISITS], dials.scheme_params):
+        n = tables.counts[at(i), VISITS]
+        if surveys and (fresh or always):
+            survey(memory, tables.Q, row, n, dials.gamma, dials.n_actions)
+        renew = tilts_always or (fresh and (tilt_moves or moved or memory.count[at(slot)] == 1.0))
+        if renew and not refresh(memory, tables.Q, row, n, dials.gamma, dials.n_actions, dials.scheme_params):
             tables.clock[WRONG] = i + 1
-        if fresh or weighs_td or tilts_td:
+        if fresh or always:
             reweigh(tables, memory, i, row, dials)
 
     return follow
 
 
 def make_limit(recipe: Recipe) -> Callable[..., int]:
-    """Fill a memory whose counts and statistics are given with the scheme's w for them, as a run would have it.
+    """Fill a memory whose counts and statistics are given with the scheme's w for them and for Q, as a run would have it.
 
-    Returns 0, or 1 + a pair whose factors gave no usable number.
+    ``n`` [P] are the visits. Returns 0, or 1 + a pair whose factors gave no usable number.
     """
-    refresh, pair_weight = mem.make_refresh(recipe.log_tilt, recipe.next_weight), recipe.pair_weight.call
+    refresh, pair_weight = make_refresh(recipe.log_tilt, recipe.next_weight), recipe.pair_weight.call
+    survey = make_survey(recipe.pair_weight, recipe.log_tilt)
+    surveys = recipe.weighs(*SURVEYED)
 
-    def fill(memory: mem.Memory, n: int, params: Any) -> int:
+    def fill(memory: mem.Memory, Q: Array, gamma: float, n_actions: int, n: Array, params: Any) -> int:
         for i in range(memory.first.size):
             if memory.used[at(i)] > 0:
-                usable = refresh(memory, i, n, params)
-                weight = pair_weight((*mem.statistics(memory, i, n), *params))
+                if surveys:
+                    survey(memory, Q, i, n[at(i)], gamma, n_actions)
+                usable = refresh(memory, Q, i, n[at(i)], gamma, n_actions, params)
+                weight = pair_weight((*mem.statistics(memory, i, n[at(i)]), *params))
                 if not usable or not 0.0 <= weight < inf:
                     return i + 1
                 tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)

@@ -41,6 +41,7 @@ from .layers import (
     release,
     unchain,
 )
+from .memory import NOTHING
 
 
 class Pieces(NamedTuple):
@@ -72,9 +73,9 @@ def _part(row: Array, x: float) -> None:
 
 @jit
 def _statistics(row: Array) -> tuple[float, ...]:
-    """What a scheme's factors may name, in the order of ``memory.STATISTICS``; the range and the TD error are not kept."""
+    """What a scheme's factors may name, in the order of ``memory.STATISTICS``; the others are not kept."""
     n = float(row["n"])
-    return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0
+    return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 
 
 def _make_weight(pair_weight: Bound) -> Callable[..., float]:
@@ -98,7 +99,8 @@ def _make_slope(log_tilt: Bound) -> Callable[..., float]:
         """λ: how much log_tilt, a straight line, falls from x = mean to one standard deviation above, over that."""
         stats = _statistics(row)
         step = sqrt(stats[2]) if stats[2] > 0.0 else 1.0
-        fall = tilt_of((stats[1], *stats, *params)) - tilt_of((stats[1] + step, *stats, *params))
+        low = tilt_of((stats[1] + step, *stats, *NOTHING, *params))
+        fall = tilt_of((stats[1], *stats, *NOTHING, *params)) - low
         return float(fall / step)
 
     return slope

@@ -10,9 +10,15 @@ that *names* what it needs and is compiled into the learner's loop:
     log_tilt(r, ...)  of a reward, and of the pair's statistics if it likes
     next_weight(...)  ≥ 0, of ``count``, how often that outcome was seen
 
-Statistics of a pair: ``n`` visits, ``mean`` and ``var`` of its reward, ``r_min``, ``r_max``, and ``td``, the TD error of
-its last update. A scheme's own fields can be named too. From the names the loop knows when a factor can have changed,
-so w_t is exact at every step and nothing is computed twice.
+Statistics of a pair: ``n`` visits, ``mean`` and ``var`` of its reward, ``r_min``, ``r_max``; ``td``, the TD error of its
+last update; ``down``, the part of the variance that lies below the mean, E[min(r − mean, 0)²]; ``harm``, the share of its
+visits that were unsafe; ``spread``, the variance of y = r + γ·max_b Q(s',b). A scheme's own fields can be named too.
+
+A tilt may also name what belongs to one outcome: ``count``, ``y`` and ``unsafe`` (1 or 0). It is then a softmax over the
+distinct outcomes seen, not over rewards, times next_weight.
+
+From the names the loop knows when a factor can have changed, so nothing is computed twice, and w_t is exact at every step;
+only what looks at Q (``td``, ``y``, ``spread``) is of the pair's last update.
 
 A scheme of one's own:
 
@@ -39,7 +45,7 @@ from typing import ClassVar
 from .. import _checks
 from .._config import Config
 from ..kernels.compile import MOST_NAMES, Bound, bind, parameters
-from ..kernels.memory import STATISTICS
+from ..kernels.memory import OF_OUTCOME, STATISTICS
 
 
 def if_seen(n: float) -> float:
@@ -66,7 +72,7 @@ class Scheme(Config):
 
     OFFERS: ClassVar[dict[str, tuple[str, ...]]] = {
         "pair_weight": STATISTICS,
-        "log_tilt": ("r", *STATISTICS),
+        "log_tilt": ("r", *STATISTICS, *OF_OUTCOME),
         "next_weight": ("count",),
     }
 
@@ -99,14 +105,28 @@ class Scheme(Config):
     def _offered(self, factor: str) -> tuple[str, ...]:
         return (*self.OFFERS[factor], *self.params_names())
 
+    #: Whether what is replayed at a pair is distributed as what happens there, ŵ = q. Then p̃ = q for every v and mixing,
+    #: and learning goes to Q*, whatever the pair weights do.
+    FAITHFUL: ClassVar[bool] = False
+
     @property
     def has_limit(self) -> bool:
         """Whether w_t depends on the outcomes alone, so that it settles as their statistics do (w^∞ exists).
 
-        TD errors depend on Q, and visits on what is explored; only whether a pair was seen at all does not matter.
+        TD errors and targets depend on Q, and visits on what is explored; only whether a pair was seen at all does not
+        matter.
         """
+        return not self.names("td", "y", "spread", "n")
+
+    @property
+    def follows_values(self) -> bool:
+        """Whether w_t depends on Q ahead of a pair: then limits are pairs of a Q and a w that make each other."""
+        return self.names("y", "spread") and not self.names("td", "n")
+
+    def names(self, *quantities: str) -> bool:
+        """Whether a factor names any of these."""
         own = [factor for factor in self.OFFERS if getattr(type(self), factor) is not if_seen]
-        return not any(self.bound(factor).uses("td", "n") for factor in own)
+        return any(self.bound(factor).uses(*quantities) for factor in own)
 
 
 NO_REPLAY = Scheme()  #: stands in where nothing is replayed

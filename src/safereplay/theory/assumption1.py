@@ -29,6 +29,7 @@ from ..kernels.memory import STATISTICS
 from ..mdp import TabularMDP
 from ..schemes import Scheme
 from .operator import limit_weights
+from .valued import valued
 from .weights import Entries, Table, Weights, evaluated, limit_table, log_sums, taken_apart
 
 TIE = 1e-9  # variances that differ by less (relative) are equal
@@ -93,8 +94,10 @@ class Assumption1(Part):
     points: tuple[Point, ...]
 
 
-def assumption_1(mdp: TabularMDP, scheme: Scheme) -> Assumption1:
+def assumption_1(mdp: TabularMDP, scheme: Scheme, v: float = 0.5) -> Assumption1:
     """Check the three points of Assumption 1 for a scheme's w^∞ on a model, each in every reading.
+
+    Of a scheme that looks at values it is the w of the paper's mapping at ``v``; nobody else needs v.
 
     >>> import safereplay as sr
     >>> found = assumption_1(sr.grids.cliff(), sr.VarianceReplay(beta=5.0))
@@ -108,8 +111,10 @@ def assumption_1(mdp: TabularMDP, scheme: Scheme) -> Assumption1:
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
     mdp = mdp.reachable_part()
-    limit_weights(mdp, scheme)  # refuses a scheme that has no w^∞, or whose factors give no numbers
-    table = limit_table(mdp)
+    shape = (mdp.n_states, mdp.n_actions)
+    Q = valued(mdp, scheme, v, np.ones(shape))[0] if scheme.follows_values else None
+    limit_weights(mdp, scheme, Q)  # refuses a scheme that has no w^∞, or whose factors give no numbers
+    table = limit_table(mdp, Q)
     weights = taken_apart(scheme, table)
     points = (_point_1(mdp, weights), _point_2(mdp, weights), _point_3(mdp, scheme, table, weights))
     failed = [str(k) for k, point in enumerate(points, 1) if not point.holds]
@@ -288,7 +293,8 @@ def _point_3(mdp: TabularMDP, scheme: Scheme, table: Table, weights: Weights) ->
     variance = mdp.reward_variance.ravel()
     volatile = np.flatnonzero(variance > 0)
     calm = table.stats.copy()
-    calm[:, STATISTICS.index("var")] = 0.0
+    for none in ("var", "down", "spread"):
+        calm[:, STATISTICS.index(none)] = 0.0
     for extreme in ("r_min", "r_max"):
         calm[:, STATISTICS.index(extreme)] = calm[:, STATISTICS.index("mean")]
     calm_weight = evaluated(scheme, table._replace(stats=calm))[0]
@@ -318,7 +324,8 @@ def _spread(table: Table, volatile: Ints) -> Table:
     for name in ("mean", "r_min", "r_max"):
         column = STATISTICS.index(name)
         stats[:, column] = low + scale * (stats[:, column] - low)
-    stats[:, STATISTICS.index("var")] *= scale**2
+    for squared in ("var", "down"):
+        stats[:, STATISTICS.index(squared)] *= scale**2
     return table._replace(r=low[table.pair] + scale[table.pair] * (table.r - low[table.pair]), stats=stats)
 
 

@@ -33,7 +33,7 @@ from ..learners import ReplayQLearning
 from ..mdp import TabularMDP
 from ..runs import Runs, learn
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
-from ..schemes import Scheme, VarianceReplay, alike, if_seen, no_tilt
+from ..schemes import DownsideReplay, DynaReplay, ErrorReplay, Scheme, VarianceReplay, alike, if_seen, no_tilt
 from .assumption1 import Assumption1, Part, assumption_1
 from .limits import fixed_point
 from .operator import limit_weights, operator
@@ -278,7 +278,11 @@ def _exploring(mdp: TabularMDP, exploration: Exploration, reached: Bools) -> Exp
 
 
 #: Factors that are continuous in the statistics of a pair, so that Lemma 4's proof serves.
-CONTINUOUS = {VarianceReplay.pair_weight, VarianceReplay.log_tilt, if_seen, no_tilt, alike}
+CONTINUOUS = {
+    *(if_seen, no_tilt, alike, DynaReplay.log_tilt),
+    *(kind.pair_weight for kind in (VarianceReplay, DownsideReplay, ErrorReplay)),
+    *(kind.log_tilt for kind in (VarianceReplay, DownsideReplay, ErrorReplay)),
+}
 
 
 def _settling(runs: Runs, reached: Bools, explores: bool) -> Settling:
@@ -399,8 +403,11 @@ def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, se
 
 
 def _safety(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None) -> tuple[Assumption1, Theorem2]:
-    if scheme.has_limit:
+    if scheme.has_limit or scheme.FAITHFUL:
         return assumption_1(mdp, scheme), theorem_2(mdp, scheme, v, d)
+    if scheme.follows_values:
+        reason = "says nothing here: w depends on Q, and the theorem is about a w that does not"
+        return assumption_1(mdp, scheme, v), Theorem2(None, reason, v, (), None, None)
     reason = "cannot be told: w_t depends on TD errors or visits, so that the model alone gives no w^∞"
     return Assumption1(None, reason, ()), Theorem2(None, reason, v, (), None, None)
 

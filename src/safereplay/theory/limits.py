@@ -14,8 +14,9 @@ from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
 from .linear import ROUNDING
-from .operator import operator
+from .operator import given_visits, operator
 from .solver import MAX_ROUNDS, TOLERANCE, iterate, optimal, targets
+from .valued import valued
 from .visits import SelfConsistent, self_consistent
 
 
@@ -82,6 +83,8 @@ def fixed_point(
         return self_consistent(mdp, scheme, v, exploration, **search)
     for name, value in {"exploration": exploration, **search}.items():
         _checks.require(value is None, name, "come with visitation='self'", value)
+    if scheme.follows_values:
+        return valued(mdp, scheme, v, given_visits(mdp, v, visitation))[0]
     return operator(mdp, scheme, v, visitation).fixed_point()
 
 

@@ -39,23 +39,28 @@ from .solver import optimal, targets
 MANY = 1e15  # visits that stand for infinitely many
 
 
-def limit_weights(mdp: TabularMDP, scheme: Scheme) -> Floats:
+def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visitation: Floats | None = None) -> Floats:
     """w^∞ of every outcome, [K]: what w_t settles at once each outcome has been seen again and again.
 
-    A pair that no episode can come to is never seen, and has no weight.
+    A scheme whose weights look at values has them at a given Q; one that counts visits but is FAITHFUL has them for visits
+    d(s,a), alike if they are not given. A pair that no episode can come to is never seen, and has no weight.
 
     Ref: Szlak & Shamir (2021), Lemma 4.
     """
-    _checks.require(scheme.has_limit, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
+    known = scheme.has_limit or scheme.FAITHFUL or (Q is not None and scheme.follows_values)
+    _checks.require(known, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
     memory = model_memory(mdp)
-    often = np.where(mdp.is_reachable[mdp.pair // mdp.n_actions], mdp.p * MANY, 0.0)
+    d = np.ones(mdp.n_pairs) if visitation is None or not scheme.names("n") else visitation.ravel()
+    n = d * MANY
+    often = np.where(mdp.is_reachable[mdp.pair // mdp.n_actions], mdp.p * n[mdp.pair], 0.0)
     memory.count[:] = np.bincount(slots_of(mdp), weights=often, minlength=mdp.p.size)
     mean, variance = mdp.expect(mdp.r).ravel(), mdp.reward_variance.ravel()
-    memory.stats[:, mem.MEAN], memory.stats[:, mem.M2] = mean, variance * MANY
+    memory.stats[:, mem.MEAN], memory.stats[:, mem.M2] = mean, variance * n
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)
     np.maximum.at(memory.stats[:, mem.R_MAX], mdp.pair, mdp.r)
     recipe = ReplayQLearning(scheme).algorithm_1(EpsilonGreedy(), PowerStep(), "the operator")
-    wrong = _filler(recipe)(memory, MANY, scheme.params())
+    values = np.zeros(mdp.n_pairs) if Q is None else np.ascontiguousarray(Q, np.float64).ravel()
+    wrong = _filler(recipe)(memory, values, mdp.gamma, mdp.n_actions, n, scheme.params())
     if wrong:
         refuse_scheme(scheme, memory, wrong - 1, MANY)
     return weights_of(memory)
@@ -125,12 +130,18 @@ def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = 
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4.
     """
+    d = given_visits(mdp, v, visitation)
+    return weighted(mdp, limit_weights(mdp, scheme, visitation=d), v, d)
+
+
+def given_visits(mdp: TabularMDP, v: float, visitation: Any) -> Floats:
+    """d(s,a) [S, A] as it was given, or 1; what cannot make an operator is refused."""
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    v = _checks.between("v", v, "[0, 1)")
+    _checks.between("v", v, "[0, 1)")
     shape = (mdp.n_states, mdp.n_actions)
     d = np.ones(shape) if visitation is None else _checks.finite_array("visitation", visitation, shape)
     _checks.require(bool((d >= 0).all()), "visitation", "have no negative entry", float(d.min()))
-    return weighted(mdp, limit_weights(mdp, scheme), v, d)
+    return d
 
 
 def weighted(mdp: TabularMDP, w: Floats, v: float, d: Floats) -> Operator:

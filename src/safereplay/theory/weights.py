@@ -11,11 +11,12 @@ import numpy as np
 
 from .._types import Floats, Ints
 from ..kernels.compile import Array, Bound, digest_of, specialise
-from ..kernels.memory import STATISTICS
+from ..kernels.memory import OF_OUTCOME, STATISTICS
 from ..mdp import TabularMDP
-from ..runs import slots_of
+from ..runs import slots_of, unsafe_slots
 from ..schemes import Scheme
 from .operator import MANY
+from .solver import targets
 
 
 class Entries(NamedTuple):
@@ -52,25 +53,32 @@ class Table(NamedTuple):
     r: Floats  #: [J]
     place: Ints  #: [J]
     seen: Floats  #: [J] counts
-    stats: Floats  #: [P, 6] in the order of STATISTICS
+    stats: Floats  #: [P, 9] in the order of STATISTICS
+    y: Floats  #: [J] r + γ·max_b Q(s',b)
+    unsafe: Floats  #: [J] 1 where the outcome is unsafe
 
 
-def limit_table(mdp: TabularMDP) -> Table:
-    """The outcomes and statistics that w^∞ is made of."""
+def limit_table(mdp: TabularMDP, Q: Floats | None = None) -> Table:
+    """The outcomes and statistics that w^∞ is made of; those that look at values, for this Q (0 if it is not given)."""
     slot = slots_of(mdp)
     k = np.unique(slot)
+    y = targets(mdp, np.zeros(mdp.n_states) if Q is None else Q.max(1))
+    mean, unsafe = mdp.expect(mdp.r).ravel(), unsafe_slots(mdp).astype(np.float64)
     seen = np.asarray(np.bincount(slot, weights=mdp.p, minlength=mdp.p.size)[k] * MANY, np.float64)
     r_min, r_max = extremes(mdp)
     columns = {
         "n": np.full(mdp.n_pairs, MANY),
-        "mean": mdp.expect(mdp.r).ravel(),
+        "mean": mean,
         "var": mdp.reward_variance.ravel(),
         "r_min": r_min,
         "r_max": r_max,
         "td": np.zeros(mdp.n_pairs),
+        "down": mdp.expect(np.minimum(mdp.r - mean[mdp.pair], 0.0) ** 2).ravel(),
+        "harm": mdp.expect(unsafe[slot]).ravel(),
+        "spread": mdp.expect((y - mdp.expect(y).ravel()[mdp.pair]) ** 2).ravel(),
     }
     stats = np.column_stack([columns[name] for name in STATISTICS])
-    return Table(mdp.pair[k], mdp.r[k], 2 * mdp.s_next[k] + mdp.terminal[k], seen, stats)
+    return Table(mdp.pair[k], mdp.r[k], 2 * mdp.s_next[k] + mdp.terminal[k], seen, stats, y[k], unsafe[k])
 
 
 def extremes(mdp: TabularMDP) -> tuple[Floats, Floats]:
@@ -85,7 +93,7 @@ def evaluated(scheme: Scheme, table: Table) -> tuple[Floats, Floats, Floats]:
     """(pair_weight [P], log_tilt [J], next_weight [J])."""
     weight, tilt, share = np.empty(len(table.stats)), np.empty(table.r.size), np.empty(table.r.size)
     evaluate = _evaluator(*(scheme.bound(factor) for factor in scheme.OFFERS))
-    evaluate(table.pair, table.r, table.seen, table.stats, scheme.params(), weight, tilt, share)
+    evaluate(table, scheme.params(), weight, tilt, share)
     return weight, tilt, share
 
 
@@ -93,16 +101,15 @@ def evaluated(scheme: Scheme, table: Table) -> tuple[Floats, Floats, Floats]:
 def _evaluator(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Callable[..., None]:
     weight_of, tilt_of, next_of = pair_weight.call, log_tilt.call, next_weight.call
 
-    def evaluate(
-        pair: Array, r: Array, count: Array, stats: Array, params: Any, weight: Array, tilt: Array, share: Array
-    ) -> None:
+    def evaluate(table: Table, params: Any, weight: Array, tilt: Array, share: Array) -> None:
         for i in range(weight.size):
-            x = stats[i]
-            weight[i] = weight_of((x[0], x[1], x[2], x[3], x[4], x[5], *params))
-        for k in range(r.size):
-            x = stats[pair[k]]
-            tilt[k] = tilt_of((r[k], x[0], x[1], x[2], x[3], x[4], x[5], *params))
-            share[k] = next_of((count[k], *params))
+            x = table.stats[i]
+            weight[i] = weight_of((x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], *params))
+        for k in range(tilt.size):
+            x = table.stats[table.pair[k]]
+            stats = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8]
+            tilt[k] = tilt_of((table.r[k], *stats, table.seen[k], table.y[k], table.unsafe[k], *params))
+            share[k] = next_of((table.seen[k], *params))
 
     return specialise(evaluate, digest_of([pair_weight, log_tilt, next_weight]))
 
@@ -110,6 +117,8 @@ def _evaluator(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Calla
 def taken_apart(scheme: Scheme, table: Table) -> Weights:
     """w for these statistics, factor by factor."""
     raw, tilt, share = evaluated(scheme, table)
+    if scheme.bound("log_tilt").uses(*OF_OUTCOME):
+        tilt, share = _by_reward(table, tilt, share)
     new = np.ones(table.r.size, bool)
     new[1:] = (np.diff(table.pair) != 0) | (np.diff(table.r) != 0)
     reward = np.cumsum(new) - 1
@@ -126,6 +135,19 @@ def taken_apart(scheme: Scheme, table: Table) -> Weights:
     pairs = Entries(used, np.full(used.size, np.nan), none[: used.size], np.zeros(used.size), W[used])
     rewards = Entries(pair, table.r[new], none, tilt, W[pair] + tilt)
     return Weights(raw, pairs, rewards, Entries(table.pair, table.r, table.place, within, W[table.pair] + within))
+
+
+def _by_reward(table: Table, tilt: Floats, share: Floats) -> tuple[Floats, Floats]:
+    """A tilt over outcomes as one over rewards and shares within them: e^tilt·share, summed over the outcomes of a reward."""
+    new = np.ones(table.r.size, bool)
+    new[1:] = (np.diff(table.pair) != 0) | (np.diff(table.r) != 0)
+    reward = np.cumsum(new) - 1
+    with np.errstate(divide="ignore"):
+        log_w = tilt + np.log(share)
+        of_reward = log_sums(log_w, reward, int(reward[-1]) + 1)[reward]
+    whole = np.isfinite(of_reward)
+    within = np.exp(log_w - np.where(whole, of_reward, 0.0), where=whole, out=np.zeros_like(log_w))
+    return of_reward, within
 
 
 def log_sums(x: Floats, group: Ints, n_groups: int) -> Floats:

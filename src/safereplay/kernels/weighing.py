@@ -1,0 +1,95 @@
+"""What w_t needs beyond a pair's rewards: a look at all its outcomes, and at what Q says of where they lead.
+
+A tilt that names something of an outcome (``count``, ``y``, ``unsafe``) is a softmax over the pair's distinct outcomes,
+times next_weight; one that names only rewards and statistics is over distinct rewards (:mod:`safereplay.kernels.memory`).
+"""
+
+from collections.abc import Callable
+from math import exp, inf
+from typing import Any
+
+from . import memory as mem
+from .compile import Array, Bound, at, jit
+from .values import target
+
+SURVEYED = ("down", "harm", "spread")  # statistics that take a look at all outcomes of a pair
+
+
+def make_survey(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
+    """The function that takes the statistics of pair i which need a look at all its outcomes, after n visits:
+
+    down     Σ min(r − mean, 0)² / n, the part of the reward's variance that lies below its mean
+    harm     the share of visits that were unsafe
+    spread   the variance of y = r + γ·max_b Q(s',b), by how often each outcome was seen
+    """
+    needs_down, needs_harm, needs_spread = (pair_weight.uses(x) or log_tilt.uses(x) for x in SURVEYED)
+
+    @jit
+    def survey(memory: mem.Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int) -> None:
+        row = memory.stats[at(i)]
+        start = memory.first[at(i)]
+        down = 0.0
+        harm = 0.0
+        mean = 0.0
+        m2 = 0.0
+        seen = 0.0
+        for k in range(start, start + memory.used[at(i)]):
+            count = memory.count[at(k)]
+            if count > 0.0:
+                if needs_down:
+                    below = min(memory.r[at(k)] - row[mem.MEAN], 0.0)
+                    down += count * below * below
+                if needs_harm and memory.unsafe[at(k)]:
+                    harm += count
+                if needs_spread:
+                    seen += count
+                    off = target(memory, Q, k, gamma, n_actions) - mean
+                    mean += off * (count / seen)
+                    m2 += off * off * count * (1.0 - count / seen)
+        row[mem.DOWN] = down / max(n, 1)
+        row[mem.HARM] = harm / max(n, 1)
+        row[mem.SPREAD] = m2 / max(n, 1)
+
+    return survey
+
+
+def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
+    """The function that rebuilds pair i's running sum, by rewards or by outcomes; False if a factor gave no usable number."""
+    by_reward = mem.make_refresh(log_tilt, next_weight)
+    tilt_of, weight_of = log_tilt.call, next_weight.call
+    by_outcome, needs_y, needs_harm = log_tilt.uses(*mem.OF_OUTCOME), log_tilt.uses("y"), log_tilt.uses("unsafe")
+
+    @jit
+    def tilt_at(
+        memory: mem.Memory, Q: Array, k: int, stats: tuple[float, ...], gamma: float, n_actions: int, params: Any
+    ) -> float:
+        y = target(memory, Q, k, gamma, n_actions) if needs_y else 0.0
+        unsafe = 1.0 if needs_harm and memory.unsafe[at(k)] else 0.0
+        return tilt_of((memory.r[at(k)], *stats, memory.count[at(k)], y, unsafe, *params))
+
+    @jit
+    def refresh(memory: mem.Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int, params: Any) -> bool:
+        if not by_outcome:
+            return by_reward(memory, i, n, params)
+        start = memory.first[at(i)]
+        stop = start + memory.used[at(i)]
+        stats = mem.statistics(memory, i, n)
+        top = -inf
+        usable = True
+        for k in range(start, stop):
+            if memory.count[at(k)] > 0.0:
+                weight = weight_of((memory.count[at(k)], *params))
+                tilt = tilt_at(memory, Q, k, stats, gamma, n_actions, params)
+                usable = usable and tilt < inf and 0.0 <= weight < inf
+                if weight > 0.0:
+                    top = max(top, tilt)
+        usable_now = usable and top > -inf
+        total = 0.0
+        for k in range(start, stop):
+            if usable_now and memory.count[at(k)] > 0.0:
+                tilt = tilt_at(memory, Q, k, stats, gamma, n_actions, params)
+                total += memory.distinct[at(k)] * exp(tilt - top) * weight_of((memory.count[at(k)], *params))
+            memory.share[at(k)] = total
+        return usable
+
+    return refresh
