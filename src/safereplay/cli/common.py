@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from .._progress import Bar
+from ..catalog import LEARNERS, SCHEMES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,11 +25,13 @@ if TYPE_CHECKING:
     from ..learners import Learner
     from ..mdp import TabularMDP
     from ..schedules import Exploration
+    from ..schemes import Scheme
 
+T = TypeVar("T")
 INTERRUPTED = 130  # what the parser makes of Ctrl-C
 
 #: The order in which ``--help`` lists the commands.
-ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "bench", "play")
+ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "compare", "bench", "play")
 
 
 class _InOrder(TyperGroup):
@@ -44,9 +48,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-#: What --learner takes.
-LEARNERS = ("replay", "q", "mihatsch", "gaskett", "worst-case", "worst-transition")
-
 Model: TypeAlias = Annotated[
     str,
     typer.Argument(
@@ -54,9 +55,16 @@ Model: TypeAlias = Annotated[
     ),
 ]
 LearnerName: TypeAlias = Annotated[str, typer.Option("--learner", help="One of " + ", ".join(LEARNERS) + ".")]
+SchemeName: TypeAlias = Annotated[
+    str, typer.Option("--scheme", help="What replay replays: one of " + ", ".join(SCHEMES) + ".")
+]
+Dials: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--dial", "-d", help="KEY=VALUE for the learner or its scheme, as theta=0.5; repeatable."),
+]
 V: TypeAlias = Annotated[float, typer.Option(help="Probability of a replay, in [0, 1).")]
 Beta: TypeAlias = Annotated[
-    float | None, typer.Option(help="Tilt of replay (default 5), or Gaskett's β (default 0.2).")
+    float | None, typer.Option(help="Tilt of replay (default the scheme's own), or Gaskett's β (default 0.2).")
 ]
 Kappa: TypeAlias = Annotated[float, typer.Option(help="κ of Mihatsch & Neuneier, in (−1, 1).")]
 Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's) or matched.")]
@@ -175,26 +183,49 @@ def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
     return options
 
 
+def build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme:
+    """The scheme that the arguments describe."""
+    from .. import catalog
+
+    kind = catalog.scheme(name)
+    given = {} if beta is None else {"beta": beta}
+    return _configured(kind, given | dials, kind.params_names())
+
+
 def build_learner(
-    name: str, v: float, beta: float | None, kappa: float, mixing: str, t0: int = 1, c0: float | None = None
+    name: str,
+    v: float,
+    beta: float | None,
+    kappa: float,
+    mixing: str,
+    t0: int = 1,
+    c0: float | None = None,
+    scheme: str = "variance",
+    dials: list[str] | None = None,
 ) -> Learner:
     """The learner that the arguments describe; each dial is checked, whether this learner uses it or not."""
-    from .. import _checks, learners
-    from ..schemes import VarianceReplay
+    from dataclasses import fields
 
-    _checks.choice("learner", name, LEARNERS)
+    from .. import _checks, catalog, learners
+
+    kind = catalog.learner(name)
     _checks.between("v", v, "[0, 1)")
     _checks.between("kappa", kappa, "(-1, 1)")
     _checks.choice("mixing", mixing, learners.MIXINGS)
     common: dict[str, Any] = {"T0": t0} | ({} if c0 is None else {"c0": c0})
+    given = parse_options(dials or [], "--dial")
     if name == "replay":
-        return learners.ReplayQLearning(VarianceReplay(5.0 if beta is None else beta), v, mixing, **common)
-    if name == "mihatsch":
-        return learners.RiskSensitive(kappa, **common)
-    if name == "gaskett":
-        return learners.Pessimistic(0.2 if beta is None else beta, **common)
-    plain = {"q": learners.QLearning, "worst-case": learners.WorstCase, "worst-transition": learners.WorstTransition}
-    return plain[name](**common)
+        return learners.ReplayQLearning(build_scheme(scheme, beta, given), v, mixing, **common)
+    usual = {"mihatsch": {"kappa": kappa}, "gaskett": {"beta": 0.2 if beta is None else beta}}.get(name, {})
+    return _configured(kind, common | usual | given, [f.name for f in fields(kind)])
+
+
+def _configured(kind: Callable[..., T], values: dict[str, Any], names: Sequence[str]) -> T:
+    from .. import _checks
+
+    for name in values:
+        _checks.choice(f"dial of {kind.__name__}", name, names)
+    return kind(**values)
 
 
 def build_exploration(epsilon: float, power: float, temperature: float | None) -> Exploration:

@@ -8,6 +8,7 @@ import typer
 
 from .common import (
     Beta,
+    Dials,
     Episodes,
     Epsilon,
     EpsilonPower,
@@ -19,6 +20,7 @@ from .common import (
     Model,
     Options,
     Out,
+    SchemeName,
     Seeds,
     StepPower,
     Temperature,
@@ -26,8 +28,10 @@ from .common import (
     app,
     build_exploration,
     build_learner,
+    build_scheme,
     check_page_folder,
     load_model,
+    parse_options,
     plain_table,
     policy_text,
     print_json,
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from ..theory.tuning import Plan
     from ..views.pages import Answer
 
-Tilt = Annotated[float, typer.Option("--beta", help="Tilt β of the replay.")]
+Tilt = Annotated[float | None, typer.Option("--beta", help="Tilt β of the replay; default the scheme's own.")]
 
 
 @app.command()
@@ -50,6 +54,8 @@ def solve(
     v: V = 0.5,
     beta: Beta = None,
     kappa: Kappa = 0.6,
+    scheme: SchemeName = "variance",
+    dial: Dials = None,
     mixing: Mixing = "literal",
     gamma: Gamma = None,
     epsilon: Epsilon = 0.1,
@@ -64,7 +70,7 @@ def solve(
     """What a learner converges to, exactly, beside plain Q-learning and the paper's mapping."""
     from ..views.pages import solve_page, write_page
 
-    chosen = build_learner(learner, v, beta, kappa, mixing)
+    chosen = build_learner(learner, v, beta, kappa, mixing, scheme=scheme, dials=dial)
     exploration = build_exploration(epsilon, epsilon_power, temperature)
     mdp = load_model(model, gamma, option)
     check_page_folder(out)
@@ -126,7 +132,9 @@ def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[A
 def check(
     model: Model,
     v: V = 0.5,
-    beta: Tilt = 5.0,
+    scheme: SchemeName = "variance",
+    beta: Tilt = None,
+    dial: Dials = None,
     mixing: Mixing = "literal",
     gamma: Gamma = None,
     episodes: Episodes = 20_000,
@@ -141,16 +149,16 @@ def check(
 ) -> None:
     """Do the paper's conditions hold: step sizes, exploration, w_t, contraction, Assumption 1, Theorem 2."""
     from ..schedules import PowerStep
-    from ..schemes import VarianceReplay
     from ..theory.conditions import check as check_conditions
     from ..views.pages import check_page, write_page
 
-    exploration, scheme = build_exploration(epsilon, epsilon_power, temperature), VarianceReplay(beta)
+    exploration = build_exploration(epsilon, epsilon_power, temperature)
+    chosen = build_scheme(scheme, beta, parse_options(dial or [], "--dial"))
     mdp = load_model(model, gamma, option)
     check_page_folder(out)
     report = check_conditions(
         mdp,
-        scheme,
+        chosen,
         v,
         mixing=mixing,
         exploration=exploration,
@@ -175,7 +183,9 @@ def tune(
     min_cvar: Annotated[float | None, typer.Option(help="At least this mean of the worst episodes.")] = None,
     max_std: Annotated[float | None, typer.Option(help="At most this standard deviation of the return.")] = None,
     alpha: Annotated[float, typer.Option(help="The share of episodes that CVaR is over.")] = 0.1,
-    beta: Tilt = 5.0,
+    scheme: SchemeName = "variance",
+    beta: Tilt = None,
+    dial: Dials = None,
     mixing: Mixing = "matched",
     gamma: Gamma = None,
     origin: Annotated[
@@ -194,16 +204,16 @@ def tune(
 ) -> None:
     """The gentlest replay under one limit on risk, what it costs, and what any policy could do at best."""
     from ..schedules import PowerStep
-    from ..schemes import VarianceReplay
     from ..theory.tuning import tune as tune_replay
     from ..views.pages import tune_page, write_page
 
-    exploration, scheme = build_exploration(epsilon, epsilon_power, temperature), VarianceReplay(beta)
+    exploration = build_exploration(epsilon, epsilon_power, temperature)
+    chosen = build_scheme(scheme, beta, parse_options(dial or [], "--dial"))
     mdp = load_model(model, gamma, option)
     check_page_folder(out)
     plan = tune_replay(
         mdp,
-        scheme,
+        chosen,
         max_p_unsafe=max_p_unsafe,
         min_cvar=min_cvar,
         max_std=max_std,

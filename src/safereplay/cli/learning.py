@@ -8,6 +8,7 @@ import typer
 
 from .common import (
     Beta,
+    Dials,
     Episodes,
     Epsilon,
     EpsilonPower,
@@ -18,6 +19,7 @@ from .common import (
     Mixing,
     Model,
     Options,
+    SchemeName,
     Seeds,
     StepPower,
     Temperature,
@@ -33,6 +35,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from ..mdp import TabularMDP
     from ..runs import Runs
 
 
@@ -43,6 +46,8 @@ def learn(
     v: V = 0.5,
     beta: Beta = None,
     kappa: Kappa = 0.6,
+    scheme: SchemeName = "variance",
+    dial: Dials = None,
     mixing: Mixing = "literal",
     gamma: Gamma = None,
     episodes: Episodes = 50_000,
@@ -65,10 +70,11 @@ def learn(
     from ..runs import learn as run_learner
     from ..schedules import PowerStep
 
-    chosen = build_learner(learner, v, beta, kappa, mixing, t0, c0)
+    chosen = build_learner(learner, v, beta, kappa, mixing, t0, c0, scheme, dial)
     _checks.require(not xray or chosen.replay is not None, "--xray", "go with a learner that replays", learner)
+    world = load_model(model, gamma, option)
     runs = run_learner(
-        load_model(model, gamma, option),
+        world,
         chosen,
         episodes,
         seeds,
@@ -77,19 +83,19 @@ def learn(
         max_steps=max_steps,
     )
     if as_json:
-        print_json(_as_json(model, runs, xray))
+        print_json(_as_json(model, chosen.stand(world), runs, xray))
     else:
-        _show(model, runs, xray)
+        _show(model, chosen.stand(world), runs, xray)
     if runs.interrupted:
         complain(f"stopped: {len(runs.seeds)} of {seeds} seeds are finished and shown", 1)
         raise typer.Exit(1)
 
 
-def _as_json(model: str, runs: Runs, with_xray: bool) -> dict[str, Any]:
+def _as_json(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> dict[str, Any]:
     from ..theory.risk import evaluate
     from ..theory.xray import xray
 
-    risks = [evaluate(runs.mdp, policy, start=runs.mdp.origin) for policy in runs.policy]
+    risks = [evaluate(mdp, policy, start=mdp.origin) for policy in runs.policy]
     found = {
         "model": model,
         "gamma": runs.mdp.gamma,
@@ -115,7 +121,7 @@ def _as_json(model: str, runs: Runs, with_xray: bool) -> dict[str, Any]:
     return found | ({"xray": xray(runs).to_dict()} if with_xray else {})
 
 
-def _show(model: str, runs: Runs, with_xray: bool) -> None:
+def _show(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> None:
     from collections import Counter
 
     from rich.console import Console
@@ -130,7 +136,7 @@ def _show(model: str, runs: Runs, with_xray: bool) -> None:
     )
     table = plain_table(["path", "seeds", "mean return", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)"])
     for verdict, count in Counter(runs.verdicts).most_common():
-        risk = evaluate(runs.mdp, runs.policy[runs.verdicts.index(verdict)], start=runs.mdp.origin)
+        risk = evaluate(mdp, runs.policy[runs.verdicts.index(verdict)], start=mdp.origin)
         numbers = [f"{x:.2f}" for x in (risk.mean, risk.std, risk.cvar(0.1))]
         table.add_row(verdict, f"{count} of {len(runs.seeds)}", *numbers, f"{risk.p_unsafe:.2%}", f"{risk.p_never:.0%}")
     console.print(table)

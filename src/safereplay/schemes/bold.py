@@ -12,8 +12,8 @@ class BoldReplay(VarianceReplay):
 
         w_t(s,a,s',r) = var_t(r(s,a)) / Σ var_t  ·  e^{|β|r} / Σ_{r' ∈ M_t(s,a)} e^{|β|r'}  ·  1 / |L_t(s,a,r)|
 
-    **Limit.** w^∞ exists, as for VarianceReplay. **Assumption 1.** Point 1 as for VarianceReplay; points 2 and 3 fail: higher
-    rewards have more weight, by design.
+    **Limit.** w^∞ exists, as for VarianceReplay. **Assumption 1.** Points 2 and 3 fail by design: higher rewards
+    have more weight.
 
     **When it fails.** Under literal mixing boldness also replays calm next states of a good reward; on the cliff, where no
     reward of a slip is good news, it moves little. It is no search for risk for its own sake: where a gamble has no upside,

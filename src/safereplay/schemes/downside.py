@@ -18,8 +18,8 @@ class DownsideReplay(Scheme):
     unit, and 0 is neutral.
 
     **Limit.** w^∞ exists: the factors are continuous in mean, downside and counts. The fixed point of H with it.
-    **Assumption 1.** Point 1 fails where a pair varies more but falls less: that is the purpose. Point 2 fails too: how
-    often a reward happens counts, and rewards above the mean are not told apart.
+    **Assumption 1.** Point 1 fails where a pair varies more but falls less: that is the purpose. Point 2 is not
+    promised: how often a reward happens counts, and rewards above the mean are not told apart (on the cliff it holds).
 
     **When it fails.** Where the danger is not in the immediate reward, as the paper's own scheme.
 

@@ -47,7 +47,10 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visi
 
     Ref: Szlak & Shamir (2021), Lemma 4.
     """
-    known = scheme.has_limit or scheme.FAITHFUL or (Q is not None and scheme.follows_values)
+    if scheme.follows_values and Q is None:
+        hint = "matched mixing and given visits have limits: fixed_point(mdp, scheme, v), or visitation=d"
+        _checks.fail("scheme", "not look at Q, to have weights of its own", scheme, hint)
+    known = scheme.has_limit or scheme.FAITHFUL or scheme.follows_values
     _checks.require(known, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
     memory = model_memory(mdp)
     d = np.ones(mdp.n_pairs) if visitation is None or not scheme.names("n") else visitation.ravel()
