@@ -26,6 +26,9 @@ LEARNERS: dict[str, str] = {
     "gaskett": "learners:Pessimistic",
     "worst-case": "learners:WorstCase",
     "worst-transition": "learners:WorstTransition",
+    "exponential": "rivals.exponential:ExponentialUtility",
+    "robust": "rivals.robust:Robust",
+    "cvar": "rivals.cvar:CVaRQLearning",
 }
 
 #: Schemes: what ``replay`` replays.
@@ -56,6 +59,17 @@ WORLDS: dict[str, World] = {
     "lottery": World("grids:lottery", "reward"),
     "ledge": World("grids:ledge", "transition"),
     "frozen_lake": World("grids:frozen_lake", "transition"),
+    "lake": World("worlds.lake:lake", "transition"),
+    "cliff_walking": World("worlds.cliff_walking:cliff_walking", "exploration"),
+    "taxi": World("worlds.taxi:taxi", "none"),
+    "market": World("worlds.market:market", "reward"),
+    "two_gambles": World("worlds.two_gambles:two_gambles", "reward"),
+    "river": World("worlds.river:river", "transition"),
+    "late_cliff": World("worlds.late_cliff:late_cliff", "delayed"),
+    "insurance": World("worlds.insurance:insurance", "rare"),
+    "fog": World("worlds.fog:fog", "none"),
+    "flood": World("worlds.flood:flood", "caution"),
+    "windfall": World("worlds.windfall:windfall", "caution"),
 }
 
 

@@ -87,6 +87,8 @@ class Learner(Config):
     #: The field that a comparison turns, and its settings from no effect to most; "" where there is none.
     DIAL: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[float, ...]] = ()
+    #: Other fields that a comparison sets, where the defaults are the source's but not its best.
+    COMPARED: ClassVar[dict[str, float]] = {}
 
     def __post_init__(self) -> None:
         _checks.real("c0", 0.0 if self.c0 is None else self.c0)

@@ -24,7 +24,7 @@ class DownsideReplay(Scheme):
     **When it fails.** Where the danger is not in the immediate reward, as the paper's own scheme.
 
     >>> import safereplay as sr
-    >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.9, 1, -1.0, True, False), (0, 1, 0.1, 1, 40.0, True, False)]
+    >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.9, 1, -1.0, True, False), (0, 1, 0.1, 1, 30.0, True, False)]
     >>> prize = sr.TabularMDP.from_outcomes(2, 2, rows, start=0)     # a sure 1, or a ticket at 1 that wins one time in ten
     >>> [int(sr.fixed_point(prize, scheme, v=0.5)[0].argmax()) for scheme in (sr.VarianceReplay(), sr.DownsideReplay())]
     [0, 1]

@@ -27,8 +27,9 @@ class ReturnReplay(Scheme):
     >>> import safereplay as sr
     >>> mdp = sr.grids.delayed(sr.grids.cliff(), meanwhile=-1.0)         # one falls a step after the slip
     >>> schemes = sr.VarianceReplay(beta=5.0), sr.ReturnReplay(beta=5.0)
-    >>> [sr.verdict(mdp, sr.fixed_point(mdp, scheme, v=0.5).argmax(1)) for scheme in schemes]
-    ['risky', 'safe']
+    >>> limits = [sr.fixed_point(mdp, scheme, v=0.5) for scheme in schemes]
+    >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).p_unsafe, 3) for Q in limits]
+    [0.119, 0.032]
     """
 
     beta: float = 5.0

@@ -1,0 +1,93 @@
+"""Adding a scheme, a learner or a world takes one file and one line: CONTRIBUTING's own steps, taken in a copy."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+FILES = dict(re.findall(r'^```py title="(.+?)"\n(.*?)^```', PAGE, re.MULTILINE | re.DOTALL))
+LINES = dict(re.findall(r'^```text title="(.+?)"\n(.*?)^```', PAGE, re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The package and its plan, with the three files and the three lines added."""
+    root = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "src", root / "src")
+    for name in ("CONTRIBUTING.md", "README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, root)
+    (root / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "test_house.py", root / "tests")
+    for name, text in FILES.items():
+        assert not (root / name).exists()
+        (root / name).write_text(text)
+    catalog = root / "src" / "safereplay" / "catalog.py"
+    text = catalog.read_text()
+    for table, line in LINES.items():
+        assert len(line.strip().splitlines()) == 1
+        text, added = re.subn(rf"^({table}: .* = {{)$", rf"\1\n    {line.strip()}", text, flags=re.MULTILINE)
+        assert added == 1
+    catalog.write_text(text)
+    return root
+
+
+def ran(copy, *command):
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
+    done = subprocess.run([sys.executable, *command], cwd=copy, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def test_the_steps_are_three_files_and_three_lines():
+    assert len(FILES) == 3
+    assert set(LINES) == {"SCHEMES", "LEARNERS", "WORLDS"}
+
+
+def test_what_was_added_is_used_like_what_was_there(copy):
+    code = """
+import safereplay as sr
+from safereplay import catalog
+mdp = catalog.world("gorge")()
+assert sr.__file__.startswith("COPY")
+print(sr.learn(mdp, sr.ReplayQLearning(sr.ShortfallReplay(5.0), v=0.5), episodes=5_000, seeds=2).verdicts)
+limit = sr.exact(mdp, sr.Frugal(0.2))
+print(abs(limit - sr.exact(mdp.with_gamma(0.8 * mdp.gamma), sr.QLearning())).max() < 1e-9)
+print(sr.Frugal.from_dict(sr.Frugal(0.2).to_dict()) == sr.Frugal(0.2))
+"""
+    assert ran(copy, "-c", code.replace("COPY", str(copy))).splitlines()[1:] == ["True", "True"]
+
+
+def test_the_command_line_knows_them(copy):
+    cli = ("-c", "from safereplay.cli import main; main()")
+    options = ("--dial", "care=0.25", "--episodes", "500", "--seeds", "2", "--json")
+    told = json.loads(ran(copy, *cli, "learn", "gorge", "--learner", "frugal", *options))
+    assert told["learner"]["kind"] == "Frugal"
+    assert told["learner"]["care"] == 0.25
+    told = json.loads(ran(copy, *cli, "learn", "gorge", "--scheme", "shortfall", "--episodes", "500", "--json"))
+    assert told["learner"]["scheme"]["kind"] == "ShortfallReplay"
+
+
+def test_a_comparison_takes_them_in(copy, tmp_path):
+    cli = ("-c", "from safereplay.cli import main; main()")
+    names = ("--world", "gorge", "--learner", "frugal", "--scheme", "shortfall", "--learner", "q")
+    ran(copy, *cli, "compare", *names, "--steps", "2000", "--out", str(tmp_path / "compared"))
+    page = (tmp_path / "compared" / "report.md").read_text()
+    assert "frugal" in page
+    assert "shortfall" in page
+    assert "gorge" in page
+
+
+def test_the_plan_of_the_house_has_room_for_them(copy):
+    names = ("every_room", "imports_go", "public_name", "type_checkers", "has_an_example")
+    ran(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_house.py", "-k", " or ".join(names))
+
+
+def test_their_examples_hold(copy):
+    ran(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--doctest-modules", *FILES)
