@@ -70,8 +70,6 @@ FLOORS = [
         "theory.conditions",
         "theory.occupancy",
         "theory.owed",
-        "theory.augmented",
-        "theory.utility",
         "theory.constrained",
         "theory.tracing",
         "theory.switching",

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .shaper import Shaper as Shaper
     from .stepping import Event as Event
     from .stepping import Stepper as Stepper
+    from .theory.augmented import best_cvar as best_cvar
     from .theory.conditions import CheckReport as CheckReport
     from .theory.conditions import check as check
     from .theory.limits import exact as exact
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from .theory.switching import switches as switches
     from .theory.tuning import Plan as Plan
     from .theory.tuning import tune as tune
+    from .theory.utility import exponential_utility as exponential_utility
     from .theory.visits import SelfConsistent as SelfConsistent
     from .theory.xray import Xray as Xray
     from .theory.xray import xray as xray
@@ -118,6 +120,7 @@ _HOMES = {
     "Shaper": "shaper",
     "Event": "stepping",
     "Stepper": "stepping",
+    "best_cvar": "theory.augmented",
     "CheckReport": "theory.conditions",
     "check": "theory.conditions",
     "exact": "theory.limits",
@@ -132,6 +135,7 @@ _HOMES = {
     "SelfConsistent": "theory.visits",
     "Xray": "theory.xray",
     "xray": "theory.xray",
+    "exponential_utility": "theory.utility",
     "path": "verdicts",
     "verdict": "verdicts",
 }

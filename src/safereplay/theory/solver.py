@@ -77,7 +77,7 @@ def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None) -> Flo
 
     A maximising sweep, then sweeps under the policy it found, then again, until the bound on the error allows to stop.
     """
-    model, chain, order = _made_ready(mdp, p)
+    model, chain, order = made_ready(mdp, p)
     gamma, width = mdp.gamma, int(np.diff(mdp.row).max())
     V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - gamma))  # below every return
     for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding can be left
@@ -105,7 +105,7 @@ def _evaluate(chain: sweep.Chain, V: Floats, enough: float, most: int, slack: fl
             sweep.shift(chain, V, alpha)
 
 
-def _made_ready(mdp: TabularMDP, p: Floats) -> tuple[sweep.Model, sweep.Chain, AnyArray]:
+def made_ready(mdp: TabularMDP, p: Floats) -> tuple[sweep.Model, sweep.Chain, AnyArray]:
     """A model and a chain for sweeps, and the state at each place of their order."""
     S, P, K = mdp.n_states, mdp.n_pairs, mdp.p.size
     p = np.ascontiguousarray(p, np.float64).view()

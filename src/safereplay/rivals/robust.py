@@ -1,0 +1,105 @@
+"""Robust Q-learning: the outcome may be drawn by an adversary, with chance δ.
+
+A robust MDP does not trust its probabilities. It knows of each pair a set 𝒫(s,a) of distributions, and values an action
+by the worst of them, each pair and each step on its own (a *rectangular* set):
+
+    Q(s,a)  =  min_{p ∈ 𝒫(s,a)}  Σ p·(r + γ·max_b Q(s',b)).
+
+Here the set is contamination, q the true probabilities and f any distribution on the outcomes of the pair:
+
+    𝒫(s,a)  =  { (1−δ)·q + δ·f },    which makes    Q  =  (1−δ)·E[y] + δ·min y,    y = r + γ·max_b Q(s',b),
+
+since the worst f is all on the worst outcome. The learner moves Q(s,a) towards
+
+    (1−δ)·(r + γ·max_b Q(s',b)) + δ·min over the outcomes seen from (s,a) of (r' + γ·max_b Q(s'',b)).
+
+δ = 0 is Q-learning. δ = 1 has the limit of Heger's Q̂-learning, which only ever falls, and so never takes back a value
+that was too low; this one does.
+
+**Limit.** The fixed point of the equation, a γ-contraction.
+
+**Sources.** Iyengar and Nilim & El Ghaoui show that dynamic programming solves any rectangular set, and work out
+likelihood, entropy, interval and ellipsoid sets. Tamar, Xu & Mannor learn with function approximation: their set is any
+closed rectangular one around nominal transitions, given by its support function min_{p∈𝒫} p·v, with rewards that are
+known; what they scale up is the number of states. Contamination is one such set, with a support function in closed form;
+it was learned online by Wang & Zou, with f on all states. Two things differ here: f is on the outcomes seen, so that no
+agent fears what never happens, and the reward belongs to the outcome, so that it is feared as well.
+
+**When it fails.** The adversary acts at every step, so that the fear of a walk grows with its length: with much of δ any
+way is too long. In the limit the cliff is walked safely for δ from 0.03 to 0.37, and jumped off from 0.39 on, since that
+is better than to be pushed later; at δ = 1 nothing moves. On the volatile grid, where moves are certain, the safe band is
+δ from 0.25 to 1. So a δ for both lies between 0.25 and 0.37. An outcome seen once counts for ever, however rare: δ does
+not ask how likely the worst is.
+
+Ref: Iyengar (2005), Robust dynamic programming; Nilim & El Ghaoui (2005), Robust control of Markov decision processes
+with uncertain transition matrices; Tamar, Xu & Mannor (2013), Scaling up robust MDPs by reinforcement learning; Wang &
+Zou (2021), Online robust reinforcement learning with model uncertainty.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from .. import _checks
+from .._types import Floats
+from ..learners import Learner
+from ..mdp import TabularMDP
+from ..theory.limits import limit_of
+from ..theory.solver import iterate, targets
+
+
+@dataclass(frozen=True)
+class Robust(Learner):
+    """Robust Q-learning under contamination: with chance δ the outcome is the worst that was seen.
+
+        Q(s,a) ← (1−α)·Q(s,a) + α·[(1−δ)·(r + γ·max_b Q(s',b)) + δ·min_{(r',s'') seen} (r' + γ·max_b Q(s'',b))]
+
+    >>> import safereplay as sr
+    >>> from safereplay.rivals.robust import Robust
+    >>> mdp = sr.grids.cliff()
+    >>> [sr.verdict(mdp, sr.exact(mdp, Robust(delta)).argmax(1)) for delta in (0.0, 0.2, 0.6)]
+    ['risky', 'safe', 'jumps']
+    """
+
+    LABEL: ClassVar[str] = "robust"
+    DIALS: ClassVar[tuple[str, ...]] = ("delta",)
+    DIAL: ClassVar[str] = "delta"
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+    delta: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.between("delta", self.delta, "[0, 1]")
+
+    @staticmethod
+    def update(q: float, r: float, best: float, grim: float, alpha: float, gamma: float, delta: float) -> float:
+        """Towards an outcome that is the worst one seen with probability δ."""
+        return (1.0 - alpha) * q + alpha * ((1.0 - delta) * (r + gamma * best) + delta * grim)
+
+
+@limit_of.register
+def _(learner: Robust, mdp: TabularMDP) -> Floats:
+    return robust(mdp, learner.delta)
+
+
+def robust(mdp: TabularMDP, delta: float) -> Floats:
+    """Q of the best policy where each outcome is the worst of its pair with chance δ, [S, A].
+
+    >>> import safereplay as sr
+    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 8.0, True), (0, 0, 0.5, 1, 0.0, True)])
+    >>> [float(robust(coin, delta)[0, 0]) for delta in (0.0, 0.25, 1.0)]
+    [4.0, 3.0, 0.0]
+
+    Ref: Iyengar (2005), Robust dynamic programming.
+    """
+    delta = _checks.between("delta", delta, "[0, 1]")
+    full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs that have outcomes
+
+    def H(Q: Floats) -> Floats:  # noqa: N802
+        y = targets(mdp, Q.max(1))
+        worst = np.zeros(mdp.n_pairs)
+        worst[full] = np.minimum.reduceat(y, mdp.row[full])
+        return (1.0 - delta) * mdp.expect(y) + delta * worst.reshape(mdp.n_states, mdp.n_actions)
+
+    return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)

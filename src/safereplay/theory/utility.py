@@ -1,0 +1,213 @@
+"""Exponential utility of the return: the certainty equivalent that a policy has, and the policy whose is the highest.
+
+With θ > 0 averse to risk and θ < 0 fond of it, a return G is worth the sure amount
+
+    CE(G)  =  −(1/θ)·log E e^{−θG}  =  E[G] − (θ/2)·var G + O(θ²).
+
+**The episode as a whole**, undiscounted. e^{−θG} is a product, so W(s) = E e^{−θG} solves a linear equation for a fixed
+policy, and the best policy needs no memory of the return so far:
+
+    W(s)  =  opt_a  Σ p·e^{−θr}·W(s'),    W = 1 where the episode has ended,    opt = min for θ > 0, max for θ < 0.
+
+:func:`exponential_utility` solves it by policy iteration, as Howard & Matheson do. They treat processes that never end,
+whose *certain equivalent gain* g a step is −(1/θ)·log of the largest eigenvalue of (p·e^{−θr}). The two meet where an
+ended episode begins anew: with rewards r − g the episode has CE 0. For processes that end, see Denardo & Rothblum and
+Patek. The best is over policies that surely end.
+
+All numbers are kept as logarithms. A policy is swept a few times to learn the size of its W; what is then solved is the
+linear equation for W over that size. So large θ·r do no harm. CE is good to about 1e-12/θ: θ should not be all but 0.
+
+**Infinite.** A cost that may be paid again and again, c each time with chance p, has E e^{θ·cost} = ∞ once p·e^{θc} ≥ 1.
+For θ > 0 that makes CE −∞, where it holds for every policy: policy iteration first minimises how much of W comes from
+giving up, e^0 wherever one is, and where that cannot be brought to 0 every policy has W = ∞. For θ < 0, CE is ∞ where
+some policy's is. A loop that gains for ever has CE ∞ as well.
+
+Ref: Howard & Matheson (1972), Risk-sensitive Markov decision processes; Denardo & Rothblum (1979), Optimal stopping,
+exponential utility, and linear programming; Patek (2001), On terminating Markov decision processes with a risk-averse
+objective function.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from .. import _checks
+from .._types import Bools, Floats, Ints
+from ..mdp import TabularMDP, reached
+from .linear import solve
+from .occupancy import Program
+from .solver import MAX_ROUNDS
+
+GIVE_UP = -1  # in place of an action
+TINY = 1e-15  # below any probability that is told from rounding
+STRICTLY = 1e-12  # by which a logarithm must improve, as a share of the largest
+
+
+class CertaintyEquivalent(NamedTuple):
+    """What the return is worth: from the start, from each state, and the policy that makes it so."""
+
+    value: float
+    values: Floats  #: [S]; 0 for terminal states, nan where no policy surely ends
+    policy: Ints  #: [S]
+
+
+def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> CertaintyEquivalent:
+    """The highest certainty equivalent −(1/θ)·log E e^{−θG} of the undiscounted return, and a policy that has it.
+
+    A coin for 0 or −10: worth −5 on average, and at θ = 0.1 about 1.2 less.
+
+    >>> import safereplay as sr
+    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)], start=0)
+    >>> [round(exponential_utility(coin, theta).value, 2) for theta in (1e-9, 0.1, 1.0, 100.0)]
+    [-5.0, -6.2, -9.31, -9.99]
+
+    Ref: Howard & Matheson (1972).
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    _checks.require(_checks.real("theta", theta) != 0.0, "theta", "differ from 0", theta, "at 0 it is the mean")
+    mdp = mdp if start is None else mdp.with_start(start)
+    endable = Program(mdp, 1.0).endable
+    _checks.require(endable.starts, "mdp", "have a policy that surely ends", mdp)
+    game = _Multiplicative(mdp, float(theta), endable.use & np.repeat(endable.states, mdp.n_actions))
+    log_W, policy = game.averse(endable.states) if theta > 0.0 else game.fond(endable.states, endable.policy)
+    values = np.where(mdp.is_terminal, 0.0, np.where(endable.states, -log_W / theta, np.nan))
+    begins = mdp.start > 0.0
+    total = log_sums(np.zeros(int(begins.sum()), np.int64), 1, np.log(mdp.start[begins]) + log_W[begins])[0]
+    return CertaintyEquivalent(float(-total / theta), values, np.maximum(policy, 0))
+
+
+def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
+    """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; at θ = 0 the mean.
+
+    >>> import safereplay as sr
+    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)])
+    >>> [round(float(entropic(coin, coin.r, theta)[0, 0]), 3) for theta in (-1e3, 0.0, 0.1, 1e3)]
+    [-0.001, -5.0, -6.201, -9.999]
+    """
+    if theta == 0.0:
+        return mdp.expect(y)
+    full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs that have outcomes
+    most = np.zeros(mdp.n_pairs)  # the y that weighs most: from there no exponential can overflow
+    most[full] = (np.minimum if theta > 0.0 else np.maximum).reduceat(y, mdp.row[full])
+    excess = mdp.expect(np.expm1(-theta * (y - most[mdp.pair])))
+    return np.asarray(most.reshape(excess.shape) - np.log1p(np.maximum(excess, TINY - 1.0)) / theta)
+
+
+def log_sums(index: Ints, n: int, x: Floats) -> Floats:
+    """log Σ e^x over the entries of each index 0..n−1, [n]; −inf where there are none."""
+    top = np.full(n, -inf)
+    np.maximum.at(top, index, x)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.bincount(index, weights=np.exp(x - top[index]), minlength=n)) + top)
+
+
+class _Multiplicative:
+    """W(s) = opt_a Σ p·e^{−θr}·W(s') over the allowed pairs, in logarithms."""
+
+    def __init__(self, mdp: TabularMDP, theta: float, allowed: Bools) -> None:
+        k = np.flatnonzero(allowed[mdp.pair])
+        self.S, self.A, self.allowed = mdp.n_states, mdp.n_actions, allowed.reshape(mdp.n_states, mdp.n_actions)
+        self.pair, self.s_next, self.ends = mdp.pair[k], mdp.s_next[k], mdp.terminal[k]
+        self.log_p = np.log(mdp.p[k]) - theta * mdp.r[k]
+
+    def averse(self, inside: Bools) -> tuple[Floats, Ints]:
+        """log of the least W, [S], and its policy: −inf where a loop gains for ever, inf where every policy's W is."""
+        giving_up, policy = self._improved(np.where(inside, GIVE_UP, 0), inside, -inf, self.allowed)
+        finite = inside & (giving_up == -inf)
+        leads_out = np.bincount(self.pair, weights=~self.ends & ~finite[self.s_next], minlength=self.S * self.A) > 0
+        allowed = self.allowed & ~leads_out.reshape(self.S, self.A) & finite[:, None]
+        log_W, policy = self._improved(policy, finite, 0.0, allowed)
+        return np.where(inside & ~finite, inf, log_W), policy
+
+    def _improved(self, policy: Ints, inside: Bools, end: float, allowed: Bools) -> tuple[Floats, Ints]:
+        """The least W from a policy on, where an ended episode counts e^end and giving up 1."""
+        states = np.arange(self.S)
+        for _ in range(MAX_ROUNDS):
+            log_W = self._solved(policy, inside, end)[0]
+            Q = np.where(allowed, self._pairs(log_W, end), inf)
+            now = np.where(policy == GIVE_UP, 0.0, Q[states, policy])
+            better = inside & (Q.min(1) < now - self._slack(log_W))
+            if not better.any():
+                break
+            policy = np.where(better, Q.argmin(1), policy)
+        return log_W, policy
+
+    def fond(self, inside: Bools, policy: Ints) -> tuple[Floats, Ints]:
+        """log of the largest W, [S], and its policy: inf where some policy's W is."""
+        states, finite = np.arange(self.S), inside
+        for _ in range(MAX_ROUNDS):
+            log_W, endless = self._solved(policy, finite, 0.0)
+            endless = endless | (finite & (log_W == -inf))  # no end in sight, and yet better than the policy before
+            if endless.any():
+                here = self.pair // self.A
+                on = ~self.ends & inside[here]
+                finite = finite & ~reached(self.S, np.flatnonzero(endless), self.s_next[on], here[on])
+                continue
+            Q = np.where(self.allowed & finite[:, None], self._pairs(log_W, 0.0), -inf)
+            better = finite & (Q.max(1) > Q[states, policy] + self._slack(log_W))
+            if not better.any():
+                break
+            policy = np.where(better, Q.argmax(1), policy)
+        return np.where(inside & ~finite, inf, log_W), policy
+
+    def _pairs(self, log_W: Floats, end: float) -> Floats:
+        """log Σ p·e^{−θr}·W(s') of each pair, [S, A]."""
+        ahead = self.log_p + np.where(self.ends, end, log_W[self.s_next])
+        return log_sums(self.pair, self.S * self.A, ahead).reshape(self.S, self.A)
+
+    def _slack(self, log_W: Floats) -> float:
+        return STRICTLY * max(1.0, float(np.abs(log_W[np.isfinite(log_W)]).max(initial=0.0)))
+
+    def _solved(self, policy: Ints, inside: Bools, end: float) -> tuple[Floats, Bools]:
+        """log W of a policy, and the states whose own loops make W infinite, [S] each; −inf where nothing ends."""
+        here = self.pair // self.A
+        chosen = inside[here] & (policy[here] == self.pair % self.A)
+        on = chosen & ~self.ends
+        s, s_next, log_p = here[on], self.s_next[on], self.log_p[on]
+        last = log_sums(here[chosen & self.ends], self.S, self.log_p[chosen & self.ends] + end)
+        last = np.where(inside & (policy == GIVE_UP), 0.0, last)
+        size = last
+        for _ in range(self.S):  # no loops yet: a sweep changes no logarithm by more than the one before did
+            before = size
+            size = np.logaddexp(last, log_sums(s, self.S, log_p + before[s_next]))
+            known = np.isfinite(size)
+            grown = bool((known != np.isfinite(before)).any())
+            if not grown and float(np.abs(size[known] - before[known]).max(initial=0.0)) < 1.0:
+                break
+        both = np.isfinite(size[s]) & np.isfinite(size[s_next])
+        s, s_next = s[both], s_next[both]
+        entries = (np.exp(log_p[both] + size[s_next] - size[s]), (s, s_next))
+        P = sparse.csr_array(sparse.coo_array(entries, shape=(self.S, self.S)))
+        endless = _endless(P)
+        if endless.any():
+            return np.where(endless, inf, size), endless
+        known = np.isfinite(size)
+        x = solve(P, np.where(known, np.exp(last - np.where(known, size, 0.0)), 0.0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(known, size + np.log(x), -inf), endless
+
+
+def _endless(P: Any) -> Bools:
+    """The states of classes over which the powers of P ≥ 0 do not vanish, [S].
+
+    A class is sound if x = 1 + P·x has a solution of at least 1 on it: then P·x < x, and P shrinks x.
+    """
+    try:
+        x = solve(P, np.ones(P.shape[0]))
+        if np.isfinite(x).all() and (x >= 1.0 - 1e-9).all():
+            return np.zeros(P.shape[0], bool)
+    except np.linalg.LinAlgError:
+        pass
+    found = np.zeros(P.shape[0], bool)
+    count, label = connected_components(P, connection="strong")
+    for one in range(count):
+        k = np.flatnonzero(label == one)
+        part = P[k][:, k].toarray()
+        found[k] = float(np.abs(np.linalg.eigvals(part)).max()) >= 1.0 - 1e-12
+    return found
