@@ -48,6 +48,19 @@ if TYPE_CHECKING:
     from .learners import WorstTransition as WorstTransition
     from .mdp import TabularMDP as TabularMDP
     from .pair_index import PairIndex as PairIndex
+    from .rivals.backward import BackwardReplay as BackwardReplay
+    from .rivals.combined import CombinedReplay as CombinedReplay
+    from .rivals.cvar import CVaRQLearning as CVaRQLearning
+    from .rivals.dyna import DynaQ as DynaQ
+    from .rivals.error_states import ErrorStates as ErrorStates
+    from .rivals.exponential import ExponentialUtility as ExponentialUtility
+    from .rivals.hindsight import HindsightQLearning as HindsightQLearning
+    from .rivals.lagrangian import LagrangianQ as LagrangianQ
+    from .rivals.mean_variance import MeanVariance as MeanVariance
+    from .rivals.prioritised import PrioritisedReplay as PrioritisedReplay
+    from .rivals.recency import RecentReplay as RecentReplay
+    from .rivals.robust import Robust as Robust
+    from .rivals.uniform import WindowReplay as WindowReplay
     from .runs import Runs as Runs
     from .runs import learn as learn
     from .schedules import ConstantStep as ConstantStep
@@ -57,8 +70,14 @@ if TYPE_CHECKING:
     from .schedules import Softmax as Softmax
     from .schedules import StepSize as StepSize
     from .schemes import Scheme as Scheme
-    from .schemes import ScoreReplay as ScoreReplay
-    from .schemes import VarianceReplay as VarianceReplay
+    from .schemes.bold import BoldReplay as BoldReplay
+    from .schemes.downside import DownsideReplay as DownsideReplay
+    from .schemes.errors import ErrorReplay as ErrorReplay
+    from .schemes.returns import ReturnReplay as ReturnReplay
+    from .schemes.score import ScoreReplay as ScoreReplay
+    from .schemes.uniform import DynaReplay as DynaReplay
+    from .schemes.uniform import UniformReplay as UniformReplay
+    from .schemes.variance import VarianceReplay as VarianceReplay
     from .shaper import Shaper as Shaper
     from .stepping import Event as Event
     from .stepping import Stepper as Stepper

@@ -22,13 +22,25 @@ if TYPE_CHECKING:
 LEARNERS: dict[str, str] = {
     "replay": "learners:ReplayQLearning",
     "q": "learners:QLearning",
+    # ways to be safe
     "mihatsch": "learners:RiskSensitive",
     "gaskett": "learners:Pessimistic",
     "worst-case": "learners:WorstCase",
     "worst-transition": "learners:WorstTransition",
-    "exponential": "rivals.exponential:ExponentialUtility",
     "robust": "rivals.robust:Robust",
+    "exponential": "rivals.exponential:ExponentialUtility",
+    "mean-variance": "rivals.mean_variance:MeanVariance",
+    "error-states": "rivals.error_states:ErrorStates",
+    "lagrangian": "rivals.lagrangian:LagrangianQ",
     "cvar": "rivals.cvar:CVaRQLearning",
+    # ways to replay
+    "window": "rivals.uniform:WindowReplay",
+    "prioritised": "rivals.prioritised:PrioritisedReplay",
+    "recent": "rivals.recency:RecentReplay",
+    "combined": "rivals.combined:CombinedReplay",
+    "backward": "rivals.backward:BackwardReplay",
+    "dyna": "rivals.dyna:DynaQ",
+    "hindsight": "rivals.hindsight:HindsightQLearning",
 }
 
 #: Schemes: what ``replay`` replays.
@@ -40,7 +52,7 @@ SCHEMES: dict[str, str] = {
     "downside": "schemes.downside:DownsideReplay",
     "bold": "schemes.bold:BoldReplay",
     "uniform": "schemes.uniform:UniformReplay",
-    "dyna-scheme": "schemes.uniform:DynaReplay",
+    "planning": "schemes.uniform:DynaReplay",
 }
 
 
@@ -70,6 +82,8 @@ WORLDS: dict[str, World] = {
     "fog": World("worlds.fog:fog", "none"),
     "flood": World("worlds.flood:flood", "caution"),
     "windfall": World("worlds.windfall:windfall", "caution"),
+    "goal_room": World("goals:goal_room", "none"),
+    "goal_cliff": World("goals:goal_cliff", "transition"),
 }
 
 

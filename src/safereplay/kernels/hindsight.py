@@ -1,0 +1,175 @@
+"""The loop of hindsight replay: play an episode under its goal, then learn it again under goals that it did reach.
+
+A state of a goal-conditioned model is x = g·S + s: cell s under goal number g. Moves do not know the goal, so a
+transition (s, a, s') that was made under g is one under g' as well, of the pair ((s, g'), a):
+
+    r' = 0 and the episode ends if s' is the cell of g',  else r' = −1;      an unsafe outcome keeps its reward.
+
+While an episode is played, each step is learned as Q-learning does and its outcome is written down, the latest
+``window`` of them. After the episode the transitions are gone through in the order they happened. For each, ``future``
+draws k of the times after it (its own s' is the first) and relabels it with the cells of those times; ``final`` takes
+the last cell of the episode, once. A draw is passed over when its cell is no goal, as that of a fall, or when the
+transition begins there. A relabelled update is one iteration and one replay of its pair. An episode counts as over when
+it has been relabelled.
+
+The loop stops after any number of iterations, also between two relabelled updates, and goes on from exactly there.
+
+Ref: Andrychowicz et al. (2017), Algorithm 1 and Section 4.5.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import loop, rng, step
+from .compile import Array, Bound, at, digest_of, jit, specialise
+
+NONE, FUTURE, FINAL = range(3)  # strategies
+WRITTEN, TURN, OVER = range(3)  # entries of Memory.cursor
+NO_GOAL = -1
+
+
+class Memory(NamedTuple):
+    """The transitions of the episode that is being played or relabelled, and what relabels them."""
+
+    pair: Array  #: [window] cell·|A| + action of a transition; transition t is kept at t mod window
+    outcome: Array  #: [window] its outcome in the model
+    cursor: Array  #: [3] transitions written, relabelled updates tried, and whether the episode is over
+    goal_of: Array  #: [S] number of the goal at a cell, or NO_GOAL
+    unsafe: Array  #: [K] the model's unsafe outcomes
+    pays: Array  #: [2] reward of a step that reaches no goal, and of one that does
+
+
+class Recipe(NamedTuple):
+    """Bound functions and switches that a run's code is built from."""
+
+    alpha: Bound
+    rate: Bound
+    softmax: bool
+    strategy: int
+    window: int  #: transitions of an episode that are kept; not compiled in
+
+    def digest(self) -> str | None:
+        """What the compiled code is made from; None if it must not be kept on disk."""
+        return digest_of([self.alpha, self.rate], "hindsight", self.softmax, self.strategy)
+
+    def make(self) -> Callable[..., None]:
+        """The compiled loop."""
+        return make(self)
+
+    def room(self, mdp: Any) -> Memory:
+        """The memory of a run before its first iteration, for a goal-conditioned model."""
+        goal_of = np.full(mdp.n_cells, NO_GOAL, np.int64)
+        goal_of[mdp.goals] = np.arange(mdp.goals.size)
+        window = self.window if self.strategy != NONE else 1
+        pair, outcome = np.zeros((2, window), np.int64)
+        return Memory(pair, outcome, np.zeros(3, np.int64), goal_of, mdp.unsafe, np.array([mdp.step, mdp.reward]))
+
+
+def make_backup(recipe: Recipe) -> Callable[..., None]:
+    """The function that learns from a transition of pair i: Q ← (1−α)·Q + α·(r + γ·max_b Q(x',b))."""
+    alpha_of = recipe.alpha.call
+
+    @jit
+    def backup(tables: step.Tables, i: int, r: float, x_next: int, ends: bool, column: int, dials: step.Dials) -> None:
+        n = tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1
+        alpha = dials.alphas[at(n)] if n < dials.alphas.size else alpha_of((float(n), *dials.step_params))
+        best = 0.0 if ends else step.highest(tables.Q, x_next, dials.n_actions)
+        tables.counts[at(i), column] += 1
+        tables.Q[at(i)] = (1.0 - alpha) * tables.Q[at(i)] + alpha * (r + dials.gamma * best)
+
+    return backup
+
+
+def make_play(recipe: Recipe) -> Callable[..., int]:
+    """The function of one step of the MDP in state x: the state after it, or NO_STATE where the episode is over."""
+    choose, backup = step.make_choose(recipe), make_backup(recipe)  # type: ignore[arg-type]
+    keeps = recipe.strategy != NONE
+
+    @jit
+    def play(model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int) -> int:
+        clock, cursor = tables.clock, memory.cursor
+        if x == step.NO_STATE:
+            u = rng.uniform(tables.generator)
+            x = model.start_state[at(loop.pick(model.start_cum, 0, model.start_cum.size, u))]
+            clock[step.STEP] = 0
+            cursor[WRITTEN] = 0
+        clock[step.ITERATION] += 1
+        a = choose(tables, x, step.greedy(tables.Q, x, dials.n_actions), dials)
+        i = x * dials.n_actions + a
+        k = loop.sample(model, i, tables.generator)
+        x_next, ends = model.s_next[at(k)], model.ends[at(k)]
+        backup(tables, i, model.r[at(k)], x_next, ends, step.VISITS, dials)
+        if keeps:
+            place = cursor[WRITTEN] % memory.pair.size
+            memory.pair[at(place)] = i % (memory.goal_of.size * dials.n_actions)
+            memory.outcome[at(place)] = k
+            cursor[WRITTEN] += 1
+        clock[step.STEP] += 1
+        if ends or clock[step.STEP] >= max_steps:
+            cursor[TURN], cursor[OVER] = 0, 1
+            x_next = step.NO_STATE
+        return int(x_next)
+
+    return play
+
+
+def make_again(recipe: Recipe) -> Callable[..., bool]:
+    """The function that learns the next relabelled transition of an episode that is over; False when none is left."""
+    backup, strategy = make_backup(recipe), recipe.strategy
+
+    @jit
+    def again(model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials) -> bool:
+        if strategy == NONE:
+            return False
+        cursor, window, A, S = memory.cursor, memory.pair.size, dials.n_actions, memory.goal_of.size
+        times = int(dials.update_params[0]) if strategy == FUTURE else min(1, int(dials.update_params[0]))
+        stop = cursor[WRITTEN]
+        first = max(0, stop - window)
+        while cursor[TURN] < (stop - first) * times:
+            t = first + cursor[TURN] // times
+            cursor[TURN] += 1
+            later = stop - 1
+            if strategy == FUTURE:
+                later = t + rng.below(tables.generator, stop - t)
+            g = memory.goal_of[at(model.s_next[at(memory.outcome[at(later % window)])] % S)]
+            pair, k = memory.pair[at(t % window)], memory.outcome[at(t % window)]
+            if g == NO_GOAL or memory.goal_of[at(pair // A)] == g:
+                continue
+            tables.clock[step.ITERATION] += 1
+            s_next = model.s_next[at(k)] % S
+            there = memory.goal_of[at(s_next)] == g
+            r = model.r[at(k)] if memory.unsafe[at(k)] else memory.pays[1 if there else 0]
+            backup(tables, g * S * A + pair, r, g * S + s_next, there, step.REPLAYS, dials)
+            return True
+        return False
+
+    return again
+
+
+def make(recipe: Recipe) -> Callable[..., None]:
+    """The compiled loop for a recipe."""
+    play, again = make_play(recipe), make_again(recipe)
+
+    def run(
+        model: loop.Model,
+        memory: Memory,
+        tables: step.Tables,
+        dials: step.Dials,
+        episodes: int,
+        max_steps: int,
+        budget: int,
+    ) -> None:
+        clock, cursor = tables.clock, memory.cursor
+        x = clock[step.STATE]
+        last = clock[step.ITERATION] + budget
+        while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
+            if cursor[OVER] == 0:
+                x = play(model, memory, tables, dials, x, max_steps)
+            if cursor[OVER] != 0 and clock[step.ITERATION] < last and not again(model, memory, tables, dials):
+                cursor[OVER] = 0
+                clock[step.EPISODE] += 1
+        clock[step.STATE] = x
+
+    return specialise(run, recipe.digest())

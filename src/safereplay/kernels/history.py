@@ -1,0 +1,207 @@
+"""Replay from a history: a ring of the last transitions, and rules by which one of them is drawn.
+
+A transition is the number k of an outcome of the model; pair, reward, next state and end follow from it. As in Algorithm
+1, an iteration is a replay with probability v, else a step of the MDP, whose transition is learned from and then stored.
+A :class:`Rule` is five small functions that are compiled into the loop; what a rule does not need costs nothing.
+
+    recall    the outcome that this iteration replays, or NOTHING where it is one of the MDP
+    target    what a replayed Q(s,a) moves towards; r + γ·max_b Q(s',b) unless a rule says otherwise
+    factor    what a replay's step size is multiplied by: an importance weight, or 1
+    store     a transition that has just happened
+    heed      the TD error of a replay
+
+    uniform        from the whole ring
+    recent         the k-th of a cycle of K replays from the c_k = max(N·η^(k·1000/K), c_min) most recent
+    combined       the first of each batch is the newest, the others uniform
+    proportional   ∝ p_i = (|δ_i| + ε)^α, in a sum tree
+    rank           ∝ rank(i)^−α, the rank a place in a binary heap that is sorted once in a while
+    backward       an episode, from its end to its start
+    dyna           a state seen before, an action tried there, and its last outcome or one drawn from its counts
+
+The rules' own numbers come as ``dials.update_params``, v first (the planning steps n for ``dyna``). Each update takes
+O(log N) of a ring of N, sorting included, which is done every N steps.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import ring, rng, step, tree
+from .compile import Array, Bound, at, digest_of, jit, specialise
+from .loop import Model, pick, sample
+from .ring import AT, NOTHING, History
+
+
+class Rule(NamedTuple):
+    """The pieces of a way to replay."""
+
+    recall: Callable[..., int]
+    store: Callable[..., None] = ring.store
+    heed: Callable[..., None] = ring.forget
+    factor: Callable[..., float] = ring.alike
+    target: Callable[..., float] = ring.one_step
+
+
+RULES = {
+    "uniform": Rule(ring.recall_uniform),
+    "recent": Rule(ring.recall_recent),
+    "combined": Rule(ring.recall_combined),
+    "proportional": Rule(ring.recall_proportional, ring.store_at_the_top, ring.heed_proportional),
+    "proportional weighed": Rule(
+        ring.recall_proportional, ring.store_at_the_top, ring.heed_proportional, ring.weigh_proportional
+    ),
+    "rank": Rule(ring.recall_by_rank, ring.store_in_heap, ring.heed_by_rank),
+    "rank weighed": Rule(ring.recall_by_rank, ring.store_in_heap, ring.heed_by_rank, ring.weigh_by_rank),
+    "backward": Rule(ring.recall_backward, ring.store_episode, ring.go_back, target=ring.target_backward),
+    "dyna": Rule(ring.recall_last, ring.store_in_model),
+    "dyna counted": Rule(ring.recall_counted, ring.store_in_model),
+}
+
+
+class Recipe(NamedTuple):
+    """What a run's code is built from, and the length of its ring."""
+
+    alpha: Bound
+    rate: Bound
+    softmax: bool  #: explore by softmax, else by ε-greedy
+    rule: str  #: one of RULES
+    window: int  #: transitions that are kept
+    shuffles: bool = False  #: break ties between equal actions at random, not by taking the first
+
+    def digest(self) -> str | None:
+        """What the compiled code is made from; None if it must not be kept on disk."""
+        return digest_of([self.alpha, self.rate], "history", self.softmax, self.rule, self.shuffles)
+
+    def make(self) -> Callable[..., None]:
+        """The compiled loop: one for all windows."""
+        return make(self._replace(window=1))
+
+    def room(self, mdp: Any) -> History:
+        """An empty history for a model."""
+        kind, n = self.rule.split()[0], self.window
+        ints = {
+            "order": n if kind == "rank" else 1,
+            "where": n if kind == "rank" else 1,
+            "first": n if kind == "backward" else 1,
+            "last": n if kind == "backward" else 1,
+            "seen": mdp.r.size if kind == "dyna" else 1,
+            "states": mdp.n_states if kind == "dyna" else 1,
+        }
+        marks = np.zeros(10, np.int64)
+        marks[AT] = NOTHING  # no episode has been begun
+        weighed = self.rule == "proportional weighed"
+        return History(
+            ring=np.zeros(n, np.int64),
+            pair=mdp.pair,
+            marks=marks,
+            numbers=np.array([1.0, 0.0]),
+            tree=tree.allocate(n if kind == "proportional" else 1),
+            least=np.full(tree.allocate(n).size, np.inf) if weighed else np.zeros(1),
+            key=np.zeros(n if kind == "rank" else 1),
+            law=np.zeros(n if kind == "rank" else 1),
+            newest=np.full(mdp.n_pairs if kind == "dyna" else 1, NOTHING, np.int64),
+            **{name: np.zeros(size, np.int64) for name, size in ints.items()},
+        )
+
+
+@jit
+def shuffled(Q: Array, s: int, n_actions: int, generator: Array) -> int:
+    """argmax_a Q(s,a), any of equals; a single one costs no random number."""
+    top = step.highest(Q, s, n_actions)
+    ties = 0
+    for j in range(s * n_actions, (s + 1) * n_actions):
+        ties += Q[at(j)] == top
+    left = rng.below(generator, ties) if ties > 1 else 0
+    best = 0
+    for j in range(s * n_actions, (s + 1) * n_actions):
+        if Q[at(j)] == top:
+            if left == 0:
+                best = j - s * n_actions
+            left -= 1
+    return best
+
+
+def make_learn(recipe: Recipe) -> Callable[..., None]:
+    """The function that learns from outcome k of pair i, fresh or replayed."""
+    alpha_of, rule = recipe.alpha.call, RULES[recipe.rule]
+    target, factor, heed = rule.target, rule.factor, rule.heed
+
+    @jit
+    def learn(
+        model: Model, memory: History, tables: step.Tables, i: int, k: int, fresh: bool, dials: step.Dials
+    ) -> None:
+        q = tables.Q[at(i)]
+        n = tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1
+        alpha = dials.alphas[at(n)] if n < dials.alphas.size else alpha_of((float(n), *dials.step_params))
+        if fresh:
+            tables.counts[at(i), step.VISITS] += 1
+            y = ring.one_step(model, memory, tables, k, dials)
+        else:
+            tables.counts[at(i), step.REPLAYS] += 1
+            y = target(model, memory, tables, k, dials)
+            alpha *= factor(memory, dials)
+            heed(memory, y - q, dials)
+        tables.Q[at(i)] = (1.0 - alpha) * q + alpha * y
+
+    return learn
+
+
+def make_iterate(recipe: Recipe) -> Callable[..., int]:
+    """The function of one iteration in state s, a replay or a step of the MDP; the state it leaves."""
+    recall, keep = RULES[recipe.rule].recall, RULES[recipe.rule].store
+    choose, learn, shuffles = step.make_choose(recipe), make_learn(recipe), recipe.shuffles  # type: ignore[arg-type]
+
+    @jit
+    def iterate(model: Model, memory: History, tables: step.Tables, dials: step.Dials, s: int, max_steps: int) -> int:
+        clock, generator = tables.clock, tables.generator
+        if s == step.NO_STATE:
+            s = model.start_state[at(pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator)))]
+            clock[step.STEP] = 0
+        clock[step.ITERATION] += 1
+        k = recall(model, memory, tables, dials) if clock[step.ITERATION] > dials.T0 else NOTHING
+        if k != NOTHING:
+            learn(model, memory, tables, memory.pair[at(k)], k, False, dials)
+            return s
+        if shuffles:
+            best = shuffled(tables.Q, s, dials.n_actions, generator)
+        else:
+            best = step.greedy(tables.Q, s, dials.n_actions)
+        i = s * dials.n_actions + choose(tables, s, best, dials)
+        k = sample(model, i, generator)
+        learn(model, memory, tables, i, k, True, dials)
+        clock[step.STEP] += 1
+        stops = model.ends[at(k)] or clock[step.STEP] >= max_steps
+        keep(model, memory, tables, k, stops, dials)
+        s = model.s_next[at(k)]
+        if stops:
+            clock[step.EPISODE] += 1
+            s = step.NO_STATE
+        return s
+
+    return iterate
+
+
+@lru_cache(maxsize=64)
+def make(recipe: Recipe) -> Callable[..., None]:
+    """The compiled loop for a recipe, as :func:`safereplay.kernels.loop.make` has it for Algorithm 1."""
+    iterate = make_iterate(recipe)
+
+    def run(
+        model: Model,
+        memory: History,
+        tables: step.Tables,
+        dials: step.Dials,
+        episodes: int,
+        max_steps: int,
+        budget: int,
+    ) -> None:
+        clock = tables.clock
+        s = clock[step.STATE]
+        last = clock[step.ITERATION] + budget
+        while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
+            s = iterate(model, memory, tables, dials, s, max_steps)
+        clock[step.STATE] = s
+
+    return specialise(run, recipe.digest())

@@ -1,0 +1,178 @@
+"""The loop of learners that keep a second table beside the value of a pair, and choose by a score of both.
+
+A ledger has, for each pair (s,a), its mean value X(s,a) and a second quantity M(s,a); for the whole run a *price*, and
+whether this episode has been harmed. Actions are compared by Q(s,a) = score(X, M, price). On a step (s, a, r, s'),
+with b* = argmax_b Q(s',b) the action that would follow,
+
+    X(s,a) ← value(q, m, r, best, ahead, unsafe, α, γ)       q = X(s,a), m = M(s,a), best = X(s',b*), ahead = M(s',b*)
+    M(s,a) ← second(q, m, r, best, ahead, unsafe, α, γ)      best = ahead = 0 where the episode ended
+    Q(s,a) ← score(q, m, price)                              of the new X(s,a) and M(s,a)
+
+and after an episode from s₀ price ← reprice(price, harmed, forecast, episode), forecast = M(s₀,b*), whereupon every
+score is renewed. Each function names what it needs, and the learner's own dials. Steps are fresh ones only: nothing is
+replayed.
+
+X starts where Q does, M and the price at 0. An episode that is cut off counts as one, harmed or not.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import loop, rng, step
+from .compile import Array, Bound, at, digest_of, jit, specialise
+
+#: What value and second may name, besides the learner's dials; then score, then reprice.
+UPDATE_OFFERS = ("q", "m", "r", "best", "ahead", "unsafe", "alpha", "gamma")
+SCORE_OFFERS = ("q", "m", "price")
+REPRICE_OFFERS = ("price", "harmed", "forecast", "episode")
+
+PRICE, HARMED, HARMS, START = range(4)  # entries of Memory.book
+
+
+class Memory(NamedTuple):
+    """What a run keeps beside its tables."""
+
+    X: Array  #: [P] mean value of a pair
+    M: Array  #: [P] its second quantity
+    unsafe: Array  #: [K] which outcomes are harm
+    book: Array  #: [4] price, whether this episode was harmed, how many episodes were, the state this one began in
+
+
+class Recipe(NamedTuple):
+    """Bound functions and switches that a run's code is built from."""
+
+    alpha: Bound
+    rate: Bound
+    value: Bound
+    second: Bound
+    score: Bound
+    reprice: Bound
+    softmax: bool
+
+    def digest(self) -> str | None:
+        """What the compiled code is made from; None if it must not be kept on disk."""
+        return digest_of([x for x in self if isinstance(x, Bound)], "ledger", self.softmax)
+
+    def make(self) -> Callable[..., None]:
+        """The compiled loop."""
+        return make(self)
+
+    def room(self, mdp: Any) -> Memory:
+        """The memory of a run before its first iteration."""
+        return Memory(np.zeros(mdp.n_pairs), np.zeros(mdp.n_pairs), mdp.unsafe, np.zeros(4))
+
+
+def make_learn(recipe: Recipe) -> Callable[..., None]:
+    """The function that learns from outcome k of pair i."""
+    alpha_of, value, second, score = recipe.alpha.call, recipe.value.call, recipe.second.call, recipe.score.call
+
+    @jit
+    def learn(
+        tables: step.Tables,
+        memory: Memory,
+        i: int,
+        k: int,
+        r: float,
+        s_next: int,
+        ends: bool,
+        dials: step.Dials,
+    ) -> None:
+        n = tables.counts[at(i), step.VISITS] + 1
+        tables.counts[at(i), step.VISITS] = n
+        if n < dials.alphas.size:
+            alpha = dials.alphas[at(n)]
+        else:
+            alpha = alpha_of((float(n), *dials.step_params))
+        best = 0.0
+        ahead = 0.0
+        if not ends:
+            j = s_next * dials.n_actions + step.greedy(tables.Q, s_next, dials.n_actions)
+            best, ahead = memory.X[at(j)], memory.M[at(j)]
+        harm = 1.0 if memory.unsafe[at(k)] else 0.0
+        memory.book[HARMED] = max(memory.book[HARMED], harm)
+        q, m, params = memory.X[at(i)], memory.M[at(i)], dials.update_params
+        known = (q, m, r, best, ahead, harm, alpha, dials.gamma, *params)
+        q, m = value(known), second(known)
+        memory.X[at(i)], memory.M[at(i)] = q, m
+        tables.Q[at(i)] = score((q, m, memory.book[PRICE], *params))
+
+    return learn
+
+
+def make_renew(recipe: Recipe) -> Callable[..., None]:
+    """The function that brings every score up to date."""
+    score = recipe.score.call
+
+    @jit
+    def renew(tables: step.Tables, memory: Memory, dials: step.Dials) -> None:
+        for i in range(tables.Q.size):
+            tables.Q[at(i)] = score((memory.X[at(i)], memory.M[at(i)], memory.book[PRICE], *dials.update_params))
+
+    return renew
+
+
+def make_iterate(recipe: Recipe) -> Callable[..., int]:
+    """The function of one iteration in state s; the state it leaves."""
+    choose, learn, renew = step.make_choose(recipe), make_learn(recipe), make_renew(recipe)  # type: ignore[arg-type]
+    reprice, priced = recipe.reprice.call, recipe.score.uses("price")
+
+    @jit
+    def iterate(
+        model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials, s: int, max_steps: int
+    ) -> int:
+        clock, generator, book = tables.clock, tables.generator, memory.book
+        if s == step.NO_STATE:
+            u = rng.uniform(generator)
+            s = model.start_state[at(loop.pick(model.start_cum, 0, model.start_cum.size, u))]
+            clock[step.STEP] = 0
+            book[START] = s
+        clock[step.ITERATION] += 1
+        i = s * dials.n_actions + choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
+        k = loop.sample(model, i, generator)
+        s_next, ends = model.s_next[at(k)], model.ends[at(k)]
+        learn(tables, memory, i, k, model.r[at(k)], s_next, ends, dials)
+        s = s_next
+        clock[step.STEP] += 1
+        if ends or clock[step.STEP] >= max_steps:
+            clock[step.EPISODE] += 1
+            s = step.NO_STATE
+            book[HARMS] += book[HARMED]
+            if priced:
+                start = int(book[START])
+                j = start * dials.n_actions + step.greedy(tables.Q, start, dials.n_actions)
+                known = (book[PRICE], book[HARMED], memory.M[at(j)], float(clock[step.EPISODE]))
+                book[PRICE] = reprice((*known, *dials.update_params))
+                renew(tables, memory, dials)
+            book[HARMED] = 0.0
+        return s
+
+    return iterate
+
+
+def make(recipe: Recipe) -> Callable[..., None]:
+    """The compiled loop for a recipe; its arguments are those of :func:`safereplay.kernels.loop.make`'s."""
+    iterate, renew = make_iterate(recipe), make_renew(recipe)
+
+    def run(
+        model: loop.Model,
+        memory: Memory,
+        tables: step.Tables,
+        dials: step.Dials,
+        episodes: int,
+        max_steps: int,
+        budget: int,
+    ) -> None:
+        clock = tables.clock
+        if clock[step.ITERATION] == 0:
+            for i in range(tables.Q.size):
+                memory.X[at(i)] = tables.Q[at(i)]
+            renew(tables, memory, dials)
+        s = clock[step.STATE]
+        last = clock[step.ITERATION] + budget
+        while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
+            s = iterate(model, memory, tables, dials, s, max_steps)
+        clock[step.STATE] = s
+
+    return specialise(run, recipe.digest())

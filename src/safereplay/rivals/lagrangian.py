@@ -1,0 +1,178 @@
+"""A limit on the chance of harm, and a price on harm that rises while the limit is exceeded.
+
+A constrained MDP asks for the best mean return whose P(unsafe) is at most ``limit``. Its Lagrangian has a price λ on
+harm:
+
+    max_π min_{λ ≥ 0}  E[return] − λ·( P(unsafe) − limit )
+
+Altman (1999), *Constrained Markov decision processes*, has the theory and the linear program; Borkar (2005), *An
+actor-critic algorithm for constrained Markov decision processes*, learns policy and price together, the price slower.
+Here the policy is that of a Q-table, as in the tabular form of either: X and M = P(ever unsafe) are learned as in
+:mod:`safereplay.rivals.error_states`, and after the k-th episode the price follows the harm,
+
+    score = X − λ·M,        λ ← max(0, λ + η_k·(harm_k − limit)),        η_k = rate·k^−power
+
+harm_k is 1 if the episode was harmed, else 0. With ``trust`` = 1 it is the learner's own forecast M(s₀,b*) for the
+state the episode began in, which leaves out the harm that only exploring does; in between, a mixture. ``rate`` is in
+units of reward. ``power`` above that of the step sizes (0.6) makes the price the slower of the two.
+
+**Limit.** The price tends to that of the linear program, and the *average* over time to its solution: at λ* the best
+policies on both sides of the limit have the same score, and the learner goes to and fro between them. On the cliff
+from its start, γ = 0.999, P(unsafe) ≤ 5 %, the program gives 0.780 at a price of 5.73; with trust = 1 and ε = 0.1, 20
+seeds of 200,000 episodes have prices of 5.7 ± 0.9, and their greedy policies of the second half P(unsafe) = 4.9 % and
+a mean of 0.773.
+
+**When it fails.** (1) The last policy is one of the two, and the limit may fall between them: where a coin has to be
+tossed (:func:`bracket` says where) the last greedy policy keeps it in some runs: in 10 of 20 seeds on a fork that
+needs a fair coin, in 18 of 20 on that cliff. Nothing but the average is promised. (2) Exploration is charged for: with
+ε = 0.1 the cliff's safest behaviour is harmed in some 7 % of episodes. A limit of 5 % cannot be met, the price rises
+for ever, and the policy becomes as safe as there is. (3) The price falls by at most η·limit an episode and rises by up
+to η·(1 − limit): what the first, clumsy episodes did is paid off very slowly, and the smaller the limit the slower.
+(4) The linear program's mean is not discounted, X is. Discounting fades the goal and not the harm, so a larger price
+is needed: 5.73 with γ → 1, 7.3 at 0.99, 11.4 at 0.95, 13.2 at 0.9, for the same limit on the same cliff. The price
+adapts to that by itself; a price carried over from the program would not do. (5) During learning the limit does not
+hold: it is kept in the long run only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from .. import _checks
+from .._types import Floats
+from ..mdp import TabularMDP
+from ..theory.limits import limit_of
+from .ledgers import HarmLedger, Ledger, equilibrium, settled
+
+PRECISION = 1e-7  # of a price found by halving
+DEAREST = 1e9  # price
+
+
+@dataclass(frozen=True)
+class LagrangianQ(HarmLedger):
+    """Primal–dual Q-learning under P(unsafe) ≤ limit, after Altman (1999) and Borkar (2005): score = X − λ·P(unsafe).
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> learned = sr.learn(mdp, sr.LagrangianQ(0.02), episodes=10_000, seeds=3)
+    >>> [sr.evaluate(mdp, policy).p_unsafe <= 0.02 for policy in learned.policy]
+    [True, True, True]
+    """
+
+    LABEL: ClassVar[str] = "Lagrangian"
+    DIALS: ClassVar[tuple[str, ...]] = ("limit", "rate", "power", "trust")
+    DIAL: ClassVar[str] = "limit"
+    SETTINGS: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0)
+    COMPARED: ClassVar[dict[str, float]] = {"trust": 1.0, "rate": 100.0}  # else exploring is charged for
+    limit: float = 0.05
+    rate: float = 30.0
+    power: float = 0.7
+    trust: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.between("limit", self.limit, "[0, 1]")
+        _checks.between("rate", self.rate, "(0, inf)")
+        _checks.between("power", self.power, "[0, 1]")
+        _checks.between("trust", self.trust, "[0, 1]")
+
+    @staticmethod
+    def score(q: float, m: float, price: float) -> float:
+        """X − λ·M."""
+        return q - price * m
+
+    @staticmethod
+    def reprice(
+        price: float,
+        harmed: float,
+        forecast: float,
+        episode: float,
+        limit: float,
+        rate: float,
+        power: float,
+        trust: float,
+    ) -> float:
+        """max(0, λ + η_k·(harm_k − limit))."""
+        harm = (1.0 - trust) * harmed + trust * forecast
+        eta: float = rate * episode**-power
+        return max(0.0, price + eta * (harm - limit))
+
+
+class Side(NamedTuple):
+    """A price, and what its equilibrium does."""
+
+    price: float
+    harm: float  #: P(unsafe)
+    book: Ledger
+
+
+class Bracket(NamedTuple):
+    """Two prices with the limit kept at the one and not at the other."""
+
+    within: Side  #: keeps the limit
+    beyond: Side | None  #: does not, at a lower price; None where the limit is kept for nothing
+
+    @property
+    def price(self) -> float:
+        """The price at which the limit is kept."""
+        return self.within.price
+
+    def share(self, limit: float) -> float:
+        """How often to toss for the policy beyond the limit, so that the limit is just met."""
+        return 1.0 if self.beyond is None else (limit - self.within.harm) / (self.beyond.harm - self.within.harm)
+
+
+def bracket(mdp: TabularMDP, limit: float, start: Any = None) -> Bracket:
+    """The price at which the equilibrium of X − price·M begins to keep the limit, from the model's start or another.
+
+    The price is found by halving, as if harm could only fall while the price rises. That is so where both tables
+    discount alike (γ → 1) and harm ends the episode; elsewhere it is *a* price, with the limit kept above, not below.
+    Where there is no equilibrium in between, the search ends, and the two prices differ.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> found = bracket(mdp, 0.05, mdp.origin)
+    >>> round(found.price, 2), round(found.within.harm, 3), round(found.beyond.harm, 3)
+    (11.43, 0.035, 0.119)
+    """
+    learner = LagrangianQ(_checks.between("limit", limit, "[0, 1]"))
+    chances = (mdp if start is None else mdp.with_start(start)).start
+
+    def look(price: float) -> Side | None:
+        book = equilibrium(mdp, learner, price)
+        return None if book is None else Side(price, _harm(book, chances), book)
+
+    low = Side(0.0, 0.0, settled(mdp, learner))
+    low = low._replace(harm=_harm(low.book, chances))
+    if low.harm <= limit:
+        return Bracket(low, None)
+    price, high = 1.0, look(1.0)
+    while high is None or high.harm > limit:
+        hint = "no price up to that keeps it"
+        _checks.require(price < DEAREST, "limit", f"be kept at a price below {DEAREST:g}", limit, hint)
+        low, price = high or low, 4.0 * price
+        high = look(price)
+    while high.price - low.price > PRECISION * high.price:
+        middle = look((low.price + high.price) / 2.0)
+        if middle is None:
+            break
+        low, high = (low, middle) if middle.harm <= limit else (middle, high)
+    return Bracket(high, low)
+
+
+def _harm(book: Ledger, start: Floats) -> float:
+    """P(unsafe) of the greedy policy, from a start [S]."""
+    return float(start @ book.M[np.arange(start.size), book.policy])
+
+
+@limit_of.register
+def _(learner: LagrangianQ, mdp: TabularMDP) -> Floats:
+    """Where harm costs nothing in the end: then it is Q-learning. Else the learner goes to and fro at the price."""
+    plain = settled(mdp, learner, 0.0)
+    free = learner.limit == 1.0 or (learner.trust == 1.0 and _harm(plain, mdp.start) < learner.limit)
+    hint = "it goes to and fro between two policies (see bracket), and what exploring does moves the price"
+    _checks.require(free, "limit", "be one that surely costs nothing, for an exact limit", learner.limit, hint)
+    return plain.score

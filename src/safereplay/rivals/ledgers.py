@@ -1,0 +1,316 @@
+"""Learners that keep a second table: what they have in common, and what they settle at.
+
+For each pair there is a mean value X(s,a) and a second quantity M(s,a), a variance or a chance of harm; actions are
+compared by a score of both (see :mod:`safereplay.kernels.ledger` for the loop). All of them look ahead to the action
+that would follow, b* = argmax_b score(s',b), so that X and M speak of one and the same policy:
+
+    X(s,a) = Σ p·( r + γ·X(s',b*) ),        M(s,a) = Σ p·( gain + pass·M(s',b*) ).
+
+**What they settle at** is a policy π that is greedy for the score of its own X and M:
+
+    π(s) = argmax_a score( X^π(s,a), M^π(s,a) ).
+
+That is an *equilibrium*: no single change of action helps, if everything after it stays as it is. It need not be the
+best policy by the score of the whole return, since a score of two tables does not obey Bellman's equation. There may
+be several, and there may be none: policy iteration then goes round in a circle. An equilibrium without ties attracts:
+where X and M are near, the choice is made, and what is left is evaluation, a contraction.
+
+:func:`settled` follows the expected updates from where the learner starts, then iterates policies, all states at once
+and, where that circles, one state at a time. Where that circles too it says so.
+
+Ref: Björk & Murgoci (2010), A general theory of Markovian time inconsistent stochastic control problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, log
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from .. import _checks
+from .._types import Floats, Ints
+from ..kernels import ledger, rng, step
+from ..kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
+from ..learners import Learner, towards_target
+from ..mdp import TabularMDP
+from ..runs import make_program, resolved, sampling_model
+from ..schedules import Exploration, StepSize
+from ..theory.chain import chain_of
+from ..theory.solver import MAX_ROUNDS, targets
+
+TIE = 1e-11  # scores nearer than this share of the largest are one
+MOST_SWEEPS = 2_000
+PARTS = {
+    "value": ledger.UPDATE_OFFERS,
+    "second": ledger.UPDATE_OFFERS,
+    "score": ledger.SCORE_OFFERS,
+    "reprice": ledger.REPRICE_OFFERS,
+}
+
+
+def keep(price: float) -> float:
+    """The price stays as it is."""
+    return price
+
+
+def unmoved(m: float) -> float:
+    """The second table stays as it is."""
+    return m
+
+
+def of_value(q: float) -> float:
+    """The mean alone."""
+    return q
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerLearner(Learner):
+    """A learner with two tables. A kind of it says how the second one moves, and how the score is made of both.
+
+    ``gain`` and ``passing`` say the same of the second table as ``second`` does, for whole arrays of outcomes [K]: they
+    are what the exact limit is worked out from.
+
+    >>> import safereplay as sr
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Hasty(LedgerLearner):                   # M is the expected number of steps to go
+    ...     LABEL, DIALS, cost = "hasty", ("cost",), 0.5
+    ...     second = staticmethod(lambda m, ahead, alpha: m + alpha * (1.0 + ahead - m))
+    ...     score = staticmethod(lambda q, m, cost: q - cost * m)
+    >>> book = audit(sr.grids.cliff(slip=0.0), Hasty(), episodes=2_000)
+    >>> round(float(book.M[18, book.policy[18]]), 2)  # seven steps from the start to the goal, round the cliff
+    7.0
+    """
+
+    value: ClassVar[Callable[..., float]] = staticmethod(towards_target)
+    second: ClassVar[Callable[..., float]] = staticmethod(unmoved)
+    score: ClassVar[Callable[..., float]] = staticmethod(of_value)
+    reprice: ClassVar[Callable[..., float]] = staticmethod(keep)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        for part, offered in PARTS.items():
+            _checks.own_names(name, self.DIALS, offered)
+            names = parameters(getattr(type(self), part))
+            _checks.arguments(f"{name}.{part}", names, (*offered, *self.DIALS), MOST_NAMES)
+
+    def recipe(self, exploration: Exploration, step_size: StepSize) -> ledger.Recipe:
+        """What the compiled loop is built from."""
+        own = {part: bind(getattr(type(self), part), (*offered, *self.DIALS)) for part, offered in PARTS.items()}
+        recipe = ledger.Recipe(step_size.bound(), exploration.bound(), **own, softmax=exploration.SOFTMAX)
+        owners = {"alpha": step_size, "rate": exploration}
+        for name, part in zip(recipe._fields, recipe, strict=True):
+            reason = trouble(part) if isinstance(part, Bound) else None
+            owner = type(owners.get(name, self)).__name__
+            _checks.require(reason is None, f"{name} of {owner}", "be code that numba can compile", reason)
+        return recipe
+
+    def gain(self, mdp: TabularMDP, error: Floats) -> Floats:
+        """What an outcome adds to M, [K], given its error r + γ·X(s',b*) − X(s,a)."""
+        _checks.fail("learner", "say what an outcome adds to its second table, to have an exact limit", self)
+
+    def passing(self, mdp: TabularMDP) -> Floats:
+        """How much of M(s',b*) an outcome passes on to M(s,a), [K]."""
+        _checks.fail("learner", "say what its second table passes on, to have an exact limit", self)
+
+    def scores(self, X: Any, M: Any, price: float = 0.0) -> Floats:
+        """The scores of whole tables at a price."""
+        offered = {"q": X, "m": M, "price": price, **{name: getattr(self, name) for name in self.DIALS}}
+        names = parameters(type(self).score)
+        return np.asarray(type(self).score(*(offered[name] for name in names)), np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmLedger(LedgerLearner):
+    """A learner whose second table is the probability of ever meeting an unsafe outcome.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> Q = sr.exact(mdp, sr.QLearning())
+    >>> book = followed(mdp, sr.ErrorStates(0.5), Q.argmax(1))
+    >>> bool(np.isclose(book.M[mdp.origin].min(), sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).p_unsafe))
+    True
+    """
+
+    @staticmethod
+    def second(m: float, ahead: float, unsafe: float, alpha: float) -> float:
+        """Towards 1 after harm, else towards M(s',b*)."""
+        return m + alpha * ((1.0 if unsafe > 0.0 else ahead) - m)
+
+    def gain(self, mdp: TabularMDP, error: Floats) -> Floats:
+        """1 for harm."""
+        return mdp.unsafe.astype(np.float64)
+
+    def passing(self, mdp: TabularMDP) -> Floats:
+        """All of it, unless harm was done already or the episode ends."""
+        return np.where(mdp.terminal | mdp.unsafe, 0.0, 1.0)
+
+
+class Ledger(NamedTuple):
+    """Both tables of a learner, the score they make, and the policy that looks best by it."""
+
+    X: Floats  #: [S, A]
+    M: Floats  #: [S, A]
+    score: Floats  #: [S, A]
+    price: float = 0.0
+    harms: int = 0  #: episodes that were harmed; 0 for a limit
+
+    @property
+    def policy(self) -> Ints:
+        """The greedy policy, [S]; the first of equal actions."""
+        return np.asarray(self.score.argmax(1), np.int64)
+
+
+# -- what was learned --------------------------------------------------------------------------------------------------
+
+
+def audit(
+    mdp: TabularMDP,
+    learner: LedgerLearner,
+    episodes: int = 50_000,
+    seed: int = 0,
+    exploration: Exploration | None = None,
+    step_size: StepSize | None = None,
+    *,
+    max_steps: int = 1_000,
+) -> Ledger:
+    """The same run as :func:`safereplay.learn` makes with this seed, with both tables and the price to be read.
+
+    >>> import safereplay as sr
+    >>> book = audit(sr.grids.cliff(), sr.ErrorStates(0.5), episodes=5_000)
+    >>> bool((book.score == sr.learn(sr.grids.cliff(), sr.ErrorStates(0.5), 5_000, seeds=1).Q[0]).all())
+    True
+    """
+    return diary(mdp, learner, [episodes], seed, exploration, step_size, max_steps=max_steps)[0]
+
+
+def diary(
+    mdp: TabularMDP,
+    learner: LedgerLearner,
+    episodes: list[int],
+    seed: int = 0,
+    exploration: Exploration | None = None,
+    step_size: StepSize | None = None,
+    *,
+    max_steps: int = 1_000,
+) -> list[Ledger]:
+    """One run, read after each of these numbers of episodes.
+
+    >>> import safereplay as sr
+    >>> early, late = diary(sr.grids.cliff(), sr.LagrangianQ(0.01), [10, 1_000])
+    >>> early.price < late.price, early.harms < late.harms
+    (True, True)
+    """
+    exploration, step_size = resolved(mdp, learner, exploration, step_size)
+    program = make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions)
+    c0 = learner.initial_value(float(mdp.r.max()), mdp.gamma)
+    tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(_checks.whole("seed", seed, 0, 64)))
+    memory: ledger.Memory = program.recipe.room(mdp)  # type: ignore[union-attr]
+    model, shape, books = sampling_model(mdp), (mdp.n_states, mdp.n_actions), []
+    for point in episodes:
+        last = _checks.whole("episodes", point, 1)
+        program.run(model, memory, tables, program.dials, last, _checks.whole("max_steps", max_steps, 1), 1 << 62)
+        X, M, Q = (x.reshape(shape).copy() for x in (memory.X, memory.M, tables.Q))
+        books.append(Ledger(X, M, Q, float(memory.book[ledger.PRICE]), int(memory.book[ledger.HARMS])))
+    return books
+
+
+# -- what it settles at ------------------------------------------------------------------------------------------------
+
+
+def ahead(mdp: TabularMDP, learner: LedgerLearner, x: Floats, m: Floats, price: float = 0.0) -> Ledger:
+    """X and M of every pair when what follows is worth x(s') [S] and has m(s') [S]: one expected update, α = 1."""
+    y = targets(mdp, x)
+    X = mdp.expect(y)
+    M = mdp.expect(learner.gain(mdp, y - X.ravel()[mdp.pair]) + learner.passing(mdp) * m[mdp.s_next])
+    return Ledger(X, M, learner.scores(X, M, price), price)
+
+
+def followed(mdp: TabularMDP, learner: LedgerLearner, policy: Ints, price: float = 0.0) -> Ledger:
+    """X and M of every pair when a policy [S] is followed after it.
+
+    M is the least solution that is not negative, where loops that never end leave a choice.
+
+    >>> import safereplay as sr
+    >>> book = followed(sr.grids.volatile(), sr.MeanVariance(0.01), [1] * 20)     # right: three gambles, then the goal
+    >>> round(float(book.M[5, 1]), 2), round(9600 * (1 + 0.9**2 + 0.9**4), 2)     # each of variance 200²·0.6·0.4
+    (23674.56, 23674.56)
+    """
+    chain, policy = chain_of(mdp, policy), np.asarray(policy)
+    chosen = policy[mdp.pair // mdp.n_actions] == mdp.pair % mdp.n_actions
+    x = chain.solve(chain.r, np.where(chain.terminal, 0.0, mdp.gamma), chain.active)
+    error = targets(mdp, x) - x[mdp.pair // mdp.n_actions]
+    gain = learner.gain(mdp, error)[chosen]
+    m = chain.solve(gain, learner.passing(mdp)[chosen], chain.can_reach(gain > 0.0))
+    return ahead(mdp, learner, x, m, price)
+
+
+def settled(mdp: TabularMDP, learner: LedgerLearner, price: float = 0.0) -> Ledger:
+    """The equilibrium that expected updates from X = c0, M = 0 lead to; refused where policies go round in a circle.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> [sr.verdict(mdp, settled(mdp, sr.ErrorStates(weight)).policy) for weight in (0.0, 0.5)]
+    ['risky', 'safe']
+    """
+    found = equilibrium(mdp, learner, price)
+    if found is None:
+        hint = "its policies go round in a circle: each is left for the next by its own tables"
+        _checks.fail("learner", "settle on this model, to have an exact limit", learner.describe(), hint)
+    return found
+
+
+def equilibrium(mdp: TabularMDP, learner: LedgerLearner, price: float = 0.0) -> Ledger | None:
+    """The same, or None where policies go round in a circle.
+
+    >>> import safereplay as sr
+    >>> rows = [(0, 0, 1.0, 1, 0.0, True), (0, 1, 0.9, 0, 10.0), (0, 1, 0.1, 1, 0.0, True)]        # stop, or go on
+    >>> print(equilibrium(sr.TabularMDP.from_outcomes(2, 2, rows), sr.MeanVariance(0.3)))
+    None
+    """
+    start = _swept(mdp, learner, price)
+    tries = (iterated(mdp, learner, start.policy, price, at_once=at_once) for at_once in (True, False))
+    return next((found for found in tries if found is not None), None)
+
+
+def iterated(
+    mdp: TabularMDP, learner: LedgerLearner, policy: Ints, price: float = 0.0, *, at_once: bool = True
+) -> Ledger | None:
+    """Policy iteration from a policy [S], for all states at once or for one at a time; None if it goes in a circle.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> sr.verdict(mdp, iterated(mdp, sr.MeanVariance(0.0), [0] * 24).policy)
+    'risky'
+    """
+    policy, states, seen = np.array(policy), np.arange(mdp.n_states), set()
+    for _ in range(MAX_ROUNDS):
+        if policy.tobytes() in seen:
+            return None
+        seen.add(policy.tobytes())
+        book = followed(mdp, learner, policy, price)
+        lead = book.score.max(1) - book.score[states, policy]
+        better = lead > TIE * max(1.0, float(np.abs(book.score).max()))
+        if not better.any():
+            return book
+        if not at_once:
+            better &= states == int(np.argmax(better))
+        policy = np.where(better, book.score.argmax(1), policy)
+    return None
+
+
+def _swept(mdp: TabularMDP, learner: LedgerLearner, price: float) -> Ledger:
+    """The tables after expected updates of all pairs, from where the learner starts, until they are settled
+    as far as a γ-contraction would be."""
+    x = np.where(mdp.is_terminal, 0.0, learner.initial_value(float(mdp.r.max()), mdp.gamma))
+    m, states = np.zeros(mdp.n_states), np.arange(mdp.n_states)
+    for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):
+        before, book = (x, m), ahead(mdp, learner, x, m, price)
+        x, m = book.X[states, book.policy], book.M[states, book.policy]
+        if all(np.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(before, (x, m), strict=True)):
+            break
+    return book
