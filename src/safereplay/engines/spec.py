@@ -33,7 +33,7 @@ from ..errors import BadFile, BadInput
 from ..runs import seed_list
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from .identity import FORMAT, digest, own_code, point_id, seeded_id, table_digest
-from .tables import Variant, as_text, compile_all, learners_of, models_of, schedules_of
+from .tables import Variant, as_text, compile_all, learners_of, models_of, refuse_other_stages, schedules_of
 from .work import KEEPS, Point, Run, Terms
 
 KEYS = ("episodes", "seeds", "seed", "keep", "curves", "max_steps", "import")
@@ -176,6 +176,7 @@ def _spec(told: dict[str, Any], file: Path | None) -> Spec:
     explorations = list(schedules_of(told, "exploration", Exploration, EpsilonGreedy, seed))
     step_sizes = list(schedules_of(told, "step_size", StepSize, PowerStep, seed))
     compile_all(learners, explorations, step_sizes)
+    refuse_other_stages(models, learners)
     parts = (tuple(models), tuple(learners), tuple(explorations), tuple(step_sizes))
     return Spec(told, _terms(told), _seeds(told.get("seeds", 20)), *parts, file)
 
