@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help reproduce quick play test test-slow check format bench bench-page deep-study docs clean
+.PHONY: help reproduce quick play test test-slow check format bench bench-page deep-study docs site clean
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
@@ -16,7 +16,8 @@ help:
 	@echo "make bench      updates a second, beside plain Python"
 	@echo "make bench-page from the playground's slider to the screen, in a headless Chromium"
 	@echo "make deep-study deep RL under the dial: hours of training -> docs/deep.md"
-	@echo "make docs       regenerate the generated pages and pictures of docs/"
+	@echo "make docs       regenerate the generated pages, pictures and notebooks of docs/"
+	@echo "make site       the documentation as a site, built strictly and without network -> site/index.html"
 
 $(VENV)/core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "safereplay needs Python 3.11 or newer: make PYTHON=...")'
@@ -71,6 +72,10 @@ deep-study: $(VENV)/dev
 docs: $(VENV)/dev
 	$(BIN)/python docs/generate.py
 
+site: $(VENV)/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html; search needs a server: $(BIN)/python -m http.server --directory site"
+
 clean:
-	rm -rf $(VENV) reproduction build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) reproduction site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

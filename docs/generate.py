@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import json
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -12,6 +14,10 @@ from pathlib import Path
 import safereplay
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+#: Where `make reproduce` leaves what it found, and the pictures of it that the site shows.
+FOUND = DOCS.parent / "reproduction"
+SHOWN = ("figure-1", "figure-2", "kappa", "bands", "curves", "random-models")
 REF = re.compile(r"^\s*Ref: Szlak & Shamir \(2021\), (.+?)\.?$", re.MULTILINE)
 #: The order in which the paper has them.
 ORDER = [
@@ -81,8 +87,35 @@ def cli_reference() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def claims(found: Path) -> str:
+    """docs/claims.md: every claim of the paper that `make reproduce` judged, with its evidence."""
+    verdicts = json.loads((found / "claims.json").read_text())
+    holding = sum(one["holds"] for one in verdicts)
+    lines = ["| | claim | grid | expected | here | |", "|---|---|---|---|---|---|"]
+    parts = []
+    for k, one in enumerate(verdicts, 1):
+        said = "holds" if one["holds"] else "**does not hold**"
+        lines.append(f"| {k} | {one['claim']} | {one['grid']} | {one['expected']} | {one['observed']} | {said} |")
+        parts.append(f"{k}. *{one['claim']}* ({one['grid']}): {said}. {one['evidence']}.")
+    head = (
+        f"# Claim by claim\n\n{holding} of {len(verdicts)} claims of the paper hold here. Written by `make docs` from the `claims.json` of "
+        "`make reproduce`; what it means is told in [the reproduction](reproduction.md)."
+    )
+    return "\n\n".join([head, "\n".join(lines), "## The evidence", "\n".join(parts)]) + "\n"
+
+
+def notebooks() -> None:
+    """docs/notebooks: run each of them and keep what it shows."""
+    from running import run, save
+
+    for file in sorted((DOCS / "notebooks").glob("*.ipynb")):
+        save(run(file), file)
+
+
 def pictures() -> None:
-    """docs/img: the pictures of the README and of docs/theory.md."""
+    """docs/img: the pictures of the README and of docs/."""
+    import pictures as site
+
     import safereplay as sr
     from safereplay.paper import experiments, figures
     from safereplay.views import figures as theory
@@ -103,13 +136,37 @@ def pictures() -> None:
         answer(hasty, "the paper's mapping", sr.fixed_point(hasty, scheme, 0.5)),
     ]
     save(theory.values_figure(hasty, [theory.Panel(a.name, a.Q, a.policy) for a in answers]), images, "limits")
+    for name, draw in site.FIGURES.items():
+        save(draw(), images, name)
+        (images / f"{name}.svg").unlink()
+
+
+def texts() -> None:
+    """The pages that are made from the code."""
+    import catalogs
+
+    (DOCS / "paper-map.md").write_text(paper_map())
+    (DOCS / "cli.md").write_text(cli_reference())
+    (DOCS / "learners.md").write_text(catalogs.learners_page())
+    (DOCS / "catalog-schemes.md").write_text(catalogs.schemes_page())
+    (DOCS / "catalog-worlds.md").write_text(catalogs.worlds_page())
+
+
+def reproduction(found: Path = FOUND) -> None:
+    """What `make reproduce` found, if it has been run."""
+    if (found / "claims.json").exists():
+        (DOCS / "claims.md").write_text(claims(found))
+        for name in SHOWN:
+            shutil.copyfile(found / "figures" / f"{name}.png", DOCS / "img" / f"{name}.png")
+
+
+PARTS = {"texts": texts, "reproduction": reproduction, "pictures": pictures, "notebooks": notebooks}
 
 
 def main() -> None:
-    """Write them all."""
-    (DOCS / "paper-map.md").write_text(paper_map())
-    (DOCS / "cli.md").write_text(cli_reference())
-    pictures()
+    """Write them all, or the parts that are named: texts, reproduction, pictures, notebooks."""
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name]()
 
 
 if __name__ == "__main__":

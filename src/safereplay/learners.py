@@ -157,6 +157,9 @@ class Learner(Config):
 class QLearning(Learner):
     """Q-learning (Watkins 1989): Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b)).
 
+    **Limit.** Q*, the best discounted mean. **When it fails.** It counts averages alone: on both of the paper's grids it
+    takes the risky way, and on the cliff it falls in 11.9 % of episodes from the start.
+
     >>> import safereplay as sr
     >>> sr.QLearning().describe()
     'Q-learning'
@@ -170,6 +173,15 @@ class QLearning(Learner):
 @dataclass(frozen=True)
 class ReplayQLearning(Learner):
     """Q-learning whose updates are replayed transitions with probability v, drawn from the scheme's w_t.
+
+    Each iteration is a replay with probability v (``mixing="literal"``), or each visit of a pair is followed by replays of that
+    pair, v·W/(1−v) on average (``"matched"``).
+
+    **Limit.** The fixed point of H with p̃ = (1−ρ)·q + ρ·ŵ (:mod:`safereplay.theory.operator`). Matched: one, the paper's
+    mapping. Literal: with d(s,a) of what is visited; there may be several, and the seed decides.
+    **When it fails.** Where the scheme does not see the danger (paid for later, never paid for, never met); where noise is no
+    danger; and where every way has a bad outcome, too much of it keeps an agent from moving: on the cliff at γ = 0.8 half of
+    the literal runs with v ≥ 0.5 are stuck.
 
     >>> import safereplay as sr
     >>> sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5).describe()
@@ -213,6 +225,9 @@ class RiskSensitive(Learner):
 
     κ in (−1, 1): > 0 averse to risk, < 0 fond of it.
 
+    **Limit.** E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b). **When it fails.** One κ serves all
+    pairs. On the cliff it is safe from 0.42 to 0.86 only; beyond, every step looks so bad that it jumps off to end it.
+
     >>> import safereplay as sr
     >>> sr.RiskSensitive(0.5).describe()
     'Mihatsch–Neuneier(kappa=0.5)'
@@ -242,6 +257,10 @@ class Pessimistic(Learner):
     """Gaskett's β-pessimistic Q-learning (2003): the next action may be the best or the worst.
 
         Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·[(1−β)·max_b Q(s',b) + β·min_b Q(s',b)]),    β in [0, 1]
+
+    **Limit.** The fixed point of that target, a γ-contraction. **When it fails.** It fears what the agent itself might do next,
+    not what the world does: volatile rewards leave it unmoved (risky on the first grid for every β), and on the cliff it is safe
+    for β from 0.03 to 0.35 and jumps off above.
 
     >>> import safereplay as sr
     >>> sr.Pessimistic(0.5).describe()
@@ -274,6 +293,9 @@ class WorstCase(Learner):
 
     Values only fall, so they must start above every return; c0 = None starts from r_max/(1−γ), or 0 if that is lower.
 
+    **Limit.** The best worst case over outcomes of any probability. **When it fails.** Where every way has a bad outcome, however
+    rare, all ways are alike: on the cliff it does not move. One event that was a fluke is never forgotten.
+
     >>> import safereplay as sr
     >>> sr.WorstCase().initial_value(r_max=150.0, gamma=0.9).__round__(6)
     1500.0
@@ -301,6 +323,9 @@ class WorstTransition(Learner):
         Q(s,a) ← (1−α)·Q(s,a) + α·min_{s' seen} [ mean r(s,a,s') + γ·max_b Q(s',b) ]
 
     Where transitions are certain this is Q-learning, however volatile the rewards.
+
+    **Limit.** The best worst trajectory at mean rewards. **When it fails.** It does not see volatile rewards: risky on the first
+    grid; and on the cliff, as Heger's, it does not move.
 
     >>> import safereplay as sr
     >>> sr.WorstTransition().describe()

@@ -1,0 +1,208 @@
+"""The pages of the catalog, made from its docstrings and from exact limits, so that they cannot drift from the code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from importlib import import_module
+from typing import Any
+
+from docstrings import to_markdown
+
+import safereplay as sr
+from safereplay import catalog
+from safereplay.errors import SafeReplayError
+from safereplay.theory.assumption1 import assumption_1
+from safereplay.theory.limits import limit_of
+
+GRIDS = ("volatile", "cliff")
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+NO_LIMIT = "—"
+MADE = "*Made by `make docs` from the docstrings and the exact limits.*"
+VERDICTS = (
+    "In the tables, *safe* keeps away from the volatile moves or the edge, *risky* does not, *stuck* never arrives, and *jumps* leaps "
+    "off on purpose: the greedy policy of the exact limit, on the paper's two grids as they are by default."
+)
+
+
+def learners_page() -> str:
+    """docs/learners.md: every learner of the catalog."""
+    head = (
+        "# Every learner\n\n"
+        "A learner says how a transition (s, a, r, s′) changes Q(s,a). Each of these runs compiled, by the same call "
+        "(`sr.learn(mdp, learner)`, `safereplay learn WORLD --learner NAME`) and is judged by the same exact risk; where its limit is "
+        f"known, `sr.exact(mdp, learner)` gives it without training. How they compare is on [one page](compare.md).\n\n{VERDICTS}\n\n{MADE}"
+    )
+    return _page(head, catalog.LEARNERS, _about_learner)
+
+
+def schemes_page() -> str:
+    """docs/catalog-schemes.md: every scheme of the catalog."""
+    head = (
+        "# Every scheme\n\n"
+        "A scheme says what `sr.ReplayQLearning(scheme, v)` replays: w_t(s,a,s′,r), in [three factors](schemes.md). A scheme *settles* if "
+        "w_t depends on the outcomes alone, so that it has a limit w^∞; then the limit of matched mixing is exact. The paper's Assumption 1 "
+        f"is checked point by point ([theory](theory.md)), each in its first reading.\n\n{VERDICTS}\n\n{MADE}"
+    )
+    return f"{_page(head, catalog.SCHEMES, _about_scheme)}\n{_everywhere()}\n"
+
+
+def worlds_page() -> str:
+    """docs/catalog-worlds.md: every world of the catalog."""
+    head = (
+        "# Every world\n\n"
+        "Models by name, for `safereplay solve NAME`, `sr.learn` and comparisons. What differs is where the danger comes from: the rewards of a "
+        "move, where a move leads, a cost that comes later, a rare one, or none at all. How to draw your own is in [Worlds](worlds.md).\n\n"
+        + MADE
+    )
+    lines = ["| world | danger | states × actions | plain Q-learning | in short |", "|---|---|---|---|---|"]
+    parts = []
+    for name, (home, danger) in catalog.WORLDS.items():
+        build, module = catalog.world(name), home.split(":")[0]
+        mdp = build()
+        text = inspect.getdoc(build) or ""
+        size, risk = f"{mdp.n_states} × {mdp.n_actions}", _risk(mdp, sr.QLearning())
+        lines.append(f"| [`{name}`](#{_anchor(name)}) | {danger} | {size} | {risk} | {_opening(text)} |")
+        drawn = mdp.layout is not None and mdp.layout.shape[1] <= 40
+        theory = import_module(f"safereplay.{module}").__doc__ or "" if "." in module else ""
+        facts = _facts(danger=danger, made_by=f"`safereplay.{module}.{build.__name__}`")
+        body = [
+            f"## {name}",
+            facts,
+            f"```text\n{mdp.layout.text}\n```" if drawn else "",
+            to_markdown(theory),
+            to_markdown(text),
+        ]
+        parts.append("\n\n".join(filter(None, body)))
+    note = "*Plain Q-learning*: P(unsafe) and the mean return of its exact limit, from the world's own start."
+    return "\n\n".join([head, "\n".join(lines), note, *parts]) + "\n"
+
+
+def _everywhere(v: float = 0.7) -> str:
+    """Every scheme that settles on every world: exact limits under matched mixing."""
+    schemes = {name: catalog.scheme(name)() for name in catalog.SCHEMES}
+    schemes = {name: s for name, s in schemes.items() if not (s.FAITHFUL or _settles(s).startswith("no"))}
+    lines = ["| world | danger | none | " + " | ".join(schemes) + " |", "|---" * (len(schemes) + 3) + "|"]
+    for name, (_, danger) in catalog.WORLDS.items():
+        mdp = catalog.world(name)()
+        plain = _risk(mdp, sr.QLearning())
+        shaped = [_risk(mdp, sr.ReplayQLearning(scheme, v=v, mixing="matched")) for scheme in schemes.values()]
+        cells = [found if found != plain else "the same" for found in shaped]
+        lines.append(
+            f"| [`{name}`](catalog-worlds.md#{_anchor(name)}) | {danger} | {plain} | " + " | ".join(cells) + " |"
+        )
+    head = f"## Every scheme on every world\n\nP(unsafe) and mean return from the world's own start, exact limits, matched mixing at v = {v:g}, each scheme as it is by default. "
+    return (
+        head
+        + "*The same* is as without replay: the scheme does not see this danger, sees none where there is none, or v is too small for it. Schemes that replay what happens as it happens are left out: they change nothing anywhere.\n\n"
+        + "\n".join(lines)
+    )
+
+
+def _risk(mdp: Any, learner: Any) -> str:
+    try:
+        policy = sr.exact(mdp, learner).argmax(1)
+    except SafeReplayError:
+        return NO_LIMIT
+    risk = sr.evaluate(mdp, policy, start=mdp.origin)
+    return f"{100 * risk.p_unsafe:.3g} %, {risk.mean:.4g}" if risk.p_never < 0.001 else "never ends"
+
+
+def _opening(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _page(head: str, homes: dict[str, str], about: Callable[[str, type], list[str]]) -> str:
+    lines, parts = ["| name | class | in short |", "|---|---|---|"], []
+    for name, home in homes.items():
+        module, _, attribute = home.partition(":")
+        owner = import_module(f"safereplay.{module}")
+        kind = getattr(owner, attribute)
+        texts = [owner.__doc__ or ""] if "." in module else []  # a file of its own has its theory at the top
+        texts.append(inspect.getdoc(kind) or "")
+        lines.append(f"| [`{name}`](#{_anchor(name)}) | `sr.{attribute}` | {_opening(texts[-1])} |")
+        body = [to_markdown(text) for text in texts]
+        parts.append(
+            "\n\n".join([f"## {name}", f"`sr.{attribute}({_fields(kind)})`", *body, *filter(None, about(name, kind))])
+        )
+    return "\n\n".join([head, "\n".join(lines), *parts]) + "\n"
+
+
+def _about_learner(name: str, kind: type[Any]) -> list[str]:
+    dial = {"dial": f"`{kind.DIAL}`"} if kind.DIAL else {}
+    if limit_of.dispatch(kind) is limit_of.dispatch(object):
+        return [_facts(exact_limit="none known", **dial)]
+    options = {"mixing": "matched"} if kind is sr.ReplayQLearning else {}
+    settings = kind.SETTINGS if kind.DIAL else (None,)
+    strip = _strip(kind.DIAL, settings, lambda x: kind(**options, **({} if x is None else {kind.DIAL: x})))
+    said = "yes, `sr.exact(mdp, learner)`"
+    if kind is sr.ReplayQLearning:
+        said = 'with `mixing="matched"`; under literal mixing see `sr.fixed_point(..., visitation="self")`'
+    elif not strip:
+        said = "`sr.exact(mdp, learner)`, but not on the paper's grids"
+    elif NO_LIMIT in strip:
+        said = f"`sr.exact(mdp, learner)` gives it at some settings, and says at the others ({NO_LIMIT}) why it cannot"
+    return [_facts(exact_limit=said, **dial), strip]
+
+
+def _about_scheme(name: str, kind: type[Any]) -> list[str]:
+    scheme = kind()
+    points = {}
+    for grid in GRIDS if scheme.has_limit else ():
+        found = assumption_1(catalog.world(grid)(), scheme).points
+        points[f"assumption_1_on_{grid}"] = ", ".join(
+            f"{k} {'holds' if point.holds else 'fails'}" for k, point in enumerate(found, 1)
+        )
+    facts = _facts(settles=_settles(scheme), **points)
+    if _settles(scheme).startswith("no"):
+        return [facts]
+    return [facts, _strip("v", SHARES, lambda v: sr.ReplayQLearning(scheme, v=v, mixing="matched"))]
+
+
+def _settles(scheme: Any) -> str:
+    if scheme.FAITHFUL:
+        return "does not matter; at each pair it replays what happens there, so the limit is Q-learning's"
+    if scheme.has_limit:
+        return "yes"
+    if scheme.follows_values:
+        return "if Q does; its limits are pairs of a Q and a w that make each other"
+    return "no; w_t follows TD errors or visits, so that Theorem 1 does not speak of it and no exact limit is known"
+
+
+def _strip(dial: str, settings: Any, make: Callable[[Any], Any]) -> str:
+    """What the exact limit does on the paper's grids, setting by setting."""
+    if not dial:
+        settings = (None,)
+    found = {grid: [_verdict(grid, make(x)) for x in settings] for grid in GRIDS}
+    if all(one == NO_LIMIT for verdicts in found.values() for one in verdicts):
+        return ""
+    head = [f"`{dial}`", *(f"{x:g}" for x in settings)] if dial else ["grid", "exact limit"]
+    rows = [[grid, *verdicts] for grid, verdicts in found.items()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def _verdict(grid: str, learner: Any) -> str:
+    mdp = catalog.world(grid)()
+    try:
+        Q = sr.exact(mdp, learner)
+    except SafeReplayError:
+        return NO_LIMIT
+    return sr.verdict(learner.stand(mdp), Q.argmax(1))
+
+
+def _fields(kind: type[Any]) -> str:
+    shown = []
+    for field in fields(kind):
+        if field.name not in ("c0", "T0"):
+            value = field.default_factory() if field.default_factory is not MISSING else field.default
+            shown.append(field.name if value is MISSING else f"{field.name}={value!r}")
+    return ", ".join(shown)
+
+
+def _facts(**said: str) -> str:
+    return " ".join(f"**{name.replace('_', ' ').capitalize()}**: {text}." for name, text in said.items())
+
+
+def _anchor(name: str) -> str:
+    return name.lower()

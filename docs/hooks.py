@@ -1,0 +1,157 @@
+"""What MkDocs does beside rendering docs/: notebooks and files of the root become pages, the API reference is laid out."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+import safereplay
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "safereplay"
+#: Files outside of docs/ that the site has too, and where.
+OUTSIDE = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "examples/dqn.py": "examples/dqn.py",
+    "benchmarks/plain.py": "benchmarks/plain.py",
+    "CITATION.cff": "CITATION.cff",
+}
+LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+#: The pages of the API reference: title, what it is about, and the modules whose public names it has.
+API = {
+    "api/worlds.md": (
+        "Worlds",
+        "Models, grids, Gymnasium, and which way a policy goes.",
+        ("mdp", "grids", "gym", "verdicts", "goals", "worlds"),
+    ),
+    "api/learning.md": (
+        "Learning",
+        "Runs over seeds, one iteration at a time, or in a real environment.",
+        ("runs", "stepping", "agent", "footprints", "schedules"),
+    ),
+    "api/learners.md": (
+        "Learners and schemes",
+        "Every class of the catalog, and the two to derive your own from.",
+        ("learners", "rivals", "schemes"),
+    ),
+    "api/theory.md": ("Theory", "Limits, conditions, risk and tuning.", ("theory",)),
+    "api/deep.md": (
+        "Deep RL",
+        "The sampling core, keys, and the adapters.",
+        ("shaper", "pair_index", "keys", "sb3", "torchrl"),
+    ),
+    "api/sweeps.md": ("Sweeps and comparisons", "Studies of many runs.", ("engines", "arena", "compare")),
+    "api/errors.md": (
+        "Errors",
+        "What can go wrong. Messages read `<argument> must <condition>, got <value>`.",
+        ("errors",),
+    ),
+}
+WHOLE = {"api/worlds.md": ("grids",)}  # modules whose functions are public one by one
+#: What the adapters of other libraries offer; they need those libraries, so that the package itself does not import them.
+ADAPTERS = [
+    ("sb3.buffers", "ShapedReplayBuffer"),
+    ("sb3.buffers", "ShapedDictReplayBuffer"),
+    ("sb3.callbacks", "ShapingCallback"),
+    ("sb3.advice", "ShapingWarning"),
+    ("sb3.checkpoints", "TrainingCheckpoint"),
+    ("sb3.checkpoints", "save_training"),
+    ("sb3.checkpoints", "load_training"),
+    ("torchrl", "ShapedSampler"),
+]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made, not written."""
+    for outside, inside in OUTSIDE.items():
+        text = (ROOT / outside).read_text()
+        if inside.endswith(".md"):
+            text = re.sub(r"\]\(docs/", "](", text)
+        files.append(File.generated(config, inside, content=text))
+    for file in list(files):
+        if file.src_uri.endswith(".ipynb"):
+            text = notebook_markdown(json.loads(Path(file.abs_src_path or "").read_text()), Path(file.src_uri).name)
+            files.append(File.generated(config, f"{file.src_uri.removesuffix('.ipynb')}.md", content=text))
+    for page, text in api_pages().items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links as they work in the repository become links as they work on the site."""
+    up = "../" * page.file.src_uri.count("/")
+
+    def moved(link: re.Match[str]) -> str:
+        target, anchor = link[1], link[2] or ""
+        if target.startswith("../") and not up and target.removeprefix("../") in OUTSIDE:
+            target = OUTSIDE[target.removeprefix("../")]
+        elif target in OUTSIDE:
+            target = OUTSIDE[target]
+        elif target.endswith(".ipynb") and not page.file.src_uri.startswith("notebooks/"):
+            target = f"{target.removesuffix('.ipynb')}.md"
+        return f"]({target}{anchor})"
+
+    return LINK.sub(moved, markdown)
+
+
+def notebook_markdown(notebook: dict[str, Any], name: str) -> str:
+    """A notebook as a page: its text, its code, and under it what the code shows."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        parts += filter(None, (_shown(output) for output in cell["outputs"]))
+    head, *rest = parts
+    note = f'[Download this notebook]({name}){{ .md-button download="{name}" }}'
+    return "\n\n".join([head, note, *rest]) + "\n"
+
+
+def _shown(output: dict[str, Any]) -> str:
+    if output["output_type"] == "stream":
+        return f"```{{ .text .output }}\n{''.join(output['text']).rstrip()}\n```"
+    data = output.get("data", {})
+    if "image/png" in data:
+        seen = "".join(data.get("text/plain", "a picture")).strip("'<>")
+        return f"![{seen}](data:image/png;base64,{''.join(data['image/png']).strip()})"
+    if "text/markdown" in data:
+        return "".join(data["text/markdown"])
+    return f"```{{ .text .output }}\n{''.join(data.get('text/plain', ''))}\n```"
+
+
+def api_pages() -> dict[str, str]:
+    """The API reference: every public name, on the page of its module, told by its docstring. Nothing is imported."""
+    found: dict[str, list[str]] = {page: [] for page in API}
+    homes = {name: home for name, home in safereplay._HOMES.items() if name != home}
+    for name, home in sorted(homes.items(), key=lambda item: item[0].lower()):
+        found[_page_of(home)].append(_written(home, name))
+    found["api/deep.md"] += [f"safereplay.{home}.{name}" for home, name in ADAPTERS]
+    pages = {}
+    for page, (title, about, _) in API.items():
+        blocks = [f"::: safereplay.{module}" for module in WHOLE.get(page, ())] + [
+            f"::: {name}" for name in found[page]
+        ]
+        pages[page] = "\n\n".join([f"# {title}", about, *blocks]) + "\n"
+    return pages
+
+
+def _page_of(home: str) -> str:
+    return next(page for page, (_, _, modules) in API.items() if home.split(".")[0] in modules)
+
+
+def _written(home: str, name: str) -> str:
+    """Where a name is written down: a package hands on what its modules have."""
+    package = SRC / home.replace(".", "/") / "__init__.py"
+    if package.is_file():
+        for node in ast.walk(ast.parse(package.read_text())):
+            if isinstance(node, ast.ImportFrom) and name in (alias.name for alias in node.names):
+                return f"safereplay.{home}.{node.module}.{name}"
+    return f"safereplay.{home}.{name}"
