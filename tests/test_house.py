@@ -72,6 +72,7 @@ FLOORS = [
         "theory.assumption1",
         "theory.theorem2",
         "theory.conditions",
+        "theory.prospects",
         "theory.occupancy",
         "theory.owed",
         "theory.constrained",

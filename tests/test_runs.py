@@ -565,3 +565,24 @@ def test_steps_and_episodes_are_the_same_run_as_far_as_both_go():
 def test_steps_must_be_a_whole_number():
     with pytest.raises(sr.BadInput, match="steps must be at least 1, got 0"):
         sr.learn(sr.grids.cliff(), sr.QLearning(), steps=0)
+
+
+def test_a_learner_on_states_of_its_own_is_judged_on_the_world_s_rewards():
+    mdp, learner = sr.grids.cliff(), sr.CVaRQLearning(0.1)
+    runs = sr.learn(mdp, learner, episodes=2_000, seeds=1)
+    assert runs.world is mdp
+    assert runs.mdp.n_states > mdp.n_states
+    risk, other = (sr.evaluate(x, runs.policy[0], start=x.origin) for x in (runs.stand, runs.mdp))
+    assert risk.mean != pytest.approx(other.mean, abs=0.1)
+    assert runs.stand.gamma == mdp.gamma
+    plain = sr.learn(mdp, sr.QLearning(), episodes=10, seeds=1)
+    assert plain.world is None
+    assert plain.stand is mdp
+
+
+@pytest.mark.parametrize("learner", [sr.CVaRQLearning(), sr.WindowReplay(), sr.MeanVariance(0.1)])
+def test_who_has_only_algorithm_1_refuses_learners_of_another_kind(learner):
+    with pytest.raises(sr.BadInput, match="learner must be one of Algorithm 1's family in a Stepper, got"):
+        sr.Stepper(sr.grids.cliff(), learner)
+    with pytest.raises(sr.BadInput, match="learner must be one of Algorithm 1's family in an Agent, got"):
+        sr.Agent("safereplay/Cliff-v0", learner)

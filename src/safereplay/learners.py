@@ -87,6 +87,9 @@ class Learner(Config):
     #: The field that a comparison turns, and its settings from no effect to most; "" where there is none.
     DIAL: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[float, ...]] = ()
+    #: Whether what is replayed settles, as Theorem 1 asks of w_t (None: that depends on the model), and why.
+    SETTLES: ClassVar[bool | None] = None
+    WHY: ClassVar[str] = ""
     #: Other fields that a comparison sets, where the defaults are the source's but not its best.
     COMPARED: ClassVar[dict[str, float]] = {}
 
@@ -126,7 +129,7 @@ class Learner(Config):
 
     def algorithm_1(self, exploration: Exploration, step_size: StepSize, where: str) -> step.Recipe:
         """The same, for those who have only Algorithm 1's loop."""
-        own = type(self).recipe is not Learner.recipe
+        own = type(self).recipe is not Learner.recipe or (type(self).stage is not Learner.stage and where != "sr.learn")
         _checks.require(not own, "learner", f"be one of Algorithm 1's family in {where}", self.describe())
         scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
         recipe = step.Recipe(

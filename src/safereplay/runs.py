@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
@@ -84,6 +84,7 @@ class Runs:
     seen: Ints | None = field(repr=False)  #: [n_seeds, K] times each outcome happened; None where none is remembered
     replayed: Ints | None = field(repr=False)  #: [n_seeds, K] times each was replayed; None where nothing is replayed
     snapshots: Snapshots | None = field(repr=False, default=None)
+    world: TabularMDP | None = field(repr=False, default=None)  #: what the learner was given, where it runs on another
     steps: int | None = None  #: of the MDP that each run was given, where it was not given episodes (then 0)
     interrupted: bool = False  #: stopped by Ctrl-C: only the seeds that had finished are here
 
@@ -95,7 +96,12 @@ class Runs:
     @cached_property
     def verdicts(self) -> list[str]:
         """Which way each run's policy takes (see :func:`safereplay.verdict`)."""
-        return [verdict(self.mdp, policy) for policy in self.policy]
+        return [verdict(self.stand, policy) for policy in self.policy]
+
+    @cached_property
+    def stand(self) -> TabularMDP:
+        """The model to judge the policies on: its states are those of ``mdp``, its rewards those of the world."""
+        return self.mdp if self.world is None else self.learner.stand(self.world)
 
     @property
     def visitation(self) -> Floats:
@@ -129,7 +135,7 @@ def learn(
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
-    mdp = learner.stage(mdp)
+    world, mdp = mdp, learner.stage(mdp)
     goal = _checks.whole("episodes", episodes, 1) if steps is None else _checks.whole("steps", steps, 1)
     plan = Plan(
         mdp,
@@ -147,7 +153,8 @@ def learn(
     kept = footprints.make_room(mdp, plan.program.recipe, *sizes)
     done = _run_all(plan, listed, kept, workers, quiet)
     kept, finished = kept.only(done), tuple(listed[k] for k in done)
-    return _runs(plan, finished, kept, exploration, step_size, len(done) < len(listed))
+    runs = _runs(plan, finished, kept, exploration, step_size, len(done) < len(listed))
+    return runs if mdp is world else replace(runs, world=world)
 
 
 def resolved(
@@ -433,6 +440,7 @@ def _runs(
         kept.seen,
         kept.replayed,
         _snapshots(plan, kept),
+        None,
         plan.goal if plan.by_steps else None,
         interrupted,
     )

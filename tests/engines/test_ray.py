@@ -405,3 +405,9 @@ def test_a_node_killed_during_a_sweep_costs_its_chunk_and_no_row(tmp_path, in_ne
     here = sr.sweep(spec, tmp_path / "threads", quiet=True)
     assert done == here.done == here.runs
     assert sr.read_sweep(tmp_path / "ray").equals(here.table())
+
+
+def test_a_model_with_goals_is_refused_in_one_line(engine):
+    spec = load_spec({**SMALL, "models": {"goal_room": {}}, "learners": {"hindsight": {}}})
+    with pytest.raises(sr.BadInput, match="model must be a plain TabularMDP on a cluster, got GoalMDP"):
+        list(engine.finish(iter(chunks_of(spec, 1)), spec.terms))

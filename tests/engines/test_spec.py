@@ -281,6 +281,8 @@ def test_a_learner_on_states_of_its_own_is_refused():
 
 
 def test_hindsight_needs_goals_in_a_sweep_too():
-    with pytest.raises(sr.BadInput, match="learners.hindsight: mdp must have goals to learn in hindsight, got 'cliff'"):
+    with pytest.raises(
+        sr.BadInput, match=r"learners\.hindsight: mdp must have goals to learn in hindsight, got 'cliff'"
+    ):
         spec_of(learners={"hindsight": {}})
     assert spec_of(models={"goal_room": {}}, learners={"hindsight": {}}).n_points == 1

@@ -62,11 +62,11 @@ Dials: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--dial", "-d", help="KEY=VALUE for the learner or its scheme, as theta=0.5; repeatable."),
 ]
-V: TypeAlias = Annotated[float, typer.Option(help="Probability of a replay, in [0, 1).")]
+V: TypeAlias = Annotated[float | None, typer.Option(help="Probability of a replay, in [0, 1); default 0.5.")]
 Beta: TypeAlias = Annotated[
     float | None, typer.Option(help="Tilt of replay (default the scheme's own), or Gaskett's β (default 0.2).")
 ]
-Kappa: TypeAlias = Annotated[float, typer.Option(help="κ of Mihatsch & Neuneier, in (−1, 1).")]
+Kappa: TypeAlias = Annotated[float | None, typer.Option(help="κ of Mihatsch & Neuneier, in (−1, 1); default 0.6.")]
 Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's) or matched.")]
 Gamma: TypeAlias = Annotated[float | None, typer.Option(help="Discount; default the model's own.")]
 Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes a seed.")]
@@ -183,6 +183,10 @@ def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
     return options
 
 
+#: Defaults of the command line where they are not the class's own.
+USUAL: dict[str, dict[str, float]] = {"mihatsch": {"kappa": 0.6}, "gaskett": {"beta": 0.2}}
+
+
 def build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme:
     """The scheme that the arguments describe."""
     from .. import catalog
@@ -194,37 +198,45 @@ def build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme
 
 def build_learner(
     name: str,
-    v: float,
+    v: float | None,
     beta: float | None,
-    kappa: float,
+    kappa: float | None,
     mixing: str,
     t0: int = 1,
     c0: float | None = None,
     scheme: str = "variance",
     dials: list[str] | None = None,
 ) -> Learner:
-    """The learner that the arguments describe; each dial is checked, whether this learner uses it or not."""
+    """The learner that the arguments describe. An option that this learner does not have is refused."""
     from dataclasses import fields
 
     from .. import _checks, catalog, learners
 
     kind = catalog.learner(name)
-    _checks.between("v", v, "[0, 1)")
-    _checks.between("kappa", kappa, "(-1, 1)")
+    names = [f.name for f in fields(kind)]
+    _checks.choice("scheme", scheme, SCHEMES)
     _checks.choice("mixing", mixing, learners.MIXINGS)
     common: dict[str, Any] = {"T0": t0} | ({} if c0 is None else {"c0": c0})
-    given = parse_options(dials or [], "--dial")
+    own = parse_options(dials or [], "--dial")
+    options = {"v": v, "beta": beta, "kappa": kappa}
+    given = {key: value for key, value in options.items() if value is not None}
     if name == "replay":
-        return learners.ReplayQLearning(build_scheme(scheme, beta, given), v, mixing, **common)
-    usual = {"mihatsch": {"kappa": kappa}, "gaskett": {"beta": 0.2 if beta is None else beta}}.get(name, {})
-    return _configured(kind, common | usual | given, [f.name for f in fields(kind)])
+        _checks.require(kappa is None, "--kappa", "be left out with --learner replay", kappa)
+        made = build_scheme(scheme, beta, own)
+        return learners.ReplayQLearning(made, 0.5 if v is None else v, mixing, **common)
+    for key, value in given.items():
+        _checks.require(key in names, f"--{key}", f"be left out with --learner {name}", value)
+    for key, word, usual in (("scheme", scheme, "variance"), ("mixing", mixing, "literal")):
+        _checks.require(word == usual, f"--{key}", "go with --learner replay", word)
+    return _configured(kind, common | USUAL.get(name, {}) | given | own, names)
 
 
 def _configured(kind: Callable[..., T], values: dict[str, Any], names: Sequence[str]) -> T:
     from .. import _checks
 
     for name in values:
-        _checks.choice(f"dial of {kind.__name__}", name, names)
+        _checks.require(bool(names), f"dial of {getattr(kind, '__name__', kind)}", "be left out: it has none", name)
+        _checks.choice(f"dial of {getattr(kind, '__name__', kind)}", name, names)
     return kind(**values)
 
 
@@ -246,17 +258,22 @@ def plain_table(columns: list[str], left: int = 1) -> Table:
 
 
 def policy_text(mdp: TabularMDP, policy: Ints) -> str:
-    """A policy on its grid as text: arrows on the path from the origin are heavy."""
+    """A policy on its grid as text: arrows on the path from the origin are heavy.
+
+    Where several states share a cell, as with goals or with what is owed, only the path is drawn: it is what is known.
+    """
     from ..verdicts import path
 
     layout = mdp.layout
     if layout is None:
         return ""
-    on_path = set(path(mdp, policy).states)
+    way = path(mdp, policy).states
     rows = [list(line) for line in layout.rows]
-    for s, (i, j) in enumerate(layout.cells):
+    shared = len(set(layout.cells)) < len(layout.cells)
+    for s in way[::-1] if shared else range(mdp.n_states):
+        i, j = layout.cells[s]
         if not mdp.is_terminal[s]:
-            rows[i][j] = ("⬆➡⬇⬅" if s in on_path else "↑→↓←")[int(policy[s])]
+            rows[i][j] = ("⬆➡⬇⬅" if s in way else "↑→↓←")[int(policy[s])]
     return "\n".join("  " + " ".join(row) for row in rows)
 
 

@@ -51,9 +51,9 @@ Tilt = Annotated[float | None, typer.Option("--beta", help="Tilt β of the repla
 def solve(
     model: Model,
     learner: LearnerName = "replay",
-    v: V = 0.5,
+    v: V = None,
     beta: Beta = None,
-    kappa: Kappa = 0.6,
+    kappa: Kappa = None,
     scheme: SchemeName = "variance",
     dial: Dials = None,
     mixing: Mixing = "literal",
@@ -96,7 +96,7 @@ def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episod
     if isinstance(learner, QLearning):
         return [plain]
     if not isinstance(learner, ReplayQLearning) or learner.mixing == "matched" or learner.v == 0.0:
-        return [plain, answer(mdp, name, exact(mdp, learner))]
+        return [plain, answer(learner.stand(mdp), name, exact(mdp, learner))]
     scheme, v = learner.scheme, learner.v
     found = fixed_point(mdp, scheme, v, "self", exploration=exploration, episodes=episodes, seeds=seeds, quiet=False)
     paper = answer(mdp, "the paper's mapping", fixed_point(mdp, scheme, v))
@@ -118,12 +118,12 @@ def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[A
         seeds = ["" if a.learned is None else f"{a.learned:.0%}"] * counted
         numbers = [number(x) for x in (a.risk.mean, a.risk.std, a.risk.cvar(0.1))]
         chances = [f"{a.risk.p_unsafe:.2%}", f"{a.risk.p_never:.0%}"]
-        table.add_row(a.name, *seeds, verdict(mdp, a.policy), *numbers, *chances)
+        table.add_row(a.name, *seeds, verdict(a.mdp, a.policy), *numbers, *chances)
     console.print(table)
     for said in sorted({how(a.risk) for a in answers} - {"exact"}):
         console.print(said, highlight=False)
     for a in answers:
-        text = policy_text(mdp, a.policy)
+        text = policy_text(a.mdp, a.policy)
         if text and len(text) < 4_000:
             console.print(f"\n{a.name}\n{text}", highlight=False, markup=False)
 
@@ -131,7 +131,8 @@ def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[A
 @app.command()
 def check(
     model: Model,
-    v: V = 0.5,
+    learner: LearnerName = "replay",
+    v: V = None,
     scheme: SchemeName = "variance",
     beta: Tilt = None,
     dial: Dials = None,
@@ -147,19 +148,33 @@ def check(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Do the paper's conditions hold: step sizes, exploration, w_t, contraction, Assumption 1, Theorem 2."""
+    """Do the paper's conditions hold: step sizes, exploration, w_t, contraction, Assumption 1, Theorem 2.
+
+    Of another learner than replay it tells what can be told: its schedules, whether what it replays settles, its limit.
+    """
+    from .. import _checks
     from ..schedules import PowerStep
     from ..theory.conditions import check as check_conditions
+    from ..theory.prospects import prospects
     from ..views.pages import check_page, write_page
 
     exploration = build_exploration(epsilon, epsilon_power, temperature)
+    if learner != "replay":
+        other = build_learner(learner, v, beta, None, mixing, scheme=scheme, dials=dial)
+        _checks.require(out is None, "--out", "go with --learner replay", str(out))
+        found = prospects(load_model(model, gamma, option), other, exploration, PowerStep(step_power))
+        if as_json:
+            print_json({"model": model, **found.to_dict()})
+        else:
+            typer.echo(str(found))
+        return
     chosen = build_scheme(scheme, beta, parse_options(dial or [], "--dial"))
     mdp = load_model(model, gamma, option)
     check_page_folder(out)
     report = check_conditions(
         mdp,
         chosen,
-        v,
+        0.5 if v is None else v,
         mixing=mixing,
         exploration=exploration,
         step_size=PowerStep(step_power),

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 def learn(
     model: Model,
     learner: LearnerName = "replay",
-    v: V = 0.5,
+    v: V = None,
     beta: Beta = None,
-    kappa: Kappa = 0.6,
+    kappa: Kappa = None,
     scheme: SchemeName = "variance",
     dial: Dials = None,
     mixing: Mixing = "literal",
@@ -72,9 +72,8 @@ def learn(
 
     chosen = build_learner(learner, v, beta, kappa, mixing, t0, c0, scheme, dial)
     _checks.require(not xray or chosen.replay is not None, "--xray", "go with a learner that replays", learner)
-    world = load_model(model, gamma, option)
     runs = run_learner(
-        world,
+        load_model(model, gamma, option),
         chosen,
         episodes,
         seeds,
@@ -83,9 +82,9 @@ def learn(
         max_steps=max_steps,
     )
     if as_json:
-        print_json(_as_json(model, chosen.stand(world), runs, xray))
+        print_json(_as_json(model, runs.stand, runs, xray))
     else:
-        _show(model, chosen.stand(world), runs, xray)
+        _show(model, runs.stand, runs, xray)
     if runs.interrupted:
         complain(f"stopped: {len(runs.seeds)} of {seeds} seeds are finished and shown", 1)
         raise typer.Exit(1)
@@ -98,7 +97,7 @@ def _as_json(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> dict[s
     risks = [evaluate(mdp, policy, start=mdp.origin) for policy in runs.policy]
     found = {
         "model": model,
-        "gamma": runs.mdp.gamma,
+        "gamma": mdp.gamma,
         "learner": runs.learner.to_dict(),
         "exploration": runs.exploration.to_dict(),
         "step_size": runs.step_size.to_dict(),
@@ -131,7 +130,7 @@ def _show(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> None:
 
     console = Console()
     console.print(
-        f"[bold]{runs.learner.describe()}[/] on {model}, γ = {runs.mdp.gamma:g}, {runs.episodes:,} episodes",
+        f"[bold]{runs.learner.describe()}[/] on {model}, γ = {mdp.gamma:g}, {runs.episodes:,} episodes",
         highlight=False,
     )
     table = plain_table(["path", "seeds", "mean return", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)"])
@@ -140,8 +139,8 @@ def _show(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> None:
         numbers = [f"{x:.2f}" for x in (risk.mean, risk.std, risk.cvar(0.1))]
         table.add_row(verdict, f"{count} of {len(runs.seeds)}", *numbers, f"{risk.p_unsafe:.2%}", f"{risk.p_never:.0%}")
     console.print(table)
-    if runs.mdp.layout is not None:
+    if mdp.layout is not None:
         usual = Counter(runs.verdicts).most_common(1)[0][0]
-        console.print("\n" + policy_text(runs.mdp, runs.policy[runs.verdicts.index(usual)]), highlight=False)
+        console.print("\n" + policy_text(mdp, runs.policy[runs.verdicts.index(usual)]), highlight=False)
     if with_xray:
         console.print(f"\n{xray(runs)}", highlight=False, markup=False)

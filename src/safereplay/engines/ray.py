@@ -245,6 +245,7 @@ def _lost(flight: _Flight, error: Exception) -> None:
 
 def _plain(mdp: TabularMDP) -> dict[str, Any]:
     """A model as plain arrays, numbers and text; γ is each point's own."""
+    _checks.require(type(mdp) is TabularMDP, "model", "be a plain TabularMDP on a cluster", mdp, "use engine 'threads'")
     layout, shown = None, None
     if mdp.layout is not None:
         cells = np.array(mdp.layout.cells)

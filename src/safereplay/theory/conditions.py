@@ -220,8 +220,8 @@ def check(
         where = f"d(s,a) as measured on {len(runs.seeds)} run{'s' * (len(runs.seeds) > 1)} of {episodes:,} episodes"
     reached = mdp.is_reachable
     parts = _Parts(
-        _steps(step_size),
-        _exploring(mdp, exploration, reached),
+        step_sizes(step_size),
+        exploring(mdp, exploration, reached),
         _settling(runs, reached, exploration.glie().explores is True),
         _contraction(mdp, scheme, v, d, first),
         *_safety(mdp, scheme, v, d),
@@ -253,7 +253,8 @@ def _given_visitation(mdp: TabularMDP, mixing: str, visitation: Any) -> Floats |
 # -- Theorem 1 --------------------------------------------------------------------------------------------------------
 
 
-def _steps(step_size: StepSize) -> StepSizes:
+def step_sizes(step_size: StepSize) -> StepSizes:
+    """What can be told of step sizes."""
     sums = step_size.sums()
     both = (sums.diverges, sums.squares_converge)
     holds = False if False in both else None if None in both else True
@@ -264,7 +265,8 @@ def _steps(step_size: StepSize) -> StepSizes:
     return StepSizes(holds, reason, *both, sums.decay.power, sums.decay.proved, sums.partial)
 
 
-def _exploring(mdp: TabularMDP, exploration: Exploration, reached: Bools) -> Exploring:
+def exploring(mdp: TabularMDP, exploration: Exploration, reached: Bools) -> Exploring:
+    """What can be told of exploration on a model whose states are ``reached`` or not."""
     glie = exploration.glie()
     lost = np.flatnonzero(np.repeat(~reached & ~mdp.is_terminal, mdp.n_actions))
     unreachable = tuple((int(i) // mdp.n_actions, int(i) % mdp.n_actions) for i in lost)

@@ -86,6 +86,7 @@ class Answer:
     Q: Floats  #: [S, A]
     policy: Ints  #: [S]
     risk: RiskProfile
+    mdp: TabularMDP  #: whose states these are
     learned: float | None = None  #: the share of seeds whose learning ended there
 
     def to_dict(self) -> dict[str, object]:
@@ -97,7 +98,7 @@ class Answer:
 def answer(mdp: TabularMDP, name: str, Q: Floats, learned: float | None = None) -> Answer:
     """The greedy policy of Q, and its risk from the state that a path is followed from."""
     policy = Q.argmax(1)
-    return Answer(name, Q, policy, evaluate(mdp, policy, start=mdp.origin, quiet=True), learned)
+    return Answer(name, Q, policy, evaluate(mdp, policy, start=mdp.origin, quiet=True), mdp, learned)
 
 
 def grouped(mdp: TabularMDP, name: str, limits: Sequence[SelfConsistent]) -> list[Answer]:
@@ -117,8 +118,9 @@ def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str
     """Exact limits side by side: values, policies, risks, and the distribution of the return."""
     finite = {a.name: a.risk.distribution for a in answers if isfinite(a.risk.mean)}
     colours = dict(zip((a.name for a in answers), PALETTE * len(answers), strict=False))
+    panels = [Panel(a.name, a.Q, a.policy) for a in answers if a.mdp is mdp][:4]
     figures = {
-        f"{stem}values": values_figure(mdp, [Panel(a.name, a.Q, a.policy) for a in answers[:4]]),
+        f"{stem}values": values_figure(mdp, panels),
         **({f"{stem}returns": returns_figure({mdp.name: finite}, colours)} if finite else {}),
     }
     blocks: list[Block] = [
@@ -126,14 +128,14 @@ def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str
             f"{stem}values",
             "Q as colour, one triangle an action; arrows are the policy, the line its likeliest path.",
         ),
-        risk_table(mdp, answers),
+        risk_table(answers),
     ]
     if finite:
         blocks += [Picture(f"{stem}returns", "The chance that the return stays at or below x.")]
     return Page(title, blocks, figures)
 
 
-def risk_table(mdp: TabularMDP, answers: Sequence[Answer]) -> Table:
+def risk_table(answers: Sequence[Answer]) -> Table:
     """What the policies risk, one row each."""
     header = ["limit", "seeds end there", "path", "mean", "std", "CVaR₁₀", "worst", "P(unsafe)", "P(never ends)", ""]
     rows = []
@@ -141,7 +143,7 @@ def risk_table(mdp: TabularMDP, answers: Sequence[Answer]) -> Table:
         numbers = [number(x) for x in (a.risk.mean, a.risk.std, a.risk.cvar(0.1), a.risk.worst)]
         seeds = "" if a.learned is None else f"{a.learned:.0%}"
         chances = [f"{a.risk.p_unsafe:.4f}", f"{a.risk.p_never:.2g}"]
-        rows.append([a.name, seeds, verdict(mdp, a.policy), *numbers, *chances, how(a.risk)])
+        rows.append([a.name, seeds, verdict(a.mdp, a.policy), *numbers, *chances, how(a.risk)])
     return Table(header, rows)
 
 
