@@ -568,7 +568,7 @@ def test_steps_must_be_a_whole_number():
 
 
 def test_a_learner_on_states_of_its_own_is_judged_on_the_world_s_rewards():
-    mdp, learner = sr.grids.cliff(), sr.CVaRQLearning(0.1)
+    mdp, learner = sr.grids.cliff(), sr.CVaRQLearning(0.02)
     runs = sr.learn(mdp, learner, episodes=2_000, seeds=1)
     assert runs.world is mdp
     assert runs.mdp.n_states > mdp.n_states
