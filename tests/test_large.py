@@ -145,19 +145,19 @@ def test_the_sampling_tables_are_the_same_laid_out_in_any_pieces(monkeypatch, pi
 
 def test_the_parts_of_a_footprint_are_what_the_arrays_take():
     mdp = sr.grids.cliff()
-    for learner in (sr.QLearning(), REPLAY, sr.WorstTransition()):
+    for learner in (sr.QLearning(), REPLAY, sr.WorstTransition(), sr.ReplayQLearning(sr.ErrorReplay())):
         recipe = learner.recipe(sr.EpsilonGreedy(), sr.PowerStep())
         kept = footprints.make_room(mdp, recipe, 1, 4)
         stated = sr.footprint(mdp, learner, 3, 4, threads=2)
         assert stated.bytes_of(stated.kept) == sum(x.nbytes for x in kept if x is not None)
-        memory = runs.model_memory(mdp, recipe.remembers)
+        memory = runs.model_memory(mdp, recipe.remembers, recipe=recipe)
         used = memory.used.nbytes if recipe.remembers else 0
         model = runs.sampling_model(mdp)
         shared = model.p_cum.nbytes + model.slot.nbytes + 16 * mdp.n_states + used
         assert stated.bytes_of(stated.shared) == shared
         tree = 16 * mdp.n_pairs if recipe.replays else 0
         stats = memory.stats.nbytes if recipe.remembers else 0
-        assert stated.bytes_of(stated.working) == stats + tree + 8 * mdp.n_states
+        assert stated.bytes_of(stated.working) == stats + tree + memory.unsafe.nbytes + 8 * mdp.n_states
         parts = 3 * stated.bytes_of(stated.kept) + 2 * stated.bytes_of(stated.working)
         assert stated.total == parts + shared
 
@@ -165,11 +165,11 @@ def test_the_parts_of_a_footprint_are_what_the_arrays_take():
 def test_a_footprint_reads_as_a_line_and_as_plain_types():
     stated = sr.footprint(sr.grids.cliff(), REPLAY, seeds=4, snapshots=2, threads=8)
     assert str(stated).endswith(
-        "56 B a pair + 40 B an outcome kept × 4 seeds, 56 B a pair + 8 B a state working × 4 runs at a time, "
+        "56 B a pair + 40 B an outcome kept × 4 seeds, 32 B a pair + 8 B a state working × 4 runs at a time, "
         "8 B a pair + 12 B an outcome + 16 B a state shared"
     )
     assert stated.kept == Part(56, 40, 0)
-    assert stated.to_dict()["working"] == {"pair": 56, "outcome": 0, "state": 8}
+    assert stated.to_dict()["working"] == {"pair": 32, "outcome": 0, "state": 8}
     assert stated.to_dict()["total"] == stated.total
 
 

@@ -32,7 +32,6 @@ from . import _checks
 from ._config import plain
 from ._types import AnyArray, Floats, Ints
 from .errors import BadInput
-from .kernels import memory as mem
 from .kernels import step
 from .learners import Learner, Recipe
 from .mdp import TabularMDP
@@ -111,6 +110,8 @@ def footprint(
 def of_runs(mdp: TabularMDP, recipe: Recipe, seeds: int, snapshots: int, workers: int) -> Footprint:
     """The memory of runs whose arguments have been checked."""
     remembers, replays = memory_kept(recipe)
+    n_stats = recipe.n_stats if isinstance(recipe, step.Recipe) else 0
+    marked = isinstance(recipe, step.Recipe) and recipe.weighs("harm", "unsafe")
     return Footprint(
         mdp.n_pairs,
         mdp.r.size,
@@ -118,7 +119,7 @@ def of_runs(mdp: TabularMDP, recipe: Recipe, seeds: int, snapshots: int, workers
         seeds,
         min(seeds, workers),
         kept=Part(WORD * (3 + 2 * snapshots), WORD * (remembers + (2 + snapshots) * replays)),
-        working=Part(WORD * (mem.N_STATS * remembers + 2 * replays), 0, WORD),
+        working=Part(WORD * (n_stats * remembers + 2 * replays), int(marked), WORD),
         shared=Part(WORD * remembers, WORD + 4, 2 * WORD),
     )
 

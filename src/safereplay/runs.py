@@ -261,11 +261,16 @@ def _running_sums(p: Floats, row: Ints) -> Floats:
 
 
 def model_memory(
-    mdp: TabularMDP, remembers: bool = True, columns: tuple[AnyArray, ...] | None = None, used: Ints | None = None
+    mdp: TabularMDP,
+    remembers: bool = True,
+    columns: tuple[AnyArray, ...] | None = None,
+    used: Ints | None = None,
+    recipe: step.Recipe | None = None,
 ) -> mem.Memory:
     """An empty memory whose slots are the model's outcomes; next to nothing for a learner that does not remember.
 
-    ``columns`` are zeros for count, replayed and share, ``used`` the number of outcomes of each pair, if they are there.
+    ``columns`` are zeros for count, replayed and share, ``used`` the number of outcomes of each pair, if they are there. What
+    a ``recipe`` does not name is left out.
     """
     if not remembers:
         none, flag = np.zeros(1, np.int64), np.zeros(1, bool)
@@ -273,13 +278,13 @@ def model_memory(
     used = np.diff(mdp.row) if used is None else used
     if columns is None:
         columns = np.zeros(mdp.r.size), np.zeros(mdp.r.size, np.int64), np.zeros(mdp.r.size)
-    return mem.allocate(mdp.row[:-1], used, mdp.r, mdp.s_next, mdp.terminal, mdp.n_pairs, columns, unsafe_slots(mdp))
+    table = mdp.row[:-1], used, mdp.r, mdp.s_next, mdp.terminal
+    marked = unsafe_slots(mdp) if recipe is None or recipe.weighs("harm", "unsafe") else None
+    return mem.allocate(*table, mdp.n_pairs, columns, marked, mem.N_STATS if recipe is None else recipe.n_stats)
 
 
 def unsafe_slots(mdp: TabularMDP) -> AnyArray:
     """Whether any of the outcomes that a slot stands for is unsafe, [K]."""
-    if not mdp.unsafe.any():
-        return mdp.unsafe
     unsafe = np.zeros(mdp.r.size, bool)
     unsafe[slots_of(mdp)[mdp.unsafe]] = True
     return unsafe
@@ -326,7 +331,7 @@ class OneRun:
         c0 = plan.learner.initial_value(float(mdp.r.max()), mdp.gamma)
         self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed), self.kept.Q, self.kept.counts)
         if isinstance(recipe, step.Recipe):
-            self.memory = model_memory(mdp, recipe.remembers, self._columns(), used)
+            self.memory = model_memory(mdp, recipe.remembers, self._columns(), used, recipe)
         else:
             self.memory = recipe.room(mdp)
 

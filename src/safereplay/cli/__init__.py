@@ -1,6 +1,6 @@
 """The command line: parse, call, show."""
 
-from . import exact, learning, playing, project, showing, sweeping
+from . import comparing, exact, learning, playing, project, showing, sweeping
 from .common import app, main, run
 
-__all__ = ["app", "exact", "learning", "main", "playing", "project", "run", "showing", "sweeping"]
+__all__ = ["app", "comparing", "exact", "learning", "main", "playing", "project", "run", "showing", "sweeping"]

@@ -70,11 +70,11 @@ class Judged:
     def _profile(self) -> RiskProfile | None:
         """None where an end is so unlikely that rounding hides it."""
         try:
-            return evaluate(self._part(), self._policy, start=self._mdp.origin, threads=1, quiet=True)
+            return evaluate(self.part(), self._policy, start=self._mdp.origin, threads=1, quiet=True)
         except BadInput:
             return None
 
-    def _part(self) -> TabularMDP:
+    def part(self) -> TabularMDP:
         """The model without the states that the policy does not come to."""
         mdp = self._mdp
         keep = self._reached[mdp.pair // mdp.n_actions]

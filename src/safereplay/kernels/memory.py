@@ -63,9 +63,10 @@ def allocate(
     n_pairs: int,
     columns: tuple[Array, ...] | None = None,
     unsafe: Array = None,
+    n_stats: int = N_STATS,
 ) -> Memory:
     """An empty memory over given slots; ``columns`` are zeros to keep count, replayed and share in, where no slot will
-    ever stand for several rewards.
+    ever stand for several rewards. ``n_stats`` is N_STATS, or FEWER where nobody names the others.
     """
     if columns is None:
         count, replayed, share = np.zeros(r.size), np.zeros(r.size, np.int64), np.zeros(r.size)
@@ -73,8 +74,9 @@ def allocate(
     else:
         count, replayed, share = columns
         distinct = np.broadcast_to(1.0, r.size)  # ones that take no memory and cannot be written
-    stats = np.zeros((n_pairs, N_STATS))
-    stats[:, R_MIN], stats[:, R_MAX] = inf, -inf
+    stats = np.zeros((n_pairs, n_stats))
+    if n_stats == N_STATS:
+        stats[:, R_MIN], stats[:, R_MAX] = inf, -inf
     return Memory(
         first,
         used,

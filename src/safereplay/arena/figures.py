@@ -1,0 +1,230 @@
+"""Pictures of a comparison: who reaches how much of each ceiling, and risk against return on each world.
+
+A world's picture shows the paper's own comparison and the best few of the others; small multiples show everybody, one
+panel each. Each contestant of a picture has a colour and a marker of its own, so that none depends on colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from .._types import Bools, Floats
+from ..views.drawing import BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
+from .contestants import Contestant
+from .results import Chapter, Comparison, Family, Standing
+from .sentences import alike, percent
+
+INK, SOFT = "#1d2330", "#5b6472"
+OTHERS = (("#8e4a9e", "P"), ("#8c5a2b", "X"), ("#0f8a8a", "h"), ("#c2569b", "p"))
+PAPER = {"q": (ORANGE, "*"), "mihatsch": (GREEN, "D"), "gaskett": (RED, "^"), "worst-case": (GREY, "v")}
+OURS = {"literal": (BLUE, "o"), "matched": ("#123f73", "s")}
+STEEP = 0.05  # of the risk range: where the ceiling falls steeply there, that is not all shown
+ACROSS = 6  # small multiples beside each other
+SHADES = LinearSegmentedColormap.from_list("areas", ["#f6f7f9", "#cfe3f3", "#7fb8dd", "#2f7fb8", "#123f73"])
+
+
+class Look(NamedTuple):
+    """How a contestant is drawn."""
+
+    colour: str
+    marker: str
+
+
+# -- everybody everywhere ----------------------------------------------------------------------------------------------
+
+
+@styled
+def overview_figure(found: Comparison) -> Figure:
+    """The share of each ceiling's area, contestants by worlds; the best of a world framed."""
+    labels, chapters = found.labels, found.chapters
+    figure, axes = new_figure(2.9 + 0.62 * len(chapters), 1.5 + 0.21 * len(labels))
+    ax = axes[0, 0]
+    shares = np.array([[_share(c.standing(label)) for c in chapters] for label in labels]).reshape(len(labels), -1)
+    ax.imshow(np.ma.masked_invalid(shares), cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto")
+    for i, label in enumerate(labels):
+        for j, chapter in enumerate(chapters):
+            _write_cell(ax, i, j, chapter.standing(label))
+    means = [percent(found.mean_area(label)) for label in labels]
+    names = [f"{label} †" if label in found.told else label for label in labels]
+    ax.set_yticks(range(len(labels)), names, fontsize=7.5)
+    ax.set_xticks(range(len(chapters)), [c.title for c in chapters], rotation=40, ha="right", fontsize=8)
+    ax.tick_params(length=0)
+    for label, text in zip(ax.get_yticklabels(), labels, strict=True):
+        label.set_weight("bold" if _is_ours(found, text) else "normal")
+    beside = ax.secondary_yaxis("right")
+    beside.set_yticks(range(len(labels)), means, fontsize=7.5, color=SOFT)
+    beside.tick_params(length=0)
+    for spine in [*ax.spines.values(), *beside.spines.values()]:
+        spine.set_visible(False)
+    ax.set_title("share of the ceiling's area, %, and its mean over worlds", fontsize=9)
+    return figure
+
+
+def _share(standing: Standing | None) -> float:
+    return float("nan") if standing is None else standing.area.mean
+
+
+def _is_ours(found: Comparison, label: str) -> bool:
+    return any(one.ours and one.label == label for one in found.plan.contestants)
+
+
+def _write_cell(ax: Axes, i: int, j: int, standing: Standing | None) -> None:
+    if standing is None:
+        ax.text(j, i, "·", ha="center", va="center", fontsize=8, color=SOFT)
+        return
+    best = alike(standing)
+    colour = "white" if standing.area.mean > 0.55 else INK
+    weight = "bold" if best else "normal"
+    ax.text(j, i, f"{100 * standing.area.mean:.0f}", ha="center", va="center", fontsize=7, color=colour, weight=weight)
+    if best:
+        x, y = [j - 0.44, j + 0.44, j + 0.44, j - 0.44, j - 0.44], [i - 0.4, i - 0.4, i + 0.4, i + 0.4, i - 0.4]
+        ax.plot(x, y, color=ORANGE, lw=1.1, zorder=3)
+
+
+# -- one world ---------------------------------------------------------------------------------------------------------
+
+
+def featured(chapter: Chapter) -> list[tuple[Family, Look]]:
+    """Who is in a world's main picture: the paper's own comparison, and the best of the others."""
+    chosen: list[tuple[Family, Look]] = []
+    rest = list(OTHERS)
+    for standing in chapter.standings:
+        look = _paper_look(standing.family.contestant)
+        if look is not None:
+            chosen.append((standing.family, look))
+        elif rest:
+            chosen.append((standing.family, Look(*rest.pop(0))))
+    return chosen
+
+
+def _paper_look(one: Contestant) -> Look | None:
+    if one.ours:
+        return Look(*OURS["matched" if one.label.endswith("matched") else "literal"])
+    return Look(*PAPER[one.name]) if one.name in PAPER and not one.replays else None
+
+
+class Frame(NamedTuple):
+    """What part of the plane a world's pictures show."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+
+def frame_of(chapter: Chapter) -> Frame:
+    """The ceiling and every useful setting that its family does not beat, with some room; the rest is drawn at the edge."""
+    scale = chapter.world.scale
+    first, last = 100 * float(scale.risks[0]), 100 * float(scale.risks[-1])
+    kept = [f.value.mean(1)[f.good & _unbeaten(f)] for f in chapter.families]
+    steep = np.interp(scale.risks[0] + STEEP * (scale.risks[-1] - scale.risks[0]), scale.risks, scale.top)
+    seen = np.concatenate([*kept, scale.top[-1:], [steep]])
+    low, high = max(float(seen.min()), scale.low), max(float(seen.max()), float(scale.top[-1]))
+    tall = (high - low) or 0.1 * abs(high) or 1.0
+    return Frame(first - 0.06 * (last - first), last + 0.12 * (last - first), low - 0.25 * tall, high + 0.12 * tall)
+
+
+def _unbeaten(family: Family) -> Bools:
+    """The settings than which no other of the family has both less risk and more return."""
+    p, value = family.p.mean(1), family.value.mean(1)
+    return np.asarray(~((p[:, None] < p) & (value[:, None] > value)).any(0))
+
+
+@styled
+def world_figure(chapter: Chapter) -> Figure:
+    """Risk against return: the paper's own comparison and the best of the others, under the ceiling."""
+    figure, axes = new_figure(9.4, 4.6)
+    ax, frame = axes[0, 0], frame_of(chapter)
+    _draw_ceiling(ax, chapter, frame)
+    shown = featured(chapter)
+    for k, (family, look) in enumerate(shown):
+        _draw_family(ax, family, look, frame, 6.0, zorder=4 + 0.1 * (len(shown) - k))
+        inside = _inside(family.limits[:, 0] * 100, family.limits[:, 1], frame)
+        ax.plot(*(family.limits[inside].T * [[100], [1]]), "o", ms=2.6, mfc="white", mec=INK, mew=0.8, zorder=8)
+    ax.axvline(100 * chapter.world.scale.limit, color=GREY, lw=0.8, ls=":", zorder=1)
+    ax.set(xlabel="P(unsafe), %", ylabel=_return_name(chapter), xlim=frame[:2], ylim=frame[2:])
+    ax.set_title(chapter.title)
+    figure.legend(
+        handles=_handles(chapter, shown), loc="outside right upper", frameon=False, fontsize=8, handlelength=1.6
+    )
+    return figure
+
+
+def _return_name(chapter: Chapter) -> str:
+    return "mean discounted return" if chapter.world.discounted else "mean return"
+
+
+def _handles(chapter: Chapter, shown: Sequence[tuple[Family, Look]]) -> list[Line2D]:
+    lines = [Line2D([], [], color=INK, lw=1.4, label="ceiling (linear program)")]
+    for family, look in shown:
+        name = f"{family.label}, {percent(family.area)}"
+        size = 11 if look.marker == "*" else 6
+        lines.append(
+            Line2D([], [], color=look.colour, marker=look.marker, ms=size, mec="white", mew=0.6, lw=1, label=name)
+        )
+    small = Line2D([], [], color=INK, marker="o", ms=2.6, mfc="white", mew=0.8, lw=0, label="exact limits")
+    limit = Line2D([], [], color=GREY, lw=0.8, ls=":", label="limit of the useful band")
+    return [*lines, small, limit]
+
+
+def _draw_ceiling(ax: Axes, chapter: Chapter, frame: Frame, lw: float = 1.4, every: int = 1) -> None:
+    scale = chapter.world.scale
+    some = np.unique([*range(0, scale.risks.size, every), scale.risks.size - 1])
+    risks, top = 100 * scale.risks[some], scale.top[some]
+    x, y = np.append(risks, max(frame.right, risks[-1])), np.append(top, top[-1])
+    ax.fill_between(x, y, frame.top, color="#eef0f4", lw=0, zorder=0)
+    ax.fill_betweenx([frame.bottom, frame.top], frame.left, x[0], color="#eef0f4", lw=0, zorder=0)
+    ax.plot(risks, top, color=INK, lw=lw, zorder=2)
+
+
+def _inside(x: Floats, y: Floats, frame: Frame) -> Bools:
+    return np.asarray((x >= frame.left) & (x <= frame.right) & (y >= frame.bottom) & (y <= frame.top))
+
+
+def _draw_family(ax: Axes, family: Family, look: Look, frame: Frame, size: float, zorder: float = 4.0) -> None:
+    """A family along its dial, with intervals; settings outside the frame as open triangles at its edge."""
+    p, v = np.array(family.risks) * 100, np.array(family.returns)  # [settings, (mean, low, high)]
+    ax.plot(p[:, 0], v[:, 0], color=look.colour, lw=0.9, alpha=0.45, zorder=zorder - 1.5)
+    inside = _inside(p[:, 0], v[:, 0], frame)
+    bars = [[(x, row[0]) for x in risk[1:]] for risk, row in zip(p[inside], v[inside], strict=True)]
+    bars += [[(risk[0], y) for y in row[1:]] for risk, row in zip(p[inside], v[inside], strict=True)]
+    ax.add_collection(LineCollection(bars, colors=look.colour, lw=0.8, alpha=0.4, zorder=zorder - 1))
+    larger = 2.3 * size if look.marker == "*" else size
+    ax.plot(p[inside, 0], v[inside, 0], look.marker, color=look.colour, ms=larger, mec="white", mew=0.5, zorder=zorder)
+    for beyond, marker in ((p[:, 0] > frame.right, ">"), (p[:, 0] <= frame.right, "v")):
+        x, y = np.clip(p[~inside & beyond, 0], *frame[:2]), np.clip(v[~inside & beyond, 0], *frame[2:])
+        ax.plot(x, y, marker, ms=0.7 * size, mfc="none", mec=look.colour, clip_on=False, zorder=zorder)
+
+
+@styled
+def everyone_figure(chapter: Chapter) -> Figure:
+    """Small multiples: one contestant a panel, under the same ceiling, from the largest area on."""
+    families = [standing.family for standing in chapter.standings]
+    down = -(-len(families) // ACROSS)
+    height = 1.35 * down + 0.7
+    figure = Figure(figsize=(10.0, height))  # laid out by hand: so many panels take seconds otherwise
+    room = {"left": 0.065, "right": 0.99, "top": 1.0 - 0.25 / height, "bottom": 0.5 / height}
+    axes = figure.subplots(down, ACROSS, squeeze=False, gridspec_kw={**room, "hspace": 0.38, "wspace": 0.12})
+    frame = frame_of(chapter)
+    for k, ax in enumerate(axes.ravel()):
+        if k >= len(families):
+            ax.set_visible(False)
+            continue
+        family, left, last = families[k], k % ACROSS == 0, k + ACROSS >= len(families)
+        _draw_ceiling(ax, chapter, frame, 0.9, every=4)
+        _draw_family(ax, family, _paper_look(family.contestant) or Look("#8e4a9e", "o"), frame, 3.6)
+        ax.set(xlim=frame[:2], ylim=frame[2:])
+        ax.tick_params(labelsize=6, labelleft=left, labelbottom=last, length=2)
+        ax.set_title(family.label, fontsize=6.8, weight="normal", pad=3)
+        ax.text(0.97, 0.05, percent(family.area), transform=ax.transAxes, ha="right", fontsize=7, color=INK)
+    figure.supxlabel("P(unsafe), %", fontsize=7.5, y=0.08 / height)
+    figure.supylabel(_return_name(chapter), fontsize=7.5, x=0.008)
+    return figure

@@ -1,0 +1,273 @@
+"""What a comparison found: chapters of worlds, each with its families of settings and how they stand.
+
+The best of a world is who has the largest area (:mod:`safereplay.arena.measures`). Another *cannot be told apart* from it
+if the 95 % interval of the difference of their areas has 0 inside; seeds are resampled for both together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from .. import _checks
+from .._types import Bools, Floats, Ints
+from ..learners import Learner, QLearning
+from ..views.intervals import Estimate, estimates
+from .contestants import PLAIN, Contestant
+from .measures import Band, area, band, draws, interval, settled, useful
+from .records import Job, Record, Store
+from .running import Plan, is_told
+from .worlds import World
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One contestant on one world: all settings of its dial that ran there."""
+
+    world: World
+    contestant: Contestant
+    settings: tuple[float, ...]
+    records: tuple[Record, ...]
+
+    @property
+    def label(self) -> str:
+        """What the page calls it."""
+        return self.contestant.label
+
+    def _column(self, name: str) -> Floats:
+        """A number of each run at the end, [settings, seeds]."""
+        return np.stack([getattr(record, name)[:, -1] for record in self.records])
+
+    @cached_property
+    def p(self) -> Floats:
+        """P(unsafe), [settings, seeds]; 1 where it cannot be told."""
+        return np.nan_to_num(self._column("p_unsafe"), nan=1.0)
+
+    @cached_property
+    def value(self) -> Floats:
+        """The return as it counts, [settings, seeds]."""
+        return self.world.counted(self._column("value"))
+
+    @cached_property
+    def never(self) -> Floats:
+        """P(never ends) on average over seeds, [settings]."""
+        return np.asarray(np.nan_to_num(self._column("p_never"), nan=1.0).mean(1))
+
+    @cached_property
+    def risks(self) -> list[Estimate]:
+        """P(unsafe) of each setting, with its interval over seeds."""
+        return _over_seeds(self.p)
+
+    @cached_property
+    def returns(self) -> list[Estimate]:
+        """The mean return of each setting, with its interval over seeds."""
+        return _over_seeds(self.value)
+
+    @cached_property
+    def limits(self) -> Floats:
+        """(P(unsafe), return) of the exact limits that there are, [n, 2]."""
+        found = np.array([(record.limit[1], record.limit[0]) for record in self.records]).reshape(-1, 2)
+        found[:, 1] = self.world.counted(found[:, 1])
+        return found[np.isfinite([record.limit[1] for record in self.records])]
+
+    @cached_property
+    def area(self) -> float:
+        """Its share of the ceiling's area."""
+        points = (self.p.mean(1)[:, None], self.value.mean(1)[:, None])
+        return float(area(*points, self.world.scale)[0])
+
+    @cached_property
+    def areas(self) -> Floats:
+        """The same for each resample of seeds, [B]."""
+        weights = draws(self.p.shape[1])
+        return area(self.p @ weights, self.value @ weights, self.world.scale)
+
+    @cached_property
+    def good(self) -> Bools:
+        """Which settings keep the world's limit and still reach the goal, [settings]."""
+        return useful(self.p.mean(1), self.value.mean(1), self.never, self.world.scale)
+
+    @cached_property
+    def band(self) -> Band:
+        """The useful part of the dial."""
+        return band(self.settings, self.good)
+
+    @cached_property
+    def chosen(self) -> int:
+        """The setting that stands for the family: of the useful ones that of the highest return, or else the safest."""
+        p, value = self.p.mean(1), self.value.mean(1)
+        if self.good.any():
+            return int(np.where(self.good, value, -np.inf).argmax())
+        return int(np.lexsort((-value, p))[0])
+
+    @cached_property
+    def settles(self) -> Ints:
+        """The steps by which the runs of the chosen setting had settled, [seeds]."""
+        record, world = self.records[self.chosen], self.world
+        p = np.nan_to_num(record.p_unsafe, nan=1.0)
+        return settled(p, world.counted(record.value), world.looks, world.scale)
+
+    @property
+    def updates(self) -> float:
+        """Updates a step of the MDP, at the chosen setting."""
+        return float(self.records[self.chosen].updates.mean() / self.world.steps)
+
+
+def _over_seeds(values: Floats) -> list[Estimate]:
+    """The mean of each row, with its interval over the columns."""
+    n, seeds = values.shape
+    group, unit = np.repeat(np.arange(n), seeds), np.tile(np.arange(seeds), n)
+    return estimates(values.ravel(), group, unit, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """How a family stands on its world."""
+
+    family: Family
+    area: Estimate
+    behind: Estimate  #: the best's area less its own
+
+    @property
+    def best(self) -> bool:
+        """Whether it is the best, or cannot be told apart from it."""
+        return not self.behind.low > 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Chapter:
+    """One world: who ran there, how they stand, and who did not run, with the reason."""
+
+    world: World
+    families: tuple[Family, ...]
+    refused: tuple[tuple[str, str], ...]  #: (label, reason)
+
+    @property
+    def title(self) -> str:
+        """The world's."""
+        return self.world.title
+
+    @cached_property
+    def standings(self) -> tuple[Standing, ...]:
+        """From the best on."""
+        ranked = sorted(self.families, key=lambda f: -f.area)
+        found = []
+        for family in ranked:
+            seeds, first = family.p.shape[1], ranked[0]
+            own = interval(family.area, family.areas, seeds)
+            behind = interval(first.area - family.area, first.areas - family.areas, seeds)
+            found.append(Standing(family, own, behind))
+        return tuple(found)
+
+    def standing(self, label: str) -> Standing | None:
+        """That of a contestant, if it ran here."""
+        return next((s for s in self.standings if s.family.label == label), None)
+
+    @property
+    def plain(self) -> Family | None:
+        """Q-learning, if it takes part."""
+        return next((f for f in self.families if f.contestant.name == PLAIN and not f.contestant.replays), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Everything that a comparison found."""
+
+    plan: Plan
+    chapters: tuple[Chapter, ...]
+    told: frozenset[str] = (
+        frozenset()
+    )  #: labels of those who are told which outcomes are unsafe; others see rewards alone
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Contestants, the one with the largest mean area over the worlds it runs on first."""
+        mean = {one.label: self.mean_area(one.label) for one in self.plan.contestants}
+        return tuple(sorted(mean, key=lambda label: -mean[label] if isfinite(mean[label]) else np.inf))
+
+    def mean_area(self, label: str) -> float:
+        """The mean over the worlds that a contestant runs on; nan if there are none."""
+        found = [s.area.mean for c in self.chapters if (s := c.standing(label)) is not None]
+        return float(np.mean(found)) if found else float("nan")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "seeds": self.plan.seeds,
+            "told_what_is_unsafe": sorted(self.told),
+            "worlds": [_chapter_dict(chapter) for chapter in self.chapters],
+        }
+
+
+def _chapter_dict(chapter: Chapter) -> dict[str, Any]:
+    world = chapter.world
+    return {
+        "world": world.name,
+        "steps": world.steps,
+        "epsilon": world.epsilon,
+        "discounted": world.discounted,
+        "risk_range": [float(world.scale.risks[0]), float(world.scale.risks[-1])],
+        "worst_return": world.scale.low,
+        "limit": world.scale.limit,
+        "contestants": [_standing_dict(standing) for standing in chapter.standings],
+        "does_not_apply": dict(chapter.refused),
+    }
+
+
+def _standing_dict(standing: Standing) -> dict[str, Any]:
+    family = standing.family
+    looks = [
+        {"setting": x, "p_unsafe": p.to_dict(), "return": v.to_dict(), "p_never": float(never)}
+        for x, p, v, never in zip(family.settings, family.risks, family.returns, family.never, strict=True)
+    ]
+    return {
+        "name": family.contestant.name,
+        "label": family.label,
+        "dial": family.contestant.dial,
+        "area": standing.area.to_dict(),
+        "behind": standing.behind.to_dict(),
+        "best": standing.best,
+        "band": {"share": family.band.share, "settings": list(family.band.settings)},
+        "chosen": family.settings[family.chosen],
+        "settles": float(np.median(family.settles)),
+        "updates_a_step": family.updates,
+        "settings": looks,
+    }
+
+
+def collect(plan: Plan, store: Store) -> Comparison:
+    """The comparison of a plan whose jobs are all done."""
+    told = frozenset(one.label for one in plan.contestants if is_told(one))
+    return Comparison(plan, tuple(_chapter(plan, store, world) for world in plan.worlds), told)
+
+
+def _chapter(plan: Plan, store: Store, world: World) -> Chapter:
+    families: list[Family] = []
+    refused: list[tuple[str, str]] = []
+    for one in plan.contestants:
+        records = [_known(store, Job(world, learner, plan.seeds)) for learner in one.learners]
+        why = {x: r.refused for x, r in zip(one.settings, records, strict=True) if r.refused is not None}
+        own = [x for x, learner in zip(one.settings, one.learners, strict=True) if not _shared(one, learner)]
+        if set(own) <= set(why):
+            refused.append((one.label, why[own[0]]))
+            continue
+        refused += [(f"{one.label}, {one.shown(x)}", reason) for x, reason in why.items()]
+        pairs = [(x, r) for x, r in zip(one.settings, records, strict=True) if r.refused is None]
+        families.append(Family(world, one, tuple(x for x, _ in pairs), tuple(r for _, r in pairs)))
+    return Chapter(world, tuple(families), tuple(refused))
+
+
+def _known(store: Store, job: Job) -> Record:
+    record = store.get(job)
+    _checks.require(record is not None, "comparison", "be complete", f"no record of {job.learner.describe()}")
+    assert record is not None
+    return record
+
+
+def _shared(one: Contestant, learner: Learner) -> bool:
+    """Whether a learner is the Q-learning at the neutral end of a scheme's dial."""
+    return one.replays and isinstance(learner, QLearning)

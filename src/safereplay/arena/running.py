@@ -1,0 +1,147 @@
+"""Doing it: every setting of every contestant on every world, the same experience for all, and each policy judged exactly.
+
+A run takes exactly ``world.steps`` steps of the MDP, whatever the learner does with them. Its greedy policy is looked at
+after an eighth, a quarter, half and all of them. Learning takes all cores; the policies of one setting are judged while
+the next is learned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .. import _checks
+from .._progress import Bar
+from .._types import Floats
+from ..errors import BadInput
+from ..grids import cliff
+from ..runs import Runs, learn
+from ..schedules import EpsilonGreedy
+from ..theory.limits import exact
+from .contestants import Contestant
+from .records import NO_LIMIT, Job, Record, Store
+from .worlds import World
+
+AHEAD = 2  # settings that may be learned and not yet judged
+PROBE = 5_000  # steps that show whether a contestant looks at what is unsafe
+LARGE = 1_000  # pairs: of a larger model the exact limits are not worked out
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who meets where, over how many seeds."""
+
+    worlds: tuple[World, ...]
+    contestants: tuple[Contestant, ...]
+    seeds: int
+
+    def jobs(self) -> Iterator[tuple[str, Job]]:
+        """Everything that is to be done, with what to call it; what two contestants share comes once."""
+        seen: set[str] = set()
+        for world in self.worlds:
+            for one in self.contestants:
+                for learner in one.learners:
+                    job = Job(world, learner, self.seeds)
+                    if job.id not in seen:
+                        seen.add(job.id)
+                        yield f"{world.title}: {one.label}", job
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C; what is finished is kept."""
+
+    def __init__(self, done: int, of: int) -> None:
+        super().__init__()
+        self.done, self.of = done, of
+
+
+def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = None) -> None:
+    """Do what the store lacks. On Ctrl-C what is finished stays, and :class:`Stopped` says how much that is."""
+    jobs = list(plan.jobs())
+    todo = [(label, job) for label, job in jobs if store.get(job) is None]
+    there = len(jobs) - len(todo)
+    waiting: deque[Future[None]] = deque()
+    done = 0
+    try:
+        with Bar("comparing", len(jobs), quiet) as bar, ThreadPoolExecutor(1) as judges:
+            for label, job in todo:
+                bar.update(there + done, label)
+                waiting.append(judges.submit(_finish, store, job, _learned(job, threads)))
+                while len(waiting) > AHEAD:
+                    waiting.popleft().result()
+                    done += 1
+            for one in waiting:
+                one.result()
+    except KeyboardInterrupt:
+        kept = there + done + sum(one.done() and one.exception() is None for one in waiting)
+        raise Stopped(kept, len(jobs)) from None
+
+
+def _learned(job: Job, threads: int | None) -> Runs | str:
+    """What the seeds learned, or why the learner does not run here."""
+    world = job.world
+    try:
+        runs = learn(
+            world.mdp,
+            job.learner,
+            seeds=job.seeds,
+            exploration=EpsilonGreedy(world.epsilon),
+            steps=world.steps,
+            max_steps=world.max_steps,
+            snapshots=world.looks.tolist(),
+            threads=threads,
+            quiet=True,
+        )
+    except BadInput as error:
+        return str(error)
+    if runs.interrupted:
+        raise KeyboardInterrupt
+    return runs
+
+
+def _finish(store: Store, job: Job, runs: Runs | str) -> None:
+    """Judge what was learned, and keep it."""
+    store.put(job, Record.not_run(runs) if isinstance(runs, str) else judged(job, runs))
+
+
+def judged(job: Job, runs: Runs) -> Record:
+    """The record of what the seeds learned."""
+    world, stand = job.world, job.learner.stand(job.world.mdp)
+    steps = runs.visits.sum((1, 2))
+    _checks.require(bool((steps == world.steps).all()), "steps of a run", f"be {world.steps}", steps.tolist())
+    assert runs.snapshots is not None
+    policies = runs.snapshots.policy  # [seeds, looks, S]
+    found = np.array([[world.judged(stand, policy) for policy in run] for run in policies])
+    updates = steps + runs.replays.sum((1, 2))
+    return Record(found[..., 0], found[..., 1], found[..., 2], updates, _limit(job))
+
+
+def is_told(one: Contestant) -> bool:
+    """Whether a contestant is told which outcomes are unsafe: whether it learns something else where others are marked.
+
+    >>> from .contestants import contestants
+    >>> [is_told(one) for one in contestants(["q", "mihatsch"], [])]
+    [False, False]
+    """
+    mdp, learner = cliff(), one.learners[-1]
+    other = replace(mdp, unsafe=~mdp.unsafe)
+    try:
+        first, second = (learn(m, learner, steps=PROBE, seeds=1, threads=1, quiet=True) for m in (mdp, other))
+    except BadInput:
+        return False
+    return not np.array_equal(first.Q, second.Q)
+
+
+def _limit(job: Job) -> Floats:
+    """What the learner converges to, judged; nan where it has no exact limit, or the model is large."""
+    world, stand = job.world, job.learner.stand(job.world.mdp)
+    if stand.n_pairs > LARGE:
+        return np.array(NO_LIMIT)
+    try:
+        return np.array(world.judged(stand, exact(world.mdp, job.learner).argmax(1)))
+    except BadInput:
+        return np.array(NO_LIMIT)

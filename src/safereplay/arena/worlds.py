@@ -1,0 +1,168 @@
+"""Where they meet: a world, how much experience everyone gets on it, and what results are measured by.
+
+**The return** is undiscounted, from the world's origin. Where some loop gains for ever the ceiling of that has no bound;
+there the return is the discounted one, and the ceiling the bound of :mod:`safereplay.theory.constrained` (with the cost
+discounted alike, so that nobody reaches it).
+
+**The risk range** goes from x₀, the lowest P(unsafe) of any policy that ends, to x₁, that of the policy which Q-learning
+converges to: who needs more risk than that needs none of this. It is at least :data:`measures.WIDTH` wide. Where the
+ceiling is flat there is nothing to trade, and all that risk says is how far from the safest one is: there it is at least
+:data:`measures.FLAT_WIDTH` wide.
+
+**The worst return that matters** is what a uniformly random policy gets; where that is very bad, top(x₁) less the whole range
+of a single reward, max r − min r, or less |top(x₁)| if that is more; where it is very good, as far below top(x₀) as top(x₁)
+is above it, so that the safest policy is worth something everywhere:
+
+    low  =  min( max(random, top(x₁) − max(max r − min r, |top(x₁)|)),  2·top(x₀) − top(x₁) )
+
+A policy that may never end, at a cost a step, has a return of −∞, and counts as this.
+
+**Experience.** Everyone takes the same number of steps, and explores by the same ε. Where a random walk seldom ends well,
+ε is higher and the experience longer: there nobody would find anything to learn from.
+
+**The limit** of the useful band is half-way from x₀ to what Q-learning's limit risks, and at least a point above x₀.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from .. import catalog
+from .._types import Floats, Ints
+from ..engines.judging import Judged, judge_of
+from ..learners import QLearning
+from ..mdp import TabularMDP
+from ..sources import model_from
+from ..theory.constrained import Ceilings
+from ..theory.limits import exact
+from ..theory.occupancy import Limit
+from ..theory.risk import RiskProfile, evaluate
+from .measures import FLAT_WIDTH, WIDTH, Scale
+
+LIMITS = 49  # of the ceiling that are worked out
+SAFEST = 1e-9  # above x₀, where rounding may call it out of reach
+POINT = 0.01
+FLAT = 0.01  # of max r − min r: a ceiling that rises by less is flat
+STEPS, STEPS_A_PAIR = 40_000, 25  # of experience: at least so many
+MAX_STEPS, MAX_STEPS_A_STATE, MOST_STEPS = 200, 2, 1_000  # of an episode
+EXPLORES = 0.3  # ε, for everyone
+SELDOM = 0.02  # a random walk that ends well less often finds so little ...
+LOST, LONGER = 0.7, 4  # ... that ε is this, and the experience so many times as much
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A world of the comparison.
+
+    >>> cliff = worlds(["cliff"])[0]
+    >>> cliff.danger, cliff.steps, cliff.scale.risks[[0, -1]].round(4).tolist()
+    ('transition', 40000, [0.0278, 0.119])
+    """
+
+    name: str  #: as it was asked for
+    mdp: TabularMDP
+    danger: str  #: where its danger comes from, as the catalog has it; "" elsewhere
+    steps: int  #: of the MDP that every run takes
+    max_steps: int  #: of an episode
+    epsilon: float = EXPLORES  #: of everyone's ε-greedy exploration
+
+    @property
+    def title(self) -> str:
+        """What the page calls it."""
+        return Path(self.name).stem if Path(self.name).suffix in (".txt", ".map", ".npz") else self.name
+
+    @cached_property
+    def looks(self) -> Ints:
+        """The steps at which policies are looked at: an eighth, a quarter, half, all."""
+        return np.asarray(self.steps // np.array([8, 4, 2, 1]), np.int64)
+
+    @cached_property
+    def _ceilings(self) -> Ceilings:
+        return Ceilings(self.mdp, Limit("max_p_unsafe", 1.0), self.mdp.origin)
+
+    @cached_property
+    def discounted(self) -> bool:
+        """Whether its return is the discounted one: the other has no bound, or ends cannot be told from loops."""
+        return not isfinite(self._ceilings.at(1.0).value)
+
+    @cached_property
+    def plain(self) -> tuple[float, float, float]:
+        """The return, P(unsafe) and P(never ends) of what Q-learning converges to."""
+        return self.judged(self.mdp, exact(self.mdp, QLearning()).argmax(1))
+
+    @cached_property
+    def scale(self) -> Scale:
+        """What results are measured by."""
+        least, bold = self._ceilings.best, self.plain[1]
+        risks, top = self._frontier(least, max(bold, least + WIDTH))
+        if np.ptp(top) <= FLAT * np.ptp(self.mdp.r):
+            risks, top = self._frontier(least, max(bold, least + FLAT_WIDTH))
+        return Scale(self._low(top), risks, top, least + max(0.5 * (bold - least), POINT))
+
+    def _frontier(self, first: float, last: float) -> tuple[Floats, Floats]:
+        """The ceiling over a range of limits, closer where risk is less: there it bends most."""
+        spaced = np.linspace(0.0, 1.0, LIMITS) ** 2
+        points = self._ceilings.frontier(first + SAFEST + (last - first - SAFEST) * spaced)
+        top = [point.value_discounted if self.discounted else point.value for point in points]
+        return np.array([point.limit for point in points]), np.array(top)
+
+    def _low(self, top: Floats) -> float:
+        first, last = float(top[0]), float(top[-1])
+        random = _random(self.mdp, self.mdp.origin, self.discounted).mean
+        lower = last - max(float(np.ptp(self.mdp.r)), abs(last))
+        return min(max(random, lower) if isfinite(random) else lower, 2.0 * first - last)
+
+    def judged(self, stand: TabularMDP, policy: Ints) -> tuple[float, float, float]:
+        """The return, P(unsafe) and P(never ends) of a policy on ``stand``, from its origin; nan where that cannot be told."""
+        judged = judge_of(stand).of(policy)
+        mean, _, p_unsafe, p_never = judged.moments
+        return self._discounted(judged, stand, policy) if self.discounted else mean, p_unsafe, p_never
+
+    @cached_property
+    def _means(self) -> WeakKeyDictionary[Judged, float]:
+        return WeakKeyDictionary()
+
+    def _discounted(self, judged: Judged, stand: TabularMDP, policy: Ints) -> float:
+        """The discounted return of a policy, worked out once, on the states that it comes to."""
+        if judged not in self._means:
+            part = judged.part().with_gamma(self.mdp.gamma)
+            found = evaluate(part, policy, start=stand.origin, discounted=True, threads=1, quiet=True)
+            self._means[judged] = found.mean
+        return self._means[judged]
+
+    def counted(self, value: Floats) -> Floats:
+        """Returns as they count: none below the worst that matters."""
+        return np.asarray(np.maximum(np.nan_to_num(value, nan=-np.inf), self.scale.low))
+
+
+def worlds(names: Iterable[str], steps: int | None = None) -> tuple[World, ...]:
+    """The worlds of some names: the catalog's, map files, saved models, Gymnasium ids; each with its budget."""
+    found = []
+    for name in dict.fromkeys(names):
+        mdp = catalog.world(name)() if name in catalog.WORLDS else model_from(name)
+        danger = catalog.WORLDS[name].danger if name in catalog.WORLDS else ""
+        lost = _ends_well(mdp) < SELDOM
+        usual = max(STEPS, STEPS_A_PAIR * mdp.n_pairs) * (LONGER if lost else 1)
+        longest = min(max(MAX_STEPS, MAX_STEPS_A_STATE * mdp.n_states), MOST_STEPS)
+        epsilon = LOST if lost else EXPLORES
+        found.append(World(name, mdp, danger, usual if steps is None else steps, longest, epsilon))
+    return tuple(found)
+
+
+def _random(mdp: TabularMDP, start: int | None, discounted: bool = False) -> RiskProfile:
+    """What a uniformly random policy risks, from a state or the model's own start."""
+    alike = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
+    return evaluate(mdp, alike, start=start, discounted=discounted, quiet=True)
+
+
+def _ends_well(mdp: TabularMDP) -> float:
+    """The chance that a random walk ends, and not unsafely."""
+    risk = _random(replace(mdp, unsafe=mdp.unsafe & mdp.terminal), None)
+    return 1.0 - risk.p_unsafe - risk.p_never
