@@ -183,10 +183,10 @@ class _World:
 
     def _volatile_draws(self, volatile: Any, volatiles: Any) -> tuple[Floats, Ints, Ints]:
         """(probability, reward) of every list of them [n, 2]; where each state's begins, and how many it has, [S]."""
-        draws = _draws("volatile", volatile)
+        draws = draws_of("volatile", volatile)
         first, count = np.zeros(self.cell.size, np.int64), np.full(self.cell.size, len(draws))
         for s, given in self._by_cell("volatiles", volatiles, ARROWS, f"marked by one of {ARROWS}").items():
-            own = _draws(f"volatile at {self.place(s)}", given)
+            own = draws_of(f"volatile at {self.place(s)}", given)
             first[s], count[s] = len(draws), len(own)
             draws += own
         return np.array(draws), first, count
@@ -295,7 +295,12 @@ def _cell(argument: str, key: Any) -> tuple[int, int]:
     return row, column
 
 
-def _draws(argument: str, given: Any) -> list[tuple[float, float]]:
+def draws_of(argument: str, given: Any) -> list[tuple[float, float]]:
+    """What was given as pairs (probability, reward), checked; the probabilities must sum to 1.
+
+    >>> draws_of("bond", [[0.5, 2], [0.5, -3]])
+    [(0.5, 2.0), (0.5, -3.0)]
+    """
     try:
         pairs = [(p, r) for p, r in given]
     except (TypeError, ValueError):

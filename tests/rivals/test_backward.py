@@ -51,6 +51,15 @@ def test_with_diffusion_luck_makes_it_too_hopeful_by_what_the_maximum_adds():
     assert sober[0] == pytest.approx(0.0, abs=0.02)
 
 
+def test_with_diffusion_luck_averages_out_where_no_other_action_caps_a_loss():
+    """Two steps, one action, the second pays +10 or −10. β = 1, seed 0, 100,000 steps, v = 0.5, α = 1/n: within 0.3 of 0, five
+    standard errors; with an action that pays 0 beside it, v·γ·E max(±10, 0)/2 = 1.1 (see above)."""
+    rows = [(0, 0, 1.0, 1, 0.0), (1, 0, 0.5, 0, 10.0, True), (1, 0, 0.5, 0, -10.0, True)]
+    mdp = sr.TabularMDP.from_outcomes(2, 1, rows, gamma=0.9, start=[1.0, 0.0])
+    Q = sr.learn(mdp, BackwardReplay(0.5, 1.0), steps=100_000, seeds=1, step_size=sr.PowerStep(1.0)).Q[0]
+    assert np.abs(Q).max() < 0.3
+
+
 def test_it_has_no_limit_to_tell_where_luck_plays_a_part():
     with pytest.raises(BadInput, match=r"beta must be 0 where outcomes are random, got 0\.5; in a random world"):
         sr.exact(sr.grids.cliff(), BackwardReplay())

@@ -149,6 +149,15 @@ def test_its_limit_is_refused_where_it_depends_on_visits():
         prioritised_limit(FORK, PrioritisedReplay(), np.zeros((2, 2)))
 
 
+@pytest.mark.parametrize("values", [{"floor": 1e-30}, {"floor": 1e29}, {"floor": 1e-40, "by": "rank"}])
+def test_the_least_and_the_largest_floors_give_numbers(values):
+    """Below them every priority underflows to 0 where errors vanish, and importance weights are 0/0."""
+    sure = sr.grids.from_map("S..G", gamma=0.5, step=0.0, goal=8.0)
+    learner = PrioritisedReplay(10.0, importance=1.0, **values)
+    runs = sr.learn(sure, learner, episodes=200, seeds=1, step_size=sr.ConstantStep(1.0))
+    assert np.isfinite(runs.Q).all()
+
+
 def test_it_goes_to_json_and_back_and_every_setting_can_be_had():
     learner = PrioritisedReplay(0.3, importance=0.2, by="rank")
     assert sr.Learner.from_dict(learner.to_dict()) == learner
@@ -163,6 +172,14 @@ def test_it_goes_to_json_and_back_and_every_setting_can_be_had():
         ({"importance": 1.5}, r"importance must be in \[0, 1\], got 1.5"),
         ({"by": "ranks"}, "unknown by 'ranks'; did you mean 'rank'"),
         ({"floor": 0.0}, r"floor must be in \(0, inf\), got 0"),
+        (
+            {"priority": 10.0, "floor": 1e-40},
+            r"floor must have floor\*\*priority from 1e-300 to 1e290, got 1e-40; .*1e-400",
+        ),
+        (
+            {"priority": 10.0, "floor": 1e40},
+            r"floor must have floor\*\*priority from 1e-300 to 1e290, got 1e\+40; .*1e\+400",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(values, said):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from fork import FORK, learned
+from plain_values import plain_values
 
 import safereplay as sr
 from safereplay.errors import BadInput
@@ -9,7 +10,7 @@ from safereplay.rivals.uniform import WindowReplay
 
 def test_its_limit_is_that_of_q_learning():
     mdp = sr.grids.cliff()
-    assert np.array_equal(sr.exact(mdp, WindowReplay(0.8, 10)), sr.exact(mdp, sr.QLearning()))
+    assert sr.exact(mdp, WindowReplay(0.8, 10)) == pytest.approx(plain_values(mdp), abs=1e-9)
 
 
 @pytest.mark.parametrize("window", [1, 10, 1_000])
@@ -41,6 +42,12 @@ def test_it_goes_to_json_and_back_and_says_what_it_is():
     assert learner.describe() == "uniform(v=0.3, window=50)"
 
 
+def test_a_window_that_is_whole_is_kept_as_a_whole_number():
+    learner = WindowReplay(window=1_000.0)
+    assert learner == WindowReplay(window=1_000)
+    assert type(learner.window) is type(learner.to_dict()["window"]) is int
+
+
 def test_every_setting_of_its_dial_can_be_had():
     for setting in WindowReplay.SETTINGS:
         assert getattr(WindowReplay(**{WindowReplay.DIAL: setting}), WindowReplay.DIAL) == setting
@@ -50,6 +57,10 @@ def test_every_setting_of_its_dial_can_be_had():
     ("values", "said"),
     [
         ({"window": 0}, "window must be at least 1, got 0"),
+        ({"window": 2.5}, "window must be a whole number, got 2.5"),
+        ({"window": float("inf")}, "window must be a whole number, got inf"),
+        ({"window": "9"}, "window must be a whole number, got '9'"),
+        ({"window": True}, "window must be a whole number, got True"),
         ({"v": 1.0}, r"v must be in \[0, 1\), got 1"),
         ({"v": -0.1}, r"v must be in \[0, 1\), got -0.1"),
     ],

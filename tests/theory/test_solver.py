@@ -102,7 +102,7 @@ def test_states_come_by_their_likeliest_steps_to_an_end_and_the_rest_last():
     rows = [(s, 0, 1.0, s + 1, -1.0, s == 3) for s in range(4)] + [(s, 0, 1.0, 11 - s, -1.0) for s in (5, 6)]
     rows += [(0, 1, 0.6, 5, -1.0), (0, 1, 0.4, 4, 0.0, True)] + [(s, 1, 1.0, s, -1.0) for s in (1, 2, 3, 5, 6)]
     mdp = sr.TabularMDP.from_outcomes(7, 2, rows)
-    assert solver._made_ready(mdp, mdp.p)[2].tolist() == [3, 4, 2, 1, 0, 5, 6]
+    assert solver.made_ready(mdp, mdp.p)[2].tolist() == [3, 4, 2, 1, 0, 5, 6]
 
 
 # -- against other methods ----------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_a_tolerance_that_is_none_is_refused(tolerance):
 def test_every_sweep_and_shift_raises_values_and_none_passes_the_best(seed, gamma, ends):
     """The theory of the kernels, step by step, on random models with and without an end."""
     mdp = random_model(seed, n_states=12).with_gamma(gamma) if ends else endless(12, gamma, seed)
-    model, chain, order = solver._made_ready(mdp, mdp.p)
+    model, chain, order = solver.made_ready(mdp, mdp.p)
     best = by_policies(mdp, mdp.p).max(1)[order]
     V = np.full(mdp.n_states, min(0.0, model.reward.min()) / (1.0 - gamma))
     rounding = 1e-11 * (1.0 + np.abs(V).max())
@@ -250,7 +250,7 @@ def test_one_sweep_carries_the_goal_over_the_whole_map_whatever_its_cells_are_ca
         cells = np.full((n, n), ".")
         cells[0, 0], cells[-1, -1] = corner
         mdp = sr.grids.from_map("\n".join("".join(row) for row in cells), gamma=0.999)
-        model, chain, _ = solver._made_ready(mdp, mdp.p)
+        model, chain, _ = solver.made_ready(mdp, mdp.p)
         V = np.full(mdp.n_states, min(0.0, model.reward.min()) / (1.0 - mdp.gamma))
         assert sweep.improve(model, chain, V)[0] > 1.0
         assert sweep.improve(model, chain, V)[0] == 0.0
@@ -337,3 +337,20 @@ def test_a_million_states_are_solved_to_1e_6_in_a_few_gigabytes(in_new_process):
     assert error <= 1e-6
     assert peak < 6.0
     assert took < 120.0
+
+
+def test_values_that_overflow_or_never_settle_are_refused_in_one_line():
+    """Neither would come to an end: inf − inf is not a number, and a map that turns round is no contraction."""
+    with pytest.raises(sr.BadInput, match="values must stay finite, got inf; rewards or dials are too large"):
+        solver.iterate(lambda Q: np.full((1, 1), inf), np.ones((1, 1)), 0.9)
+    with pytest.raises(sr.BadInput, match="values must stay finite, got nan"):
+        solver.iterate(lambda Q: Q * np.nan, np.ones((1, 1)), 0.9)
+    with pytest.raises(sr.BadInput, match="values must settle, got 2; they still change by that much a round"):
+        solver.iterate(lambda Q: -Q, np.ones((1, 1)), 0.9)
+
+
+def test_values_settle_as_far_as_rounding_lets_them():
+    """γ = 0.9999 asks for changes of 1e-14 of the value: what turns round by 1e-13 for ever is let go."""
+    turns = iter(range(1 << 40))
+    Q = solver.iterate(lambda Q: np.full((1, 1), 3.0 + 3e-13 * (next(turns) % 2)), np.zeros((1, 1)), 0.9999)
+    assert Q[0, 0] == pytest.approx(3.0)

@@ -1,6 +1,7 @@
 """Every world does what it says: the table of the package, worked out again."""
 
 import re
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -89,6 +90,14 @@ def test_worlds_are_small_can_be_saved_and_start_where_they_say(name, tmp_path):
     assert sr.TabularMDP.load(mdp.save(tmp_path / "world.npz")) == mdp
 
 
+@pytest.mark.parametrize("name", OWN)
+def test_an_option_that_is_only_a_word_is_refused_by_its_name(name):
+    make = catalog.world(name)
+    for option in signature(make).parameters:
+        with pytest.raises(BadInput, match=option):
+            make(**{option: "x"})
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -96,6 +105,12 @@ def test_worlds_are_small_can_be_saved_and_start_where_they_say(name, tmp_path):
         ("lake", {"slippery": 2}, "slippery must"),
         ("cliff_walking", {"slippery": "no"}, "slippery must"),
         ("market", {"days": 0}, "days must be"),
+        ("market", {"bond": "x"}, r"bond must list pairs \(probability, reward\), got 'x'"),
+        ("market", {"stock": [[0.5, 1.0]]}, "p of stock must sum to 1, got 0.5"),
+        ("two_gambles", {"small": 3}, r"small must list pairs \(probability, reward\), got 3"),
+        ("flood", {"noise": "x"}, "noise must be a number, got 'x'"),
+        ("fog", {"noise": "x"}, "noise must be a number, got 'x'"),
+        ("fog", {"step": "x"}, "step must be a number, got 'x'"),
         ("river", {"current": 1.5}, "current must be in"),
         ("late_cliff", {"delay": 0}, "delay must be"),
         ("insurance", {"p": 0.0}, "p must be in"),

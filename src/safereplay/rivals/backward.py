@@ -14,10 +14,12 @@ episode that was cut off still looks ahead at its last step.
 **Limit.** Where each pair has one outcome, Q*, for every β: y_T is off by at most γ·‖Q − Q*‖, and with y_{k+1} and Q both off
 by at most ‖Q − Q*‖ so is their mixture, hence y_k by at most γ·‖Q − Q*‖: a γ-contraction towards Q*. With β = 0, Q* in random
 worlds as well, as the window grows. (In a small one, how many episodes there are to draw from depends on how long
-they were, so that outcomes of a pair before short and long episodes are not drawn alike.) With β > 0 in a random world there
-is **no such limit**: y_{k+1} is what happened once. A maximum over it is above the maximum of its mean: where a_{k+1} went
-badly, the next best action caps the loss; where it went well, nothing caps the gain. Q is too high wherever luck plays
-a part, by an amount that depends on which actions are explored.
+they were, so that outcomes of a pair before short and long episodes are not drawn alike: ``sr.exact`` gives the limit of
+a long window, whatever the window.) With β > 0 in a random world there is **no such limit** in general: y_{k+1} is what
+happened once. The mean of a maximum over it is at least the maximum of its mean: where a_{k+1} went badly, the next best
+action caps the loss; where it went well, nothing caps the gain. So Q is too high where luck decides whether y_{k+1} or
+another action is the better, by an amount that depends on which actions are explored. Where it does not decide that, or
+there is no other action, luck averages out.
 
 **w_t does not settle**: after (s_k,a_k) comes the transition before it, for certain.
 

@@ -16,12 +16,13 @@ a loop gains for ever there is none, and it takes the α-quantile of what the be
 With the best y₀ its CVaR is the best there is: see :func:`safereplay.theory.augmented.best_cvar`.
 
 **When it fails.** The table grows: at α = 0.1 from 24 states to 99 on the cliff, from 20 to 3,848 on the volatile grid, from
-40 to 1,516 on the lottery. The deeper the tail, the rarer what is learned from: on the cliff after 100,000 episodes five
-runs are within 0.14 of the best CVaR at α = 0.1 (−0.40; after 20,000 within 1.3), and within 1.4 at α = 0.02 (−6.15;
-after 20,000 within 3.5; Q-learning's limit is 8.3 below). Only the shortfall counts: where no target above 0 is within
-reach of the tail, as on frozen_lake at α = 0.1, to never move is as good as any. Where a loop gains for ever, as on the
-volatile grid, a high target goes round it: α = 0.9 asks for 349 where 145 is sure, and 64 % of episodes meet something
-unsafe; from α = 0.5 down none does. And a disaster rarer than α is averaged with what is merely bad.
+28 to 1,516 on the lottery, from 40 to 275 on the bridge. The deeper the tail, the rarer what is learned from: on the
+cliff after 100,000 episodes five runs are within 0.14 of the best CVaR at α = 0.1 (−0.40; after 20,000 within 1.3), and
+within 1.4 at α = 0.02 (−6.15; after 20,000 within 3.5; Q-learning's limit is 8.3 below). Only the shortfall counts:
+where no target above 0 is within reach of the tail, as on frozen_lake at α = 0.1, to never move is as good as any. Where
+a loop gains for ever, as on the volatile grid, a high target goes round it: α = 0.9 asks for 349 where 145 is sure, and
+64 % of episodes meet something unsafe; from α = 0.5 down none does. And a disaster rarer than α is averaged with what
+is merely bad.
 
 Ref: Bäuerle & Ott (2011), Markov decision processes with Average-Value-at-Risk criteria; Rockafellar & Uryasev (2000),
 Optimization of conditional value-at-risk.

@@ -4,8 +4,9 @@
                 Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b))
 
 Model(s,a) is the last outcome of the pair (``model="last"``: the textbook's, which takes the world to be certain), or one
-drawn as often as it was seen (``model="counts"``). The latter is replay as planning: van Seijen & Sutton show that to
-replay what happened and to plan with such a model are the same computation. There are n replays a step, so v = n/(n+1).
+drawn as often as it was seen (``model="counts"``). The latter is replay as planning. Van Seijen & Sutton show for a method
+of policy evaluation that replay and planning with a learned model find exactly the same values; for Q-learning it is the
+limit that is the same. There are n replays a step, so v = n/(n+1).
 
 **Limit.** With counts, Q*: each pair's outcomes are planned with at the shares in which they were seen, which go to
 q(s',r|s,a), so the mean target is Q-learning's. With the last outcome, Q* where each pair has one outcome. In a random world
@@ -38,10 +39,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
 from .._types import Bools, Floats
-from ..mdp import TabularMDP
+from ..mdp import TabularMDP, reached
 from ..theory.limits import limit_of
 from ..theory.solver import optimal
 from .histories import HistoryLearner
@@ -138,9 +140,10 @@ def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Float
 
 
 def _seen(mdp: TabularMDP, pi: Floats, onward: Floats) -> Bools:
-    """The states that the behaviour comes to, [S]."""
+    """The states that the behaviour comes to, [S]; it must come back to each of them, again and again."""
     chain = np.einsum("sa,sat->st", pi, onward.reshape(*pi.shape, -1)) > 0
-    seen = mdp.start > 0
-    for _ in range(mdp.n_states):
-        seen = seen | (seen @ chain)
+    seen = reached(mdp.n_states, np.flatnonzero(mdp.start > 0), *np.nonzero(chain))
+    classes = connected_components(chain[np.ix_(seen, seen)], connection="strong")[0]
+    hint = "it must come back to every state that it sees"
+    _checks.require(classes == 1, "classes of states under the behaviour", "number 1", classes, hint)
     return np.asarray(seen, np.bool_)

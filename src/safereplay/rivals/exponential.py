@@ -11,17 +11,18 @@ exponential can overflow. θ = 0 is Q-learning.
 **Limit.** Q(s,a) = −(1/θ)·log E e^{−θ(r + γ·max_b Q(s',b))}: a γ-contraction, since CE(y + c) = CE(y) + c and CE is
 monotone. That is the risk of a step, nested step by step; discounting keeps it from being the exponential utility of
 the discounted return. Howard & Matheson's criterion, the utility of the episode as a whole without discounting, is
-solved exactly by :func:`safereplay.theory.utility.exponential_utility`.
+solved exactly by :func:`safereplay.theory.utility.exponential_utility`; as γ → 1 the nested limit tends to it. From the
+start of the cliff at θ = 0.1 it is −1.753 for γ = 0.95, −0.0004 for 0.999, 0.0457 for 0.99999, and 0.0462 without γ.
 
-**Sources.** Borkar and Basu et al. learn the product form for the average cost of a process that never ends, with a
-reference state that keeps its size; γ < 1 does that here.
+**Sources.** Borkar learns the product form, as a table, for the average cost of a process that never ends, with a
+reference state that keeps its size; γ < 1 does that here. Basu et al. do so with linear function approximation.
 
 **When it fails.** θ has a unit, one over that of the rewards, so that what suits one world does not suit another. In the
-limit the cliff (rewards −12 to 10) is walked safely for θ from 0.07 to 1.5 and jumped off beyond; the volatile grid (−100
-to 150) is safe from θ = 0.0063 on, the lottery from 0.045. Large θ learns slowly from below: a bad draw takes Q down at
-once by its full amount, a good one lifts it by −log(1−α)/θ at most. On the volatile grid after 20,000 episodes (ε = 0.1,
-c0 = 0) Q of pairs visited 500 times is too low by up to 0.4 of its range at θ = 0.3 and by 1.8 at θ = 3; begun above
-every return, c0 = 1500, it is right to 1e-4. The way it takes is safe either way.
+limit the cliff (rewards −12 to 10) is walked safely for θ from 0.0664 to 1.490 and jumped off beyond; the volatile grid
+(−100 to 150) is safe from θ = 0.00595 on, the lottery from 0.0427. Large θ learns slowly from below: a bad draw takes Q
+down at once by its full amount, a good one lifts it by −log(1−α)/θ at most. On the volatile grid after 20,000 episodes
+(ε = 0.1, c0 = 0) Q of pairs visited 500 times is too low by up to 0.4 of its range at θ = 0.3 and by 1.8 at θ = 3;
+begun above every return, c0 = 1500, it is right to 1e-4. The way it takes is safe either way.
 
 Ref: Howard & Matheson (1972), Risk-sensitive Markov decision processes; Borkar (2002), Q-learning for risk-sensitive
 control; Basu, Bhattacharyya & Borkar (2008), A learning algorithm for risk-sensitive cost.
@@ -70,7 +71,7 @@ class ExponentialUtility(Learner):
         """The certainty equivalent of Q(s,a) with chance 1−α and the new target with chance α."""
         target = r + gamma * best
         x = -theta * (target - q)
-        if theta == 0.0 or alpha == 1.0:
+        if abs(x) < 1e-16 or alpha == 1.0:  # then the two differ by less than rounding
             return (1.0 - alpha) * q + alpha * target
         if x > 0.0:
             return target - log1p((1.0 - alpha) * expm1(-x)) / theta

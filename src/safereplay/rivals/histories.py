@@ -71,4 +71,7 @@ class HistoryLearner(Learner):
 
     def _check_window(self) -> None:
         _checks.between("v", getattr(self, "v", 0.0), "[0, 1)")
-        _checks.whole("window", self.kept, 1, bits=32)
+        window = getattr(self, "window", 1)
+        if isinstance(window, float) and window.is_integer():  # a sweep's numbers may all be floats
+            object.__setattr__(self, "window", int(window))
+        _checks.whole("window", getattr(self, "window", 1), 1, bits=24)

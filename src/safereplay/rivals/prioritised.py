@@ -7,8 +7,9 @@
 ``importance``, ε ``floor``. Ranks are places in a binary heap, sorted every ``window`` steps, as in the source.
 
 **Limit.** With β = 1, as the window grows, Q*: what is drawn too often is learned from less by the same factor. (In a small
-window max_j depends on the few transitions it holds.) With α = 0 it is uniform replay, Q* as well. With β = 0 it is biased,
-for ever: at Q a pair's outcomes have errors δ_k = y_k − Q(s,a) that do not vanish, and the larger ones are replayed more.
+window max_j depends on the few transitions it holds, and Q stays off: ``sr.exact`` gives the limit of a long window,
+whatever the window.) With α = 0 it is uniform replay, Q* as well. With β = 0 it is biased, for ever: at Q a pair's outcomes
+have errors δ_k = y_k − Q(s,a) that do not vanish, and the larger ones are replayed more.
 Proportional priorities in a long window N have a limit that can be told. Let c = v/(1−v) be the replays a step, P_k =
 (|δ_k| + ε)^α, P̄ its mean over the steps of the MDP, M the largest priority so far, and x the number of times that a
 transition left at M would be drawn in its life. Until its first replay it is drawn at the rate x/N, then at x·P_k/(M·N):
@@ -45,7 +46,7 @@ Ref: Fujimoto, Meger & Precup (2020), An equivalence between loss functions and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
+from math import exp, log10
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,6 +94,10 @@ class PrioritisedReplay(HistoryLearner):
         _checks.between("importance", self.importance, "[0, 1]")
         _checks.choice("by", self.by, KINDS)
         _checks.between("floor", self.floor, "(0, inf)")
+        exponent = self.priority * log10(self.floor)
+        usable = self.by == "rank" or -300.0 <= exponent <= 290.0  # a priority of 0 or inf makes Q nan
+        condition, hint = "have floor**priority from 1e-300 to 1e290", f"that is 1e{exponent:+.0f}"
+        _checks.require(usable, "floor", condition, self.floor, hint)
 
     @property
     def rule(self) -> str:

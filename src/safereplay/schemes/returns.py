@@ -9,7 +9,7 @@ from .base import Scheme
 class ReturnReplay(Scheme):
     """The paper's scheme with what an outcome leads to, y = r + γ·max_b Q(s',b), in place of its reward.
 
-        w_t(s,a,s',r) = var_t(y(s,a)) / Σ var_t(y)  ·  e^{−βy} / Σ_{y' seen at (s,a)} e^{−βy'}
+        w_t(s,a,s',r) = var_t(y(s,a)) / Σ var_t(y)  ·  e^{−βy} / Σ_{outcomes seen at (s,a)} e^{−βy'}
 
     A slip that pays as much as a safe step, and only later turns out to be a fall, has no variance of reward: the paper's
     scheme does not see it. Why the variance of y is the right one: by the law of total variance, the variance of the return
@@ -19,8 +19,9 @@ class ReturnReplay(Scheme):
     **Limit.** w depends on Q, so limits are pairs of Q and w that make each other: Q = H_{w(Q)} Q. :func:`safereplay.fixed_point`
     iterates Q ← H_{w(Q)} Q and says so if that comes to no end. H_{w(Q)} need not be a contraction, so neither one limit nor
     any is promised; none was missing on the worlds of this package.
-    **Assumption 1** is stated in the variance of the reward, which this scheme does not look at; in y for r it holds as
-    VarianceReplay's does. **w_t** looks at Q and settles only if Q does: Theorem 1 does not cover it.
+    **Assumption 1** is stated in the variance of the reward, which this scheme does not look at; in y for r, and outcome by
+    outcome, it holds as VarianceReplay's does: outcomes of equal y count one by one, where the paper counts equal rewards
+    once. **w_t** looks at Q and settles only if Q does: Theorem 1 does not cover it.
 
     **When it fails.** Where what differs in y is not danger: a slip that costs a detour is shunned as a small fall is.
 

@@ -50,8 +50,9 @@ class DynaReplay(Scheme):
 
         w_t(s,a,s',r) = 1 / |pairs seen|  ·  n_t(s,a,s',r) / n_t(s,a)
 
-    This is Dyna-Q (Sutton 1990) with a model of counts instead of the last outcome, and van Seijen & Sutton (2015) show how
-    planning and replay are one in this way. See :class:`~safereplay.DynaQ` for the textbook's form.
+    This is Dyna-Q (Sutton 1990) with a model of counts instead of the last outcome. That planning and replay can be one is
+    van Seijen & Sutton's (2015), who show it exactly for a method of policy evaluation. See :class:`~safereplay.DynaQ` for
+    the textbook's form.
 
     **Limit.** Q*, by ŵ = q. **Assumption 1** fails. **w_t** settles: its factors are continuous in what was counted.
 

@@ -11,7 +11,7 @@ Ref: Puterman (1994), Sections 6.4 and 6.5.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, inf, log
+from math import ceil, inf, isfinite, log
 
 import numpy as np
 from scipy import sparse
@@ -127,10 +127,18 @@ def made_ready(mdp: TabularMDP, p: Floats) -> tuple[sweep.Model, sweep.Chain, An
 
 
 def iterate(H: Callable[[Floats], Floats], Q: Floats, gamma: float) -> Floats:
-    """The fixed point of a γ-contraction by repeated application, to TOLERANCE of the largest value."""
-    while True:
+    """The fixed point of a γ-contraction by repeated application, to TOLERANCE of the largest value.
+
+    What is no contraction, and what overflows, is refused: neither comes to an end.
+    """
+    change = size = inf
+    for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding can be left
         after = H(Q)
-        change, size = float(np.abs(after - Q).max()), max(1.0, float(np.abs(after).max()))
+        largest = float(np.abs(after).max())
+        _checks.require(isfinite(largest), "values", "stay finite", largest, "rewards or dials are too large")
+        change, size = float(np.abs(after - Q).max()), max(1.0, largest)
         Q = after
         if change * gamma / (1.0 - gamma) <= TOLERANCE * size:
             return Q
+    _checks.require(change <= TOLERANCE * size, "values", "settle", change, "they still change by that much a round")
+    return Q

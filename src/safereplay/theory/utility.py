@@ -41,7 +41,7 @@ from .._types import Bools, Floats, Ints
 from ..mdp import TabularMDP, reached
 from .linear import solve
 from .occupancy import Program
-from .solver import MAX_ROUNDS
+from .solver import EPSILON, MAX_ROUNDS
 
 GIVE_UP = -1  # in place of an action
 TINY = 1e-15  # below any probability that is told from rounding
@@ -58,6 +58,9 @@ class CertaintyEquivalent(NamedTuple):
 
 def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> CertaintyEquivalent:
     """The highest certainty equivalent −(1/θ)·log E e^{−θG} of the undiscounted return, and a policy that has it.
+
+    Where a loop gains for ever the value, ∞, is a supremum: policies that go round more often come ever closer and none
+    has it. The policy returned may then be to go round and never end.
 
     A coin for 0 or −10: worth −5 on average, and at θ = 0.1 about 1.2 less.
 
@@ -84,17 +87,20 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
 def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
     """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; at θ = 0 the mean.
 
+    So it is where θ·(range of y) is below rounding: the two then differ by less than that share of the range.
+
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)])
     >>> [round(float(entropic(coin, coin.r, theta)[0, 0]), 3) for theta in (-1e3, 0.0, 0.1, 1e3)]
     [-0.001, -5.0, -6.201, -9.999]
     """
-    if theta == 0.0:
+    if abs(theta) * float(np.ptp(y)) < EPSILON:
         return mdp.expect(y)
     full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs that have outcomes
     most = np.zeros(mdp.n_pairs)  # the y that weighs most: from there no exponential can overflow
     most[full] = (np.minimum if theta > 0.0 else np.maximum).reduceat(y, mdp.row[full])
-    excess = mdp.expect(np.expm1(-theta * (y - most[mdp.pair])))
+    with np.errstate(over="ignore"):  # e^−∞ is as good
+        excess = mdp.expect(np.expm1(-theta * (y - most[mdp.pair])))
     return np.asarray(most.reshape(excess.shape) - np.log1p(np.maximum(excess, TINY - 1.0)) / theta)
 
 

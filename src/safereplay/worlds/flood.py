@@ -36,6 +36,7 @@ def flood(
     [0.185, 0.265]
     """
     rate = _checks.between("rate", rate, "[0, 1)")
+    step, noise = _checks.real("step", step), _checks.real("noise", noise)
     draws = [(0.5, step + noise), (0.5, step - noise)]
     dry = from_map(MAP, gamma=gamma, goal=goal, step=step, volatile=draws)
     none, on = np.zeros(dry.p.size), ~dry.terminal

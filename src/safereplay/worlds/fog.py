@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .. import _checks
 from ..maps import from_map
 from ..mdp import TabularMDP
 
@@ -23,6 +24,7 @@ def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: f
     >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).mean, 3) for Q in limits]
     [6.0, 4.0]
     """
+    step, noise = _checks.real("step", step), _checks.real("noise", noise)
     draws = [(0.5, step + noise), (0.5, step - noise)]
     mdp = from_map("......\nS>>>.G\n......", gamma=gamma, goal=goal, step=step, volatile=draws, name="fog")
     return replace(mdp, unsafe=np.zeros(mdp.p.size, bool))

@@ -4,7 +4,7 @@ Gymnasium numbers the actions left, down, right, up; a :class:`~safereplay.mdp.L
 minus theirs, and nothing else changes: of the 4×4 lake this is :func:`safereplay.grids.frozen_lake`, number for number.
 
 A hole ends the episode and pays what a step pays. So var(r|s,a) is 0 but beside the goal, and a replay by the variance
-of rewards is blind to holes: it only scales what the goal is worth.
+of rewards is blind to holes: it only lowers what the goal is worth.
 
 **Learning.** Nothing is paid before the goal is first reached. From Q = 0 and with ε = 0.1 a greedy learner keeps to
 the first action and does not get there in 20,000 steps, on either lake. Begun at c0 = 1, above every return, Q-learning

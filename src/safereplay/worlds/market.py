@@ -8,6 +8,7 @@ probability 1 − (1 − q_stock)^k·(1 − q_bond)^j.
 from collections.abc import Sequence
 
 from .. import _checks
+from ..maps import draws_of
 from ..mdp import TabularMDP
 
 BOND = ((0.95, 2.0), (0.05, -3.0))
@@ -33,7 +34,7 @@ def market(
     [0.0, 0.337, 0.832]
     """
     days = _checks.whole("days", days, 1)
-    funds = (((1.0, _checks.real("cash", cash)),), bond, stock)
+    funds = (((1.0, _checks.real("cash", cash)),), draws_of("bond", bond), draws_of("stock", stock))
     rows = [
         (day, a, p, day + 1, r, day == days - 1, r < 0)
         for day in range(days)

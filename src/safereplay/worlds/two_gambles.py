@@ -51,6 +51,7 @@ Ref: Szlak & Shamir (2021), Section 5.
 
 from collections.abc import Sequence
 
+from ..maps import draws_of
 from ..mdp import TabularMDP
 
 LARGE = ((0.9, 7.0), (0.1, -9.0))
@@ -77,7 +78,7 @@ def two_gambles(
     [[1, 1], [1, 0], [0, 0]]
     """
     rows = []
-    for s, draws in enumerate((large, small)):
+    for s, draws in enumerate((draws_of("large", large), draws_of("small", small))):
         rows.append((s, 0, 1.0, s + 1, 0.0, s == 1, False))
         rows += [(s, 1, p, s + 1, r, s == 1, s == 0 and r < 0) for p, r in draws]
     return TabularMDP.from_outcomes(3, 2, rows, gamma, start=0, name="two gambles")
