@@ -58,7 +58,8 @@ def overview_figure(found: Comparison) -> Figure:
     ax.set_xticks(range(len(chapters)), [c.title for c in chapters], rotation=40, ha="right", fontsize=8)
     ax.tick_params(length=0)
     for label, text in zip(ax.get_yticklabels(), labels, strict=True):
-        label.set_weight("bold" if _is_ours(found, text) else "normal")
+        if _is_ours(found, text):
+            label.set(weight="bold", fontsize=6.6)  # as wide as the others, so that it fits beside them
     beside = ax.secondary_yaxis("right")
     beside.set_yticks(range(len(labels)), means, fontsize=7.5, color=SOFT)
     beside.tick_params(length=0)
