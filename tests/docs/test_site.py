@@ -226,8 +226,8 @@ def search(page, word):
 
     query, answer = page.locator("[data-md-component=search-query]"), page.locator(".md-search-result__item").first
     for _ in range(20):
-        query.fill("", force=True)
         query.fill(word, force=True)
+        query.dispatch_event("keyup")  # which is what the page listens to
         try:
             return answer.wait_for(state="attached", timeout=3_000)
         except TooLate:
