@@ -17,7 +17,6 @@ Ref: Lin (1992), Self-improving reactive agents based on reinforcement learning,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from .. import _checks
 from ..kernels import history
@@ -36,10 +35,6 @@ class HistoryLearner(Learner):
     >>> issubclass(WindowReplay, HistoryLearner), WindowReplay.SETTLES
     (True, False)
     """
-
-    #: Whether w_t, the probability that each outcome is replayed with, converges as Theorem 1 asks; and why.
-    SETTLES: ClassVar[bool | None] = None
-    WHY: ClassVar[str] = ""
 
     @property
     def rule(self) -> str:
