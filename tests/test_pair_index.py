@@ -14,7 +14,7 @@ import safereplay as sr
 from safereplay.kernels import layers as lay
 from safereplay.kernels.soundness import is_sound
 
-SCHEMES = [sr.ScoreReplay(2.0), sr.ScoreReplay(-1.5), sr.ScoreReplay(0.0), sr.VarianceReplay(5.0), sr.Scheme()]
+SCHEMES = [sr.EntropicReplay(2.0), sr.EntropicReplay(-6.0), sr.ScoreReplay(2.0), sr.ScoreReplay(-1.5), sr.ScoreReplay(0.0), sr.VarianceReplay(5.0), sr.Scheme()]
 MIXINGS = ["matched", "literal"]
 
 
@@ -316,8 +316,8 @@ def test_bad_arguments_get_one_line():
         r"v must be in \[0, 1\], got 1.5": lambda: sr.PairIndex(5, v=1.5),
         r"unknown mixing 'matchd'; did you mean 'matched'\?": lambda: sr.PairIndex(5, mixing="matchd"),
         r"scheme must be a Scheme, got 3": lambda: sr.PairIndex(5, 3),
-        r"Bent.log_tilt must be a straight line in r here, got 'a bend at r = 0'": lambda: sr.PairIndex(5, Bent()),
-        r"Worst.pair_weight must name only r, n, mean, var and its own dials here, got 'r_min'": lambda: sr.PairIndex(
+        r"Bent.log_tilt must be a straight line in r here, got a bend at r = 0": lambda: sr.PairIndex(5, Bent()),
+        r"Worst.pair_weight must name only r, n, mean, var and its own dials here, got r_min": lambda: sr.PairIndex(
             5, Worst()
         ),
     }.items():

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .schemes import Scheme as Scheme
     from .schemes.bold import BoldReplay as BoldReplay
     from .schemes.downside import DownsideReplay as DownsideReplay
+    from .schemes.entropic import EntropicReplay as EntropicReplay
     from .schemes.errors import ErrorReplay as ErrorReplay
     from .schemes.returns import ReturnReplay as ReturnReplay
     from .schemes.score import ScoreReplay as ScoreReplay
@@ -135,6 +136,7 @@ _HOMES = {
     "PowerStep": "schedules",
     "Softmax": "schedules",
     "StepSize": "schedules",
+    "EntropicReplay": "schemes.entropic",
     "Scheme": "schemes",
     "Shaper": "shaper",
     "Event": "stepping",

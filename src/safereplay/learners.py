@@ -203,6 +203,8 @@ class ReplayQLearning(Learner):
     def __post_init__(self) -> None:
         super().__post_init__()
         _checks.require(isinstance(self.scheme, Scheme), "scheme", "be a Scheme", self.scheme)
+        hint = "it is for memories of transitions: sr.Shaper; on tables ExponentialUtility learns the same risk"
+        _checks.require(not self.scheme.POOLED, "scheme", "need no unit of a whole memory", self.scheme, hint)
         _checks.between("v", self.v, "[0, 1)")
         _checks.choice("mixing", self.mixing, MIXINGS)
 

@@ -18,6 +18,7 @@ Ref: Szlak & Shamir (2021), Algorithm 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -30,22 +31,25 @@ from .kernels import rng, tilted, tree
 from .kernels.compile import trouble
 from .kernels.soundness import is_sound
 from .learners import MIXINGS
-from .schemes import Scheme, ScoreReplay
+from .errors import BadInput
+from .schemes import EntropicReplay, Scheme
 
 KEPT = ("r", "n", "mean", "var")  # what a factor may name here, beside its own dials
-ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "generator")
+ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "scale", "generator")
+MEASURED = 8  # how often the unit is measured while as many slots change as are held
+NODES, PANEL, FAR = 16, 4.0, 12  # of the integral over slopes: nodes per panel, its width, and how many are even
 
 
 class PairIndex:
     """Slots by pair, and draws from them.
 
     >>> import numpy as np, safereplay as sr
-    >>> index = sr.PairIndex(capacity=4, v=0.9, scheme=sr.ScoreReplay(beta=2.0))
+    >>> index = sr.PairIndex(capacity=4, v=0.9, scheme=sr.EntropicReplay(beta=2.0))
     >>> index.put([0, 1, 2, 3], keys=[7, 7, 7, 8], x=[1.0, 1.0, -5.0, 3.0])
-    >>> index.distribution().round(3)
-    array([0.034, 0.034, 0.681, 0.25 ])
-    >>> (np.bincount(index.draw(100_000), minlength=4) / 100_000).round(1)
-    array([0. , 0. , 0.7, 0.2])
+    >>> index.distribution().round(2)
+    array([0.11, 0.11, 0.52, 0.25])
+    >>> (np.bincount(index.draw(100_000), minlength=4) / 100_000).round(2)
+    array([0.11, 0.11, 0.52, 0.25])
     """
 
     def __init__(
@@ -57,7 +61,7 @@ class PairIndex:
         seed: int = 0,
     ) -> None:
         capacity = _checks.whole("capacity", capacity, 1, bits=30)
-        self._use(ScoreReplay() if scheme is None else scheme)
+        self._use(EntropicReplay() if scheme is None else scheme)
         self.v = v
         self.mixing = _checks.choice("mixing", mixing, MIXINGS)
         seed = _checks.whole("seed", seed, 0)
@@ -65,9 +69,35 @@ class PairIndex:
         self._here = lay.allocate(capacity, rng.seeded(seed), mixing == "literal")
 
     def _use(self, scheme: Scheme) -> None:
-        self.scheme = linear(scheme)
-        self._pieces = tilted.make_pieces(scheme.bound("pair_weight"), scheme.bound("log_tilt"))
+        self._scheme = linear(scheme)
+        self._pieces = pieces_of(scheme)
         self._params = scheme.params()
+
+    @property
+    def scheme(self) -> Scheme:
+        """What is replayed. It can be set at any time."""
+        return self._scheme
+
+    @scheme.setter
+    def scheme(self, scheme: Scheme) -> None:
+        before = self._scheme
+        self._use(scheme)
+        try:
+            self._measure()
+            self._renew()
+        except BadInput:
+            self._use(before)
+            self._renew()
+            raise
+
+    @property
+    def unit(self) -> float:
+        """The unit u of x that the next draw's slope is in, where the scheme is pooled; 0 while no pair varies."""
+        return lay.measure(self._here) if self._is_due() else float(self._here.scale[lay.UNIT])
+
+    def _is_due(self) -> bool:
+        """Whether so much has changed that the unit is measured before the next draw: then, not sooner, so that looking changes nothing."""
+        return bool(self._here.scale[lay.CHANGED] * MEASURED >= max(len(self), 1))
 
     @property
     def v(self) -> float:
@@ -126,6 +156,11 @@ class PairIndex:
         self._here = lay.allocate(self.capacity, self._here.generator, self.mixing == "literal")
 
     def _change(self, kernel: Any, slots: Ints, x: Any, columns: tuple[Any, ...]) -> None:
+        """Change some slots."""
+        self._here.scale[lay.CHANGED] += slots.size
+        self._run(kernel, slots, x, columns)
+
+    def _run(self, kernel: Any, slots: Ints, x: Any, columns: tuple[Any, ...]) -> None:
         """Run a kernel to its end, making room where it stops for want of it."""
         params, heads = self._params, self._here.heads
         done = kernel(self._here, *columns, 0, params)
@@ -139,6 +174,22 @@ class PairIndex:
             _checks.fail(
                 "pair_weight", "be at least 0 and finite", float("nan"), f"at mean {row['mean']:g}, var {var:g}"
             )
+
+    def _measure(self) -> None:
+        """Measure the unit; where it has left the reach of the layers, layer all pairs anew."""
+        scale = self._here.scale
+        scale[lay.UNIT], scale[lay.CHANGED] = lay.measure(self._here), 0.0
+        if not 0.5 * scale[lay.LAYERED] <= scale[lay.UNIT] <= 2.0 * scale[lay.LAYERED]:
+            self._renew()
+
+    def _renew(self) -> None:
+        """Layer all pairs by the scheme and the unit of now."""
+        self._here.scale[lay.LAYERED] = self._here.scale[lay.UNIT]
+        rows = self._pair_rows()
+        self._run(self._pieces.renew, rows, rows, (rows,))
+
+    def _pair_rows(self) -> Ints:
+        return np.flatnonzero(self._here.pairs["held"][: self._here.heads[lay.PAIR_TOP]] > 0)
 
     def _make_room(self, what: int, slot: int, x: float) -> None:
         here = self._here
@@ -176,6 +227,8 @@ class PairIndex:
         """A batch of slots, each drawn alone from p̃."""
         batch = _checks.whole("batch", batch, 0)
         _checks.require(len(self) > 0, "slots held", "number at least 1", 0, "nothing was put yet")
+        if self._scheme.POOLED and self._is_due():
+            self._measure()
         out, self.tilted = np.empty(batch, np.int64), np.empty(batch, bool)
         self._pieces.draw(self._here, self._v, self._params, out, self.tilted)
         return out
@@ -216,11 +269,11 @@ class PairIndex:
         stats["n"], stats["mean"] = n, mean
         stats["m2"] = np.bincount(pair[known], (x - mean[pair])[known] ** 2, rows.size)
         weights, slopes = self._weights(stats)
-        log_w = np.where(known, -slopes[pair] * (x - mean[pair]), -np.inf)
-        top = np.full(rows.size, -np.inf)
-        np.maximum.at(top, pair, log_w)
-        w = np.where(known, np.exp(np.where(known, log_w - np.where(known, top[pair], 0.0), 0.0)), 0.0)
-        w /= np.maximum(np.bincount(pair, w, rows.size), 1e-300)[pair]
+        if self._scheme.POOLED:
+            slopes /= self.unit or 1.0
+        w = np.zeros(held.size)
+        tilt = -slopes[pair[known]] * (x - mean[pair])[known]
+        w[known] = shares(pair[known], np.ones(tilt.size), tilt, self._scheme.POOLED)
         if self.mixing == "matched":
             rho = self._v * np.minimum(weights, 1.0)
             share = np.bincount(pair, minlength=rows.size) / held.size
@@ -235,7 +288,7 @@ class PairIndex:
 
     def pair_table(self) -> dict[str, Any]:
         """The pairs that are held: key, n (slots whose x is known), held (all), mean and std of x, and ρ."""
-        rows = np.flatnonzero(self._here.pairs["held"][: self._here.heads[lay.PAIR_TOP]] > 0)
+        rows = self._pair_rows()
         pairs = self._here.pairs[rows]
         std = np.sqrt(pairs["m2"] / np.maximum(pairs["n"], 1))
         columns = {name: pairs[name].copy() for name in ("key", "n", "held", "mean")}
@@ -273,7 +326,7 @@ class PairIndex:
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and plain values: what is loaded from it goes on draw by draw as this would."""
         arrays = {name: getattr(self._here, name).copy() for name in ARRAYS}
-        return {"scheme": self.scheme.to_dict(), "v": self._v, "mixing": self.mixing, **arrays}
+        return {"scheme": self._scheme.to_dict(), "v": self._v, "mixing": self.mixing, **arrays}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; nothing changes if it is not one of ours."""
@@ -288,7 +341,7 @@ class PairIndex:
 
     def _weigh_again(self) -> None:
         """The sum tree from the pairs' own statistics."""
-        rows = np.flatnonzero(self._here.pairs["held"][: self._here.heads[lay.PAIR_TOP]] > 0)
+        rows = self._pair_rows()
         weights = self._weights(self._here.pairs[rows])[0]
         fit = bool((np.isfinite(weights) & (weights >= 0)).all())
         _checks.require(fit, "state", "have weights of at least 0", weights)
@@ -308,21 +361,64 @@ class PairIndex:
 def linear(scheme: Scheme) -> Scheme:
     """A scheme that can serve here: its factors know the statistics that are kept, and its tilt is a straight line in r."""
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    reason = unfit(scheme)
+    if reason is not None:
+        raise BadInput(reason)
+    return scheme
+
+
+def unfit(scheme: Scheme) -> str | None:
+    """Why a scheme cannot serve in a memory of transitions, in a line; None if it can."""
     name = type(scheme).__name__
     for factor in ("pair_weight", "log_tilt"):
         bound = scheme.bound(factor)
         reason = trouble(bound)
-        _checks.require(reason is None, f"{name}.{factor}", "compile", reason)
+        if reason is not None:
+            return f"{name}.{factor} must compile, got {reason}"
         odd = sorted(bound.names - {*KEPT, *scheme.params_names()})
-        _checks.require(
-            not odd, f"{name}.{factor}", f"name only {', '.join(KEPT)} and its own dials here", ", ".join(odd)
-        )
+        if odd:
+            return f"{name}.{factor} must name only {', '.join(KEPT)} and its own dials here, got {', '.join(odd)}"
     tilt, unknown = scheme.bound("log_tilt").call, (0.0,) * (len(Scheme.OFFERS["log_tilt"]) - 4)
     for mean, var in ((0.0, 1.0), (3.0, 0.25), (-7.0, 100.0)):
         low, mid, high = (tilt((r, 8.0, mean, var, *unknown, *scheme.params())) for r in (mean - 2.0, mean, mean + 2.0))
-        straight = abs(high - 2.0 * mid + low) <= 1e-9 * (1.0 + abs(high) + abs(mid) + abs(low))
-        _checks.require(straight, f"{name}.log_tilt", "be a straight line in r here", f"a bend at r = {mean:g}")
-    return scheme
+        if abs(high - 2.0 * mid + low) > 1e-9 * (1.0 + abs(high) + abs(mid) + abs(low)):
+            return f"{name}.log_tilt must be a straight line in r here, got a bend at r = {mean:g}"
+    return None
+
+
+def pieces_of(scheme: Scheme) -> tilted.Pieces:
+    """The kernels for a scheme."""
+    return tilted.make_pieces(scheme.bound("pair_weight"), scheme.bound("log_tilt"), scheme.POOLED)
+
+
+def shares(pair: Ints, q: Floats, log_tilt: Floats, pooled: bool) -> Floats:
+    """ŵ of entries that belong to pairs: ∝ q·e^{log_tilt} within each pair; ``pooled``, the mean of that over slopes t·log_tilt, t uniform on (0, 1).
+
+    The mean is an integral by Gauss–Legendre, to rounding: the integrand has no pole nearer than π over the range of log_tilt, so panels
+    PANEL wide in the exponent serve; where t is large only near outcomes still compete, and panels widen with t.
+    """
+    n = int(pair.max(initial=-1)) + 1
+    top, low = np.full(n, -np.inf), np.full(n, np.inf)
+    np.maximum.at(top, pair, log_tilt)
+    np.minimum.at(low, pair, log_tilt)
+    below = log_tilt - top[pair]
+    out = np.zeros(pair.size)
+    for t, weight in _slopes(float((top - low)[pair].max(initial=0.0))) if pooled else [(1.0, 1.0)]:
+        w = q * np.exp(t * below)
+        out += weight * w / np.bincount(pair, w, n)[pair]
+    return out
+
+
+def _slopes(reach: float) -> Iterator[tuple[float, float]]:
+    """Nodes t in (0, 1) and their weights, for tilts that differ by up to ``reach``."""
+    near = min(PANEL / max(reach, PANEL), 1.0)
+    edges = [near * k for k in range(min(FAR, int(1.0 / near)) + 1)]
+    while edges[-1] < 1.0:
+        edges.append(edges[-1] + max(near, edges[-1] / FAR))
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    for start, stop in zip(edges[:-1], [*edges[1:-1], 1.0], strict=True):
+        half = (stop - start) / 2.0
+        yield from zip(start + half * (nodes + 1.0), half * weights, strict=True)
 
 
 def slot_numbers(slots: Any) -> Ints:

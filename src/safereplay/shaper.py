@@ -28,7 +28,7 @@ from .kernels import horizon
 from .keys.auto import AutoKey
 from .keys.base import PairKey
 from .pair_index import PairIndex, slot_numbers
-from .schemes import Scheme, ScoreReplay
+from .schemes import EntropicReplay, Scheme
 
 TILTS = ("reward", "return", "target")
 KIND, VERSION = "shaper", 1
@@ -39,16 +39,16 @@ ALONE = np.uint64(0x5AFE5AFE00000000)  # + slot: the key of a transition that no
 class Shaper:
     """Which transitions of a ring of ``capacity`` slots are replayed.
 
-    ``v`` is how much of a volatile pair's updates are replays, ``beta`` how strongly they lean to low x (β < 0: to high);
-    another ``scheme`` than :class:`~safereplay.ScoreReplay` brings its own dials.
+    ``v`` is how much of a volatile pair's updates are replays, ``beta`` (2.0) how strongly they lean to low x (β < 0: to high);
+    another ``scheme`` than :class:`~safereplay.EntropicReplay` brings its own dials.
 
     >>> import numpy as np, safereplay as sr
-    >>> shaper = sr.Shaper(capacity=1000, v=0.5, beta=1.0, key=sr.ExactKey(), seed=0)
+    >>> shaper = sr.Shaper(capacity=1000, v=0.5, key=sr.ExactKey(), seed=0)
     >>> rewards = np.where(np.arange(1000) % 10 == 0, -9.0, 1.0)  # one in ten is bad
     >>> shaper.add(np.arange(1000), np.zeros((1000, 2)), np.zeros(1000, int), rewards, np.zeros(1000, bool))
     >>> batch = shaper.draw(10_000)
-    >>> float((rewards[batch] < 0).mean().round(1))
-    0.4
+    >>> float((rewards[batch] < 0).mean().round(2))
+    0.28
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Shaper:
         _checks.require(
             beta is None or scheme is None, "beta", "be left out where a scheme is given", beta, "it has its own"
         )
-        scheme = ScoreReplay(1.0 if beta is None else beta) if scheme is None else scheme
+        scheme = (EntropicReplay() if beta is None else EntropicReplay(beta)) if scheme is None else scheme
         self.index = PairIndex(capacity, scheme, v, mixing, seed)
         self.key = AutoKey() if key is None else key
         _checks.require(isinstance(self.key, PairKey), "key", "be a PairKey", key)

@@ -16,11 +16,15 @@ left or one came that is heavier than the layers reach, and now and then for the
 come and go in a large pair. Mean and variance follow each
 change by Welford's update, forwards and backwards, and are summed again before rounding can build up.
 
+A scheme may measure x in a unit of the whole memory (see :class:`~safereplay.EntropicReplay`): u = Σ d² / Σ |d| over all slots, with
+d = x − mean of the pair. It is measured before a draw, once an eighth of what is held has changed. Layers are made with the unit at which all pairs
+were last layered; draws use the newest.
+
 A pair has at most 2·REACH + 1 layers: what is lighter than e^{−REACH} of the heaviest shares the last. The slots of a layer are a
 stretch of one pool; stretches have room for a power of two and are reused. A slot whose x is not known (NaN) belongs to its pair but to no layer.
 """
 
-from math import floor
+from math import floor, isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +61,9 @@ HELD, HIGH, N_PAIRS, FREE_PAIR, PAIR_TOP, N_LAYERS, FREE_LAYER, LAYER_TOP, POOL_
 )
 N_HEADS = FREE_ROOM + 32
 
+#: Entries of ``scale``: the unit, the one that layers were made with, and how many slots changed since it was measured.
+UNIT, LAYERED, CHANGED = range(3)
+
 #: What stops a kernel before slot k is touched, in ``heads[TROUBLE]``.
 FINE, PAIRS_FULL, LAYERS_FULL, POOL_FULL, BAD_SLOT, BAD_X, BAD_WEIGHT, NOT_HELD = range(8)
 
@@ -70,6 +77,7 @@ class Layers(NamedTuple):
     pool: Array  #: stretches of slot numbers
     table: Array  #: open addressing from key to pair, a power of two
     heads: Array  #: [N_HEADS]
+    scale: Array  #: [3] UNIT, LAYERED, CHANGED
     tree: Array  #: sum tree of the pairs' weights; of one leaf where nobody draws pairs by weight
     generator: Array  #: [4]
     sums: Array  #: [2·REACH + 2] for scratch
@@ -89,10 +97,27 @@ def allocate(capacity: int, generator: Array, by_weight: bool) -> Layers:
         np.zeros(256, np.int32),
         np.full(2 * rows, NONE, np.int32),
         heads,
+        np.zeros(3),
         tree.allocate(rows if by_weight else 1),
         generator,
         np.zeros(2 * REACH + 2),
     )
+
+
+# -- the unit ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def measure(here: Layers) -> float:
+    """u of what is held, or 0 where no pair varies."""
+    total = squares = 0.0
+    for slot in range(here.heads[HIGH]):
+        i, x = here.slots[slot]["pair"], here.slots[slot]["x"]
+        if i != NONE and not isnan(x) and here.pairs[i]["m2"] > 0.0:
+            d = abs(x - here.pairs[i]["mean"])
+            total += d
+            squares += d * d
+    return squares / total if total > 0.0 else 0.0
 
 
 # -- from keys to pairs ------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Tilted draws for one scheme: its two factors compiled into what puts slots into layers, and draws from them.
 
-Of a pair's statistics the scheme makes a weight W and, since its tilt is a straight line in x, a slope λ. Whenever the statistics
+Of a pair's statistics the scheme makes a weight W and, since its tilt is a straight line in x, a slope λ. A ``pooled`` scheme has
+its slope in the unit of the memory, and each draw takes a uniform share of it. Whenever the statistics
 have changed the pair is *settled*: its weight is noted, and it is layered anew where the layers no longer serve.
 """
 
@@ -21,6 +22,7 @@ from .layers import (
     HELD,
     HIGH,
     LARGEST,
+    LAYERED,
     LAYERS_FULL,
     N_LAYERS,
     NONE,
@@ -31,6 +33,7 @@ from .layers import (
     POOL_TOP,
     REACH,
     TROUBLE,
+    UNIT,
     WHERE,
     Layers,
     claim,
@@ -50,6 +53,7 @@ class Pieces(NamedTuple):
     put: Callable[..., int]
     value: Callable[..., int]
     drop: Callable[..., int]
+    renew: Callable[..., int]
     draw: Callable[..., None]
     weigh: Callable[..., None]
 
@@ -126,9 +130,22 @@ def _gathered(here: Layers, i: int, slot: int) -> int:
     return chain
 
 
-def _make_settle(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
+class _Settling(NamedTuple):
     """What has to be done when pair i has changed; ``slot`` is new in it, or NONE."""
-    weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
+
+    settle: Callable[..., None]
+    layer_anew: Callable[..., None]
+
+
+def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> _Settling:
+    weight_of, raw_slope = _make_weight(pair_weight), _make_slope(log_tilt)
+
+    @jit
+    def slope_of(here: Layers, row: Array, params: tuple[float, ...]) -> float:
+        slope = raw_slope(row, params)
+        if pooled:
+            return slope / here.scale[LAYERED] if here.scale[LAYERED] > 0.0 else 0.0
+        return slope
 
     @jit
     def layer_anew(here: Layers, i: int, slot: int, params: tuple[float, ...]) -> None:
@@ -143,7 +160,7 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
             heaviest, lightest = min(heaviest, x), max(lightest, x)
             member = here.slots[member]["place"]
         weight = weight_of(row, params)
-        row["slope"] = slope_of(row, params) if 0.0 < weight < inf else 0.0
+        row["slope"] = slope_of(here, row, params) if 0.0 < weight < inf else 0.0
         row["origin"] = heaviest if row["slope"] >= 0.0 else lightest
         row["m2_then"], row["changes"] = row["m2"], 0
         while chain != NONE:
@@ -159,7 +176,7 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
         if not 0.0 <= weight < inf:
             here.heads[TROUBLE], here.heads[WHERE] = BAD_WEIGHT, i
             weight = 0.0
-        slope = slope_of(row, params) if weight > 0.0 else 0.0
+        slope = slope_of(here, row, params) if weight > 0.0 else 0.0
         then = row["slope"]
         same = slope == then or ((slope > 0.0) == (then > 0.0) and abs(then) <= 2.0 * abs(slope) <= 4.0 * abs(then))
         summed = row["m2"] * 4.0 >= row["m2_then"] and row["changes"] <= 4 * row["n"] + 4096
@@ -175,19 +192,19 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
         if here.tree.size > 2:
             tree.put(here.tree, i, weight if weight < inf else 0.0)
 
-    return settle
+    return _Settling(settle, layer_anew)
 
 
 @jit
 def _short(here: Layers, slot: int, key_pair: int) -> int:
-    """What there might be too little of to change ``slot`` and to add to pair ``key_pair``."""
+    """What there might be too little of to change ``slot``, or NONE, and to add to pair ``key_pair``."""
     heads = here.heads
     if heads[FREE_PAIR] == NONE and heads[PAIR_TOP] == here.pairs.shape[0]:
         return PAIRS_FULL
     if here.layers.shape[0] - heads[N_LAYERS] < 4 * REACH:
         return LAYERS_FULL
     most = 1
-    if here.slots[slot]["pair"] != NONE:
+    if slot != NONE and here.slots[slot]["pair"] != NONE:
         most += here.pairs[here.slots[slot]["pair"]]["n"]
     if key_pair != NONE:
         most += here.pairs[key_pair]["n"]
@@ -228,10 +245,9 @@ def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Calla
     return take_out, revalue
 
 
-def _make_changes(
-    settle: Callable[..., None], digest: str | None
-) -> tuple[Callable[..., int], Callable[..., int], Callable[..., int]]:
-    """put, value and drop: each gives how many it has done, and stops before one that it has no room for."""
+def _make_changes(settling: _Settling, digest: str | None) -> tuple[Callable[..., int], ...]:
+    """put, value, drop and renew: each gives how many it has done, and stops before one that it has no room for."""
+    settle, layer_anew = settling
     take_out, revalue = _make_moves(settle)
 
     def put(here: Layers, slots: Array, keys: Array, x: Array, done: int, params: tuple[float, ...]) -> int:
@@ -292,7 +308,18 @@ def _make_changes(
             here.heads[HIGH] -= 1
         return int(slots.size)
 
-    return specialise(put, digest), specialise(value, digest), specialise(drop, digest)
+    def renew(here: Layers, rows: Array, done: int, params: tuple[float, ...]) -> int:
+        """Layer these rows of pairs anew, by the slopes of now."""
+        for k in range(done, rows.size):
+            trouble = _short(here, NONE, rows[k])
+            if trouble != FINE:
+                here.heads[TROUBLE] = trouble
+                return k
+            layer_anew(here, rows[k], NONE, params)
+            settle(here, rows[k], NONE, params)
+        return int(rows.size)
+
+    return specialise(put, digest), specialise(value, digest), specialise(drop, digest), specialise(renew, digest)
 
 
 @jit
@@ -316,7 +343,7 @@ def _anchor(here: Layers) -> int:
     return int(slot)
 
 
-def _make_draw(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Callable[..., None]:
+def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | None) -> Callable[..., None]:
     weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
 
     @jit
@@ -325,6 +352,8 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Calla
         row = here.pairs[i]
         then = row["slope"]
         ratio = slope_of(row, params) / then if then != 0.0 else 0.0
+        if pooled and then != 0.0:
+            ratio *= rng.uniform(here.generator) / here.scale[UNIT]
         first = row["first"]
         top = here.layers[first]["bin"]
         total, b, j = 0.0, first, 0
@@ -388,12 +417,11 @@ def _make_weigh(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Call
 
 
 @lru_cache(maxsize=64)
-def make_pieces(pair_weight: Bound, log_tilt: Bound) -> Pieces:
-    """The kernels for a scheme's two factors."""
-    digest = digest_of([pair_weight, log_tilt], "layers")
-    settle = _make_settle(pair_weight, log_tilt)
+def make_pieces(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> Pieces:
+    """The kernels for a scheme's two factors; ``pooled`` is :attr:`Scheme.POOLED <safereplay.schemes.base.Scheme.POOLED>`."""
+    digest = digest_of([pair_weight, log_tilt], "layers", pooled)
     return Pieces(
-        *_make_changes(settle, digest),
-        _make_draw(pair_weight, log_tilt, digest),
+        *_make_changes(_make_settle(pair_weight, log_tilt, pooled), digest),
+        _make_draw(pair_weight, log_tilt, pooled, digest),
         _make_weigh(pair_weight, log_tilt, digest),
     )

@@ -7,6 +7,7 @@ from .base import if_seen as if_seen
 from .base import no_tilt as no_tilt
 from .bold import BoldReplay as BoldReplay
 from .downside import DownsideReplay as DownsideReplay
+from .entropic import EntropicReplay as EntropicReplay
 from .errors import ErrorReplay as ErrorReplay
 from .returns import ReturnReplay as ReturnReplay
 from .score import ScoreReplay as ScoreReplay

@@ -109,6 +109,13 @@ class Scheme(Config):
     #: and learning goes to Q*, whatever the pair weights do.
     FAITHFUL: ClassVar[bool] = False
 
+    #: The unit of β; empty where it has none.
+    UNIT: ClassVar[str] = ""
+
+    #: Whether x is measured in the unit of the whole memory and each replay draws its slope uniformly between 0 and the tilt's.
+    #: Only a memory of transitions has that unit (:class:`~safereplay.PairIndex`).
+    POOLED: ClassVar[bool] = False
+
     @property
     def has_limit(self) -> bool:
         """Whether w_t depends on the outcomes alone, so that it settles as their statistics do (w^∞ exists).

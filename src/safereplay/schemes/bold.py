@@ -15,6 +15,9 @@ class BoldReplay(VarianceReplay):
     **Limit.** w^∞ exists, as for VarianceReplay. **Assumption 1.** Points 2 and 3 fail by design: higher rewards
     have more weight.
 
+    **Breaks** direction, by design: a gamble is valued above its mean. **Breaks** rarity, as VarianceReplay does, and in a memory of
+    transitions **Breaks** order too.
+
     **When it fails.** Under literal mixing boldness also replays calm next states of a good reward; on the cliff, where no
     reward of a slip is good news, it moves little. It is no search for risk for its own sake: where a gamble has no upside,
     it is not taken.

@@ -21,6 +21,9 @@ class DownsideReplay(Scheme):
     **Assumption 1.** Point 1 fails where a pair varies more but falls less: that is the purpose. Point 2 is not
     promised: how often a reward happens counts, and rewards above the mean are not told apart (on the cliff it holds).
 
+    **Breaks** order and **Breaks** rarity: depth is measured in the pair's own σ₋, which is small where a loss is rare. With β = 1 and v = 0.99 a
+    loss of probability 0.01 has p̃ = 0.91, one of probability 0.1 only 0.72.
+
     **When it fails.** Where the danger is not in the immediate reward, as the paper's own scheme.
 
     >>> import safereplay as sr

@@ -20,6 +20,8 @@ class ErrorReplay(Scheme):
     e^β·h/(1−h) where it is replayed. **Assumption 1** is stated in rewards: in general it fails, since neither the variance
     nor the worst reward plays a part.
 
+    **Breaks** direction where harm pays: a pair whose unsafe outcome has the higher reward is valued above its mean.
+
     **When it fails.** It needs to be told what is unsafe; outcomes alike in all but that flag are one to the learner,
     and count as unsafe if any of them is. It moves what Q *expects*, not what Q *counts*: where harm costs no reward,
     only the future that it ends, it does little unless v is near 1. On the slippery 4×4 lake (β = 3) P(unsafe) stays at

@@ -1,6 +1,7 @@
 """Replay by the variance of the return: danger that shows in a later reward."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .base import Scheme
 
@@ -23,6 +24,9 @@ class ReturnReplay(Scheme):
     outcome, it holds as VarianceReplay's does: outcomes of equal y count one by one, where the paper counts equal rewards
     once. **w_t** looks at Q and settles only if Q does: Theorem 1 does not cover it.
 
+    **Breaks** order and **Breaks** rarity, with y for r as VarianceReplay does: a better prize can look worse, and a rare loss is replayed as
+    often as a common one.
+
     **When it fails.** Where what differs in y is not danger: a slip that costs a detour is shunned as a small fall is.
 
     >>> import safereplay as sr
@@ -32,6 +36,8 @@ class ReturnReplay(Scheme):
     >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).p_unsafe, 3) for Q in limits]
     [0.119, 0.032]
     """
+
+    UNIT: ClassVar[str] = "1/reward"
 
     beta: float = 5.0
 

@@ -23,6 +23,8 @@ class UniformReplay(Scheme):
     what is visited and settles if that does; the limit does not need it to. With a window instead of a memory without
     end, see :class:`~safereplay.WindowReplay`.
 
+    All four promises of a sound tilt hold, since p̃ = q.
+
     **When it fails.** Always, as a means to safety: the risk of its limit is that of Q-learning.
 
     >>> import safereplay as sr
@@ -55,6 +57,8 @@ class DynaReplay(Scheme):
     the textbook's form.
 
     **Limit.** Q*, by ŵ = q. **Assumption 1** fails. **w_t** settles: its factors are continuous in what was counted.
+
+    All four promises of a sound tilt hold, since p̃ = q.
 
     **When it fails.** As a means to safety, always. As a means to speed where pairs that no longer matter are many: they
     get the same share of planning.

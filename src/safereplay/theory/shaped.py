@@ -5,7 +5,8 @@ A deep agent draws transitions (:class:`~safereplay.Shaper`), not distinct rewar
 
     p̃(s',r|s,a)  =  (1 − ρ)·q  +  ρ·ŵ,          ŵ ∝ q(s',r|s,a)·e^{log_tilt(x)},
 
-with the statistics of x under q. The Q that fits p̃ is what Q-learning on those draws converges to, and what a network that can hold
+with the statistics of x under q. A pooled scheme (:class:`~safereplay.EntropicReplay`) has ŵ averaged over slopes, in the unit of all
+pairs together. The Q that fits p̃ is what Q-learning on those draws converges to, and what a network that can hold
 each pair apart should come to. Where x is the target r + γ·max Q(s',·), ŵ depends on Q itself: then Q is sought that fits the p̃ which it makes.
 """
 
@@ -16,12 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import _checks
-from .._types import Floats
+from .._types import Bools, Floats
 from ..kernels.layers import PAIR
-from ..kernels.tilted import make_pieces
 from ..mdp import TabularMDP
-from ..pair_index import linear
-from ..schemes import Scheme, ScoreReplay
+from ..pair_index import linear, pieces_of, shares
+from ..schemes import EntropicReplay, Scheme
 from .solver import TOLERANCE, optimal, targets
 
 MANY = 1 << 30  # transitions of a pair that stand for infinitely many
@@ -36,29 +36,49 @@ class Drawn(NamedTuple):
     rho: Floats  #: ρ(s,a), [S, A]
 
 
-def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats) -> Drawn:
-    """p̃ and ρ where outcome k has the number x[k]."""
+def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | None = None) -> Drawn:
+    """p̃ and ρ where outcome k has the number x[k]; ``unit`` None is that of all pairs alike."""
     mean = mdp.expect(x).ravel()
+    d = x - mean[mdp.pair]
     pairs = np.zeros(mdp.n_pairs, PAIR)
     pairs["n"], pairs["mean"] = MANY, mean
-    pairs["m2"] = MANY * mdp.expect((x - mean[mdp.pair]) ** 2).ravel()
+    pairs["m2"] = MANY * mdp.expect(np.where(_constant(mdp, x)[mdp.pair], 0.0, d) ** 2).ravel()
     W, slope = np.empty(mdp.n_pairs), np.empty(mdp.n_pairs)
-    pieces = make_pieces(scheme.bound("pair_weight"), scheme.bound("log_tilt"))
-    pieces.weigh(pairs, scheme.params(), W, slope)
-    log_tilt = -slope[mdp.pair] * (x - mean[mdp.pair])
-    top = np.full(mdp.n_pairs, -np.inf)
-    np.maximum.at(top, mdp.pair, log_tilt)
-    w = mdp.p * np.exp(log_tilt - top[mdp.pair])
-    w /= np.bincount(mdp.pair, w, mdp.n_pairs)[mdp.pair]
+    pieces_of(scheme).weigh(pairs, scheme.params(), W, slope)
+    if scheme.POOLED:
+        slope /= (pooled_unit(mdp, x) if unit is None else unit) or 1.0
+    w = shares(mdp.pair, mdp.p, -slope[mdp.pair] * d, scheme.POOLED)
     rho = v * np.minimum(W, 1.0)
     return Drawn((1.0 - rho[mdp.pair]) * mdp.p + rho[mdp.pair] * w, rho.reshape(mdp.n_states, mdp.n_actions))
 
 
-def shaped_limit(mdp: TabularMDP, scheme: Scheme | None = None, v: float = 0.5, tilt_on: str = "reward") -> Floats:
+def pooled_unit(mdp: TabularMDP, x: Floats) -> float:
+    """u = Σ d² / Σ |d| over the pairs alike, d = x − mean of the pair; 0 where no pair varies."""
+    d = np.where(_constant(mdp, x)[mdp.pair], 0.0, np.abs(x - mdp.expect(x).ravel()[mdp.pair]))
+    scale = float(d.max(initial=0.0))
+    return scale * float((mdp.p * (d / scale) ** 2).sum() / (mdp.p * (d / scale)).sum()) if scale > 0.0 else 0.0
+
+
+def _constant(mdp: TabularMDP, x: Floats) -> Bools:
+    """Which pairs have one x only: a mean by sums may miss it by rounding."""
+    low, high = np.full(mdp.n_pairs, np.inf), np.full(mdp.n_pairs, -np.inf)
+    np.minimum.at(low, mdp.pair, x)
+    np.maximum.at(high, mdp.pair, x)
+    return np.asarray(low >= high)
+
+
+def shaped_limit(
+    mdp: TabularMDP,
+    scheme: Scheme | None = None,
+    v: float = 0.5,
+    tilt_on: str = "reward",
+    unit: float | None = None,
+) -> Floats:
     """The Q [S, A] that an agent with a shaped replay memory comes to, where its key tells all pairs apart.
 
     ``tilt_on`` is "reward" or "target", as in :class:`~safereplay.Shaper`. A target's Q is sought by backing up with the
-    p̃ that the last one makes; that need not settle, and is refused where it does not.
+    p̃ that the last one makes; that need not settle, and is refused where it does not. ``unit`` is that of the memory, ``shaper.index.unit``;
+    None takes all pairs as visited alike.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -66,21 +86,23 @@ def shaped_limit(mdp: TabularMDP, scheme: Scheme | None = None, v: float = 0.5, 
     ('risky', 'safe')
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    scheme = linear(ScoreReplay() if scheme is None else scheme)
+    scheme = linear(EntropicReplay() if scheme is None else scheme)
     v = _checks.between("v", v, "[0, 1]")
     tilt_on = _checks.choice("tilt_on", tilt_on, TILTS)
-    Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r).p)
-    return Q if tilt_on == "reward" else _fitting_itself(mdp, scheme, v, Q)
+    if unit is not None:
+        unit = _checks.between("unit", unit, "(0, inf)")
+    Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r, unit).p)
+    return Q if tilt_on == "reward" else _fitting_itself(mdp, scheme, v, Q, unit)
 
 
-def _fitting_itself(mdp: TabularMDP, scheme: Scheme, v: float, Q: Floats) -> Floats:
+def _fitting_itself(mdp: TabularMDP, scheme: Scheme, v: float, Q: Floats, unit: float | None) -> Floats:
     """A Q that fits the p̃ of its own targets, from this one on."""
     near, backups = False, 0
     while not near:
         backups += 1
         _checks.require(backups <= MAX_BACKUPS, "scheme", "let targets settle", scheme, "try a smaller beta or v")
         x = targets(mdp, Q.max(1))
-        new = mdp.expect(x, drawn(mdp, scheme, v, x).p)
+        new = mdp.expect(x, drawn(mdp, scheme, v, x, unit).p)
         near = bool(np.abs(new - Q).max() <= TOLERANCE * (1.0 - mdp.gamma) * max(1.0, float(np.abs(new).max())))
         Q = new
     return Q
