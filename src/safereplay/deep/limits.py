@@ -15,7 +15,7 @@ import numpy as np
 
 from .._types import Floats
 from ..errors import BadInput
-from ..schemes import ScoreReplay
+from ..schemes import EntropicReplay
 from ..theory.shaped import shaped_limit
 from .records import Job
 from .summary import OURS, PLAIN, REWARD, Chapter, Group
@@ -62,7 +62,7 @@ def _told(world: str, v: float, beta: float, tilt_on: str, episodes: int) -> dic
     spec = world_named(world)
     assert spec.mdp is not None
     try:
-        Q = shaped_limit(spec.mdp(), ScoreReplay(beta), v, tilt_on)
+        Q = shaped_limit(spec.mdp(), EntropicReplay(beta), v, tilt_on)
     except BadInput:  # the only input that can be bad here: targets that do not settle
         return None
     return evaluate(TablePolicy(Q), spec, episodes, "test")

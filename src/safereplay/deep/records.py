@@ -24,7 +24,7 @@ from ..errors import BadFile
 from .summary import FAMILIES, Chapter, Episodes, Group, Run, Training
 from .worlds import WORLDS, World, world_named
 
-FORMAT = 1  #: of what a run does and what its file says
+FORMAT, SHAPED_FORMAT = 1, 2  #: of what a run does and what its file says, without shaped replay and with it
 PATHS = 6  #: evaluation paths that are kept of a run
 TITLES = {"delayed": "delayed cliff", "lander": "LunarLander in wind", "lava": "MiniGrid lava"}
 MAPPED = ("point",)  #: worlds whose observations are places on a map
@@ -59,7 +59,12 @@ class Job(NamedTuple):
 
 def _kind(setting: dict[str, Any], selection: int) -> str:
     what = {key: x for key, x in setting.items() if key != "seed"}
-    return digest([FORMAT, what, selection, terms(setting)])
+    return digest([format_of(setting), what, selection, terms(setting)])
+
+
+def format_of(setting: dict[str, Any]) -> int:
+    """The format of a setting's runs."""
+    return SHAPED_FORMAT if setting["v"] > 0.0 else FORMAT
 
 
 def _file(kind: str, seed: int) -> str:
@@ -147,7 +152,7 @@ def _paths(model: Any, world: World) -> list[list[list[float]]]:
 def write_record(folder: Path, job: Job, result: dict[str, Any]) -> Path:
     """Keep a run."""
     record = {
-        "format": FORMAT,
+        "format": format_of(job.setting),
         "setting": job.setting,
         "selection": job.selection,
         "terms": terms(job.setting),

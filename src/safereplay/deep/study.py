@@ -32,7 +32,7 @@ from .training import Setting
 from .worlds import WORLDS, world_named
 
 VS = (0.25, 0.5, 0.75)
-BETAS = (1.0, 0.5, 2.0)  #: the default first: where families are evened out, settings are taken from the front
+BETAS = (2.0, 1.0, 4.0)  #: the default first: where families are evened out, settings are taken from the front
 ALPHAS = (0.25, 0.1, 0.5)
 LATE = ("delayed",)  #: worlds whose danger comes a step late
 WHOLE = ("point",)  #: worlds that get the whole grid of v and β; the others a cross in it
@@ -76,14 +76,14 @@ def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[s
     yield PLAIN, "", {}
     late: dict[str, Any] = {"tilt_on": "target"} if world in LATE else {}
     shaped = [
-        (v, beta) for beta in BETAS for v in VS if world in WHOLE or beta == 1.0 or (v == 0.5 and world not in LONG)
+        (v, beta) for beta in BETAS for v in VS if world in WHOLE or beta == BETAS[0] or (v == 0.5 and world not in LONG)
     ]
-    for v, beta in [(0.5, 1.0)] if small else shaped:
+    for v, beta in [(0.5, BETAS[0])] if small else shaped:
         yield OURS, f"v = {v:g}, β = {beta:g}", {"v": v, "beta": beta, **late}
     if late:
-        yield REWARD, "v = 0.5, β = 1", {"v": 0.5, "beta": 1.0}
+        yield REWARD, f"v = 0.5, β = {BETAS[0]:g}", {"v": 0.5, "beta": BETAS[0]}
     if not small and world not in LONG:
-        yield LITERAL, "v = 0.5, β = 1", {"v": 0.5, "beta": 1.0, "mixing": "literal", **late}
+        yield LITERAL, f"v = 0.5, β = {BETAS[0]:g}", {"v": 0.5, "beta": BETAS[0], "mixing": "literal", **late}
     yield MEAN, "", {"algorithm": "qrdqn"}
     for alpha in ALPHAS[: 1 if small else 2 if world in LONG else 3]:
         yield CVAR, f"α = {alpha:g}", {"algorithm": "qrdqn", "alpha": alpha}
