@@ -14,7 +14,15 @@ import safereplay as sr
 from safereplay.kernels import layers as lay
 from safereplay.kernels.soundness import is_sound
 
-SCHEMES = [sr.EntropicReplay(2.0), sr.EntropicReplay(-6.0), sr.ScoreReplay(2.0), sr.ScoreReplay(-1.5), sr.ScoreReplay(0.0), sr.VarianceReplay(5.0), sr.Scheme()]
+SCHEMES = [
+    sr.EntropicReplay(2.0),
+    sr.EntropicReplay(-6.0),
+    sr.ScoreReplay(2.0),
+    sr.ScoreReplay(-1.5),
+    sr.ScoreReplay(0.0),
+    sr.VarianceReplay(5.0),
+    sr.Scheme(),
+]
 MIXINGS = ["matched", "literal"]
 
 

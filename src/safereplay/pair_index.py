@@ -19,25 +19,39 @@ Ref: Szlak & Shamir (2021), Algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from . import _checks
 from ._config import Config
 from ._types import Bools, Floats, Ints
+from .errors import BadInput
 from .kernels import layers as lay
 from .kernels import rng, tilted, tree
 from .kernels.compile import trouble
 from .kernels.soundness import is_sound
 from .learners import MIXINGS
-from .errors import BadInput
 from .schemes import EntropicReplay, Scheme
 
 KEPT = ("r", "n", "mean", "var")  # what a factor may name here, beside its own dials
 ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "scale", "generator")
+ROUNDING = 1e-9  # shares of draws that count as none
 MEASURED = 8  # how often the unit is measured while as many slots change as are held
 NODES, PANEL, FAR = 16, 4.0, 12  # of the integral over slopes: nodes per panel, its width, and how many are even
+
+
+class Tilt(NamedTuple):
+    """What the tilt does to a pair."""
+
+    key: int
+    worst: int  #: the slot of its lowest x
+    n: float  #: slots whose x is known
+    moved: float  #: share of all draws that another slot of the pair gets instead
+    low: float  #: share of its slots below its mean: how often that happens
+    low_drawn: float  #: how often it is drawn
+    mean: float  #: of x over its slots
+    mean_drawn: float  #: of x over its draws: what the pair seems to give
 
 
 class PairIndex:
@@ -293,6 +307,27 @@ class PairIndex:
         std = np.sqrt(pairs["m2"] / np.maximum(pairs["n"], 1))
         columns = {name: pairs[name].copy() for name in ("key", "n", "held", "mean")}
         return columns | {"std": std, "rho": self._rho(rows)}
+
+    def tilts(self, k: int) -> list[Tilt]:
+        """The k pairs whose draws are moved most, most first."""
+        slots = self._here.slots
+        held = np.flatnonzero((slots["pair"] != lay.NONE) & ~np.isnan(slots["x"]))
+        rows, pair = np.unique(slots["pair"][held], return_inverse=True)
+        x, p = slots["x"][held], self.distribution()[held]
+
+        def summed(values: Any) -> Floats:
+            return np.asarray(np.bincount(pair, values, rows.size), np.float64)
+
+        n, total = summed(np.ones(held.size)), summed(p)
+        mean = summed(x) / n
+        moved = 0.5 * summed(np.abs(p - (total / n)[pair]))
+        low = x < mean[pair]
+        drawn = np.maximum(total, 1e-300)
+        columns = n, moved, summed(low) / n, summed(p * low) / drawn, mean, summed(p * x) / drawn
+        first = np.lexsort((x, pair))[np.searchsorted(np.sort(pair), np.arange(rows.size))]
+        best = [i for i in np.argsort(-moved, kind="stable")[: _checks.whole("k", k, 0)] if moved[i] > ROUNDING]
+        keys = self._here.pairs["key"][rows]
+        return [Tilt(int(keys[i]), int(held[first[i]]), *(float(column[i]) for column in columns)) for i in best]
 
     def key_of(self, slots: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
         """The keys of these slots."""

@@ -15,24 +15,30 @@ The shaper holds no observations, but for the first few, where its key wants to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import _checks
+from ._advice import Once
 from ._files import load_state, save_state
 from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 from .kernels import horizon
 from .keys.auto import AutoKey
 from .keys.base import PairKey
+from .keys.diagnosis import diagnose
 from .pair_index import PairIndex, slot_numbers
 from .schemes import EntropicReplay, Scheme
 
 TILTS = ("reward", "return", "target")
 KIND, VERSION = "shaper", 1
 GONE = -1  # a slot that waits no more
+FIRST_LOOK = 1000  #: transitions, before which nothing is said of what is tilted
+ENOUGH = 4000  #: transitions, before which too little happened to say that nothing is tilted
+LITTLE = 0.002  #: share of transitions in pairs that vary, below which nothing to speak of is tilted
 ALONE = np.uint64(0x5AFE5AFE00000000)  # + slot: the key of a transition that no pair is known of yet
 
 
@@ -77,6 +83,8 @@ class Shaper:
         self.n_step = _checks.whole("n_step", n_step, 1, bits=16)
         self.gamma = _checks.between("gamma", gamma, "[0, 1]")
         self.n_envs = _checks.whole("n_envs", n_envs, 1, bits=30)
+        self.once = Once()
+        self._added, self._next_look = 0, FIRST_LOOK
         self._forget()
 
     def _forget(self) -> None:
@@ -112,6 +120,7 @@ class Shaper:
         for part in (*(obs.values() if isinstance(obs, dict) else [obs]), action):
             rows = np.shape(part)[:1]
             _checks.require(rows == slots.shape, "observation and action", f"have {slots.size} rows, one a slot", rows)
+        self._added += slots.size
         if self.tilt_on == "return":
             self._add_steps(slots, obs, action, reward, _one_each("ends", np.asarray(ends, bool), slots))
             return
@@ -217,7 +226,63 @@ class Shaper:
 
     def draw(self, batch: int) -> Ints:
         """The slots of a batch."""
+        if self._added >= self._next_look:
+            self._look()
         return self.index.draw(batch)
+
+    # -- what it does, in words ----------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Say which key there is and whether anything is tilted: seldom, as it goes through what is held."""
+        self._next_look = 2 * max(self._added, FIRST_LOOK)
+        if self.index.v == 0.0 or not self.key.ready:
+            return
+        table = self.index.pair_table()
+        varying = float(table["held"] @ (table["std"] > 0.0)) / max(len(self), 1)
+        key = getattr(self.key, "chosen", None) or self.key
+        pairs = f"{key} finds {len(table['key']):,} pairs in {len(self):,} transitions"
+        self.once.note(
+            "key", f"shaped replay: {pairs}; the {self.tilt_on} varies in {_percent(varying)} of the transitions"
+        )
+        if varying < LITTLE and self._added >= ENOUGH:
+            self.once.advise("tilted", self._untilted(varying))
+
+    def _untilted(self, varying: float) -> str:
+        """Why nothing is tilted, and what to try."""
+        known = self.index.pair_table()["n"].sum()
+        if self.tilt_on == "target" and not known:
+            return "nothing is tilted: no target is known yet; give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()"
+        repeated = diagnose(self.index.key_of(held := self._held()), self.index.x_of(held)).warning
+        if repeated is not None:
+            return f"nothing is tilted: {repeated}"
+        later = 'tilt_on="target" if harm shows later, ' if self.tilt_on != "target" else ""
+        return (
+            f"nothing is tilted: the {self.tilt_on} varies in only {_percent(varying)} of the transitions so far; "
+            f"try {later}a coarser key if states never repeat, or a reward with a price on harm"
+        )
+
+    def _held(self) -> Ints:
+        return np.flatnonzero(self.index.is_held(np.arange(self.capacity)))
+
+    def explain(self, k: int = 10, name: Callable[[int], str] | None = None) -> str:
+        """A table of the k pairs that are tilted most; ``name`` names a pair by a slot of it, else its key does.
+
+        *Low* is an outcome below the pair's mean: how often it happens, and how often it is drawn. *Value* is the mean of what is tilted, as it
+        happens and as it is drawn.
+        """
+        rows = [("pair", "n", "low", "low drawn", "value", "value drawn", "moved")]
+        for tilt in self.index.tilts(k):
+            shown = f"{tilt.key:016x}" if name is None else name(tilt.worst)
+            numbers = _percent(tilt.low), _percent(tilt.low_drawn), f"{tilt.mean:.4g}", f"{tilt.mean_drawn:.4g}"
+            rows.append((shown, f"{tilt.n:.0f}", *numbers, _percent(tilt.moved)))
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *(x.rjust(w) for x, w in zip(row[1:], widths[1:], strict=True))])
+            for row in rows
+        ]
+        unit = f", unit {self.index.unit:.4g}" if self.index.scheme.POOLED else ""
+        head = f"v = {self.index.v:g}, {self.index.scheme}{unit}; {self.index.n_pairs:,} pairs in {len(self):,} transitions, tilted on the {self.tilt_on}"
+        return "\n".join([head, *(lines if len(rows) > 1 else ["nothing is tilted: no pair varies"])])
 
     # -- keeping -------------------------------------------------------------------------------------------------------
 
@@ -286,6 +351,11 @@ class Shaper:
             raise
         except BadInput as error:
             raise BadFile(f"{path} must be a saved shaper, got one in which {error}") from None
+
+
+def _percent(share: float) -> str:
+    """A share as a percentage, to two figures."""
+    return f"{100.0 * share:.2g} %"
 
 
 def _rows(obs: Any, rows: slice) -> Any:

@@ -76,7 +76,10 @@ def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[s
     yield PLAIN, "", {}
     late: dict[str, Any] = {"tilt_on": "target"} if world in LATE else {}
     shaped = [
-        (v, beta) for beta in BETAS for v in VS if world in WHOLE or beta == BETAS[0] or (v == 0.5 and world not in LONG)
+        (v, beta)
+        for beta in BETAS
+        for v in VS
+        if world in WHOLE or beta == BETAS[0] or (v == 0.5 and world not in LONG)
     ]
     for v, beta in [(0.5, BETAS[0])] if small else shaped:
         yield OURS, f"v = {v:g}, β = {beta:g}", {"v": v, "beta": beta, **late}

@@ -109,7 +109,10 @@ def _shaped(scheme: Scheme, memory: str, v: float, gambles: list[Gamble], flagge
     np.minimum.at(lowest, mdp.pair, mdp.r)
     bad = mdp.r == lowest[mdp.pair]
     return _Shaped(
-        mdp.expect(bad, p)[0], mdp.expect(np.where(bad, w, 0.0), np.ones_like(p))[0], mdp.expect(mdp.r, p)[0], mdp.expect(mdp.r)[0]
+        mdp.expect(bad, p)[0],
+        mdp.expect(np.where(bad, w, 0.0), np.ones_like(p))[0],
+        mdp.expect(mdp.r, p)[0],
+        mdp.expect(mdp.r)[0],
     )
 
 
@@ -149,7 +152,7 @@ def _misdirection(scheme: Scheme, memory: str) -> Iterator[str]:
         dials = [("v", tuple(sorted(VS)), turned)]
         if "beta" in scheme.params_names():
             betas = tuple(turn * float(getattr(scheme, "beta")) for turn in TURNS)  # noqa: B009 (not every scheme has one)
-            schemes: Any = (replace(scheme, **{"beta": beta}) for beta in betas)
+            schemes: Any = (replace(scheme, beta=beta) for beta in betas)
             dials.append(("β", betas, [_shaped(one, memory, 0.5, _risks(loss), flagged) for one in schemes]))
         for dial, settings, found in dials:
             falls = np.argwhere(np.diff([one.bad for one in found], axis=0) < -ROUNDING)
@@ -163,10 +166,16 @@ def _misdirection(scheme: Scheme, memory: str) -> Iterator[str]:
 def _units(scheme: Scheme, memory: str) -> Iterator[str]:
     for loss in LOSSES:
         plain = _shaped(scheme, memory, 0.5, _risks(loss)).bad
-        for change, c, plus in (("1 is added", 1.0, 1.0), ("rewards are doubled", 2.0, 0.0), ("rewards are a thousandth", 1e-3, 0.0)):
+        for change, c, plus in (
+            ("1 is added", 1.0, 1.0),
+            ("rewards are doubled", 2.0, 0.0),
+            ("rewards are a thousandth", 1e-3, 0.0),
+        ):
             if scheme.UNIT and c != 1.0:
                 continue
-            other = _shaped(scheme, memory, 0.5, [tuple((p, c * r + plus) for p, r in risk) for risk in _risks(loss)]).bad
+            other = _shaped(
+                scheme, memory, 0.5, [tuple((p, c * r + plus) for p, r in risk) for risk in _risks(loss)]
+            ).bad
             for i in np.flatnonzero(np.abs(other - plain) > 1e-6)[:1]:
                 yield f"{-loss:g} with probability {PROBABILITIES[i]:g} has p̃ = {plain[i]:.4g}, and {other[i]:.4g} when {change}"
 
