@@ -32,11 +32,11 @@ from .training import Setting
 from .worlds import WORLDS, world_named
 
 VS = (0.25, 0.5, 0.75)
-BETAS = (2.0, 1.0, 4.0)  #: the default first: where families are evened out, settings are taken from the front
+BETAS = (2.0, 1.0, 4.0, 8.0)  #: the default first: where families are evened out, settings are taken from the front
 ALPHAS = (0.25, 0.1, 0.5)
 LATE = ("delayed",)  #: worlds whose danger comes a step late
 WHOLE = ("point",)  #: worlds that get the whole grid of v and β; the others a cross in it
-LONG = ("lander",)  #: worlds that take long: v at β = 1 alone, two of the α, no literal mixing
+LONG = ("lander",)  #: worlds that take long: v at the default β alone, two of the α, no literal mixing
 COSTS = {"random": 0.05, "dqn": 1.0, "qrdqn": 2.5}  #: of a step, about
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
