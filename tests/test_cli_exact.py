@@ -137,7 +137,7 @@ def test_ctrl_c_stops_with_one_line():
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
-    assert err.strip().splitlines()[-1] == "safereplay: stopped"
+    assert err.strip().splitlines()[-1].startswith("safereplay: stopped: ")
 
 
 def test_an_xray_comes_with_learning_when_asked_for(capsys):

@@ -215,25 +215,28 @@ def test_a_place_that_does_not_exist_or_is_a_file_or_a_folder_cannot_be_written_
     assert (tmp_path / "file").read_text() == "kept"
 
 
-@pytest.fixture(params=["FIFO", "socket", "device", "folder", "link to a device", "link to a FIFO"])
+@pytest.fixture(params=["FIFO", "socket", "device", "folder", "link to a FIFO", "link to a device"])
 def special(request, tmp_path):
-    """What is there and is no regular file, with its kind."""
-    place, kind = tmp_path / "special", request.param.split()[-1]
-    if request.param == "FIFO":
+    """What is there and is no regular file, with its kind. The device is a terminal of the test's own: no code can replace it."""
+    link, kind = request.param.startswith("link"), request.param.split()[-1]
+    place = tmp_path / "special"
+    ends = ()
+    if kind == "FIFO":
         os.mkfifo(place)
-    elif request.param == "socket":
+    elif kind == "socket":
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(place))
-    elif request.param == "folder":
+    elif kind == "folder":
         place.mkdir()
-    elif request.param == "link to a FIFO":
-        os.mkfifo(tmp_path / "other")
-        place.symlink_to("other")
     else:
-        place = Path("/dev/null") if request.param == "device" else place
-        if request.param == "link to a device":
-            place.symlink_to("/dev/null")
-    return place, kind
+        ends = os.openpty()
+        place = Path(os.ttyname(ends[1]))
+    if link:
+        (tmp_path / "link").symlink_to(place)
+        place = tmp_path / "link"
+    yield place, kind
+    for end in ends:
+        os.close(end)
 
 
 def test_what_is_no_regular_file_is_not_replaced(special, tmp_path):

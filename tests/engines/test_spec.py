@@ -259,8 +259,8 @@ def test_files_that_are_no_specs_say_so(tmp_path):
         load_spec(written(tmp_path, "{", "s.json"))
     with pytest.raises(sr.BadFile, match="must be a regular file, got a folder"):
         load_spec(tmp_path)
-    with pytest.raises(sr.BadFile, match="/dev/zero must be a regular file, got a device"):
-        load_spec("/dev/zero")
+    with pytest.raises(sr.BadFile, match="/dev/null must be a regular file, got a device"):
+        load_spec("/dev/null")
     with pytest.raises(sr.BadFile, match="spec must be a text file that can be read"):
         load_spec(__file__ + "/below")
     for text, name in (

@@ -1,6 +1,7 @@
 """What every command shares: the parser, its options, exit codes, and how progress is told.
 
-Exit codes: 0 done, 1 failed while running, 2 bad input, which gets one line on standard error and never a traceback.
+Exit codes: 0 done, 1 failed while running or stopped by Ctrl-C, 2 bad input. What is not 0 gets one line on standard error
+and never a traceback.
 Everything heavy is imported inside the command that needs it, so that ``--help`` answers at once.
 """
 
@@ -28,13 +29,25 @@ if TYPE_CHECKING:
     from ..schemes import Scheme
 
 T = TypeVar("T")
-INTERRUPTED = 130  # what the parser makes of Ctrl-C
+NOTHING = "stopped: nothing is finished"
+INTERRUPTED = 130  # what the parser makes of Ctrl-C while it reads the arguments
 
 #: The order in which ``--help`` lists the commands.
 ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "compare", "bench", "play")
 
 
-class _InOrder(TyperGroup):
+class Stoppable:
+    """A command that Ctrl-C ends with exit code 1, and one line that says what is finished."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Do what the arguments say."""
+        try:
+            return super().invoke(ctx)  # type: ignore[misc]
+        except KeyboardInterrupt as stopped:
+            raise typer.Exit(complain(f"stopped: {stopped}" if str(stopped) else NOTHING, 1)) from None
+
+
+class _InOrder(Stoppable, TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
@@ -96,17 +109,22 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; its exit code."""
+    return run_app(app, arguments, "safereplay")
+
+
+def run_app(program: typer.Typer, arguments: list[str], name: str) -> int:
+    """Run a program on its arguments; its exit code."""
     from ..errors import SafeReplayError
 
     try:
-        result = app(arguments, standalone_mode=False, prog_name="safereplay")
+        result = program(arguments, standalone_mode=False, prog_name=name)
         if result == INTERRUPTED:
-            return complain("stopped", 1)
+            return complain(NOTHING, 1)
         return result if isinstance(result, int) else 0
     except SafeReplayError as error:
         return complain(str(error), 2)
     except KeyboardInterrupt:
-        return complain("stopped", 1)
+        return complain(NOTHING, 1)
     except BrokenPipeError:
         return 1
     except Exception as error:

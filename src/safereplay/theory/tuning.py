@@ -320,9 +320,7 @@ def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int
     """Learn, and count the seeds whose policy keeps the limit."""
     learner = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing)
     rest = (test.exploration, test.step_size)
-    runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet)
-    if runs.interrupted:
-        raise KeyboardInterrupt
+    runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet).whole()
     met = sum(goal.allows(goal.sign * tracer.badness(tracer.number(policy))) for policy in runs.policy)
     return Trial(view.v, _beta(view.scheme), met, len(seeds), test.episodes, seeds is not test.seeds)
 
