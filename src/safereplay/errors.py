@@ -37,11 +37,12 @@ class Stopped(KeyboardInterrupt):
 def stopping(finished: Callable[[], str]) -> Iterator[None]:
     """Raise :class:`Stopped` for a Ctrl-C within, with what ``finished()`` then says.
 
-    >>> with stopping(lambda: "2 of 8 seeds are finished"):
-    ...     raise KeyboardInterrupt
-    Traceback (most recent call last):
-        ...
-    safereplay.errors.Stopped: 2 of 8 seeds are finished
+    >>> try:
+    ...     with stopping(lambda: "2 of 8 seeds are finished"):
+    ...         raise KeyboardInterrupt
+    ... except Stopped as stopped:
+    ...     print(stopped)
+    2 of 8 seeds are finished
     """
     try:
         yield
