@@ -100,7 +100,7 @@ def read_text(path: str | Path) -> str:
         data = stream.read(MOST_TEXT + 1)
     if len(data) > MOST_TEXT:
         raise BadFile(f"{path} must have at most {MOST_TEXT >> 20} MiB, got more")
-    return data.decode().replace("\r\n", "\n").replace("\r", "\n")
+    return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def sync_folder(folder: Path) -> None:
@@ -119,8 +119,8 @@ def _umask() -> int:
     return mask
 
 
-def make_folder(path: str | Path) -> Path:
-    """A folder that exists and can be written to."""
+def make_folder(path: str | Path, *names: str) -> Path:
+    """A folder that exists and can be written to, and so can the files of these names in it."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,6 +128,8 @@ def make_folder(path: str | Path) -> Path:
             pass
     except OSError as error:
         raise CannotWrite(f"{folder} must be a folder that can be written to, got '{error.strerror}'") from None
+    for name in names:
+        _mode(folder / name)
     return folder
 
 

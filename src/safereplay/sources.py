@@ -34,11 +34,13 @@ def model_from(source: str, gamma: float | None = None, options: dict[str, Any] 
         _checks.require(name not in RESERVED, "option", "be one of the environment's own", name)
     if file.suffix in (".txt", ".map", ".npz"):
         raise BadInput(f"model must be an existing file, got '{source}'")
+    import gymnasium
+
     try:
         return TabularMDP.from_gymnasium(source, **(extra | chosen))
     except BadInput as error:
         near = _checks.suggestion(source, list(catalog.WORLDS))
-        if near.startswith("did you mean"):
+        if near.startswith("did you mean") and source not in gymnasium.registry:
             raise BadInput(f"unknown model '{source}'; {near}") from None
         raise error from None
 

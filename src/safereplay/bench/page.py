@@ -35,7 +35,7 @@ AGAIN = (
 
 def page_folder(out: str | Path) -> Path:
     """The folder for a page; refused now, before any work, if it or what it holds cannot be used."""
-    folder = make_folder(out)
+    folder = make_folder(out, "performance.md")
     gpu_blocks(folder / GPU)
     return folder
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
@@ -127,6 +128,8 @@ def run_app(program: typer.Typer, arguments: list[str], name: str) -> int:
         return complain(NOTHING, 1)
     except BrokenPipeError:
         return 1
+    except PermissionError as error:
+        return complain(f"{error.filename or 'a file'} must be accessible, got '{error.strerror}'", 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # the parser's own: unknown option, missing value
             return complain(error.format_message(), 2)
@@ -134,8 +137,10 @@ def run_app(program: typer.Typer, arguments: list[str], name: str) -> int:
 
 
 def complain(message: str, code: int) -> int:
-    """One line on standard error."""
-    sys.stderr.write("safereplay: " + " ".join(message.split()) + "\n")
+    """One line on standard error, where that can be written to."""
+    with suppress(OSError, AttributeError):
+        sys.stderr.write("safereplay: " + " ".join(message.split()) + "\n")
+        sys.stderr.flush()
     return code
 
 
@@ -175,7 +180,17 @@ def load_model(model: str, gamma: float | None, options: list[str] | None) -> Ta
     """The model that the arguments name."""
     from ..sources import model_from
 
-    return model_from(model, gamma, parse_options(options or []))
+    chosen = parse_options(options or [])
+    _said_once("gamma", gamma, chosen, "--option")
+    return model_from(model, gamma, chosen)
+
+
+def _said_once(name: str, given: float | None, chosen: dict[str, Any], flag: str) -> None:
+    """Refuse what is given both as an option of its own and as KEY=VALUE."""
+    from .. import _checks
+
+    twice = given is not None and name in chosen
+    _checks.require(not twice, f"--{name}", f"be left out with {flag} {name}={chosen.get(name)}", given)
 
 
 def check_page_folder(out: Path | None) -> None:
@@ -210,6 +225,7 @@ def build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme
     from .. import catalog
 
     kind = catalog.scheme(name)
+    _said_once("beta", beta, dials, "--dial")
     given = {} if beta is None else {"beta": beta}
     return _configured(kind, given | dials, kind.params_names())
 
@@ -243,6 +259,7 @@ def build_learner(
         made = build_scheme(scheme, beta, own)
         return learners.ReplayQLearning(made, 0.5 if v is None else v, mixing, **common)
     for key, value in given.items():
+        _said_once(key, value, own, "--dial")
         _checks.require(key in names, f"--{key}", f"be left out with --learner {name}", value)
     for key, word, usual in (("scheme", scheme, "variance"), ("mixing", mixing, "literal")):
         _checks.require(word == usual, f"--{key}", "go with --learner replay", word)

@@ -155,8 +155,10 @@ def _read(file: Path) -> dict[str, Any]:
         text = _files.read_text(file)
     except FileNotFoundError:
         raise BadFile(f"spec must be an existing file, got '{file}'") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadFile(f"spec must be a text file that can be read, got '{error}'") from None
+    except OSError as error:
+        raise BadFile(f"spec must be a text file that can be read, got '{error.strerror}'") from None
+    except UnicodeDecodeError as error:
+        raise BadFile(f"spec must be a text file that can be read, got {error}") from None
     try:
         found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -56,7 +56,7 @@ def reproduce(
 
     Ref: Szlak & Shamir (2021), Section 5.
     """
-    folder = make_folder(out)
+    folder = make_folder(out, "claims.json", "report.md", "report.html")
     effort = ex.QUICK if quick else ex.FULL
     began = time.monotonic()
     study = run_study(effort, tell)
