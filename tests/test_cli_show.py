@@ -164,9 +164,9 @@ def test_live_waits_for_the_first_runs_and_ends_cleanly_at_ctrl_c(table, tmp_pat
         shown, said = watching.communicate(timeout=60)
     finally:
         watching.kill()
-    assert watching.returncode == 0
+    assert watching.returncode == 1
     assert "P(unsafe)" in shown
-    assert said.strip() == "safereplay: stopped watching; the sweep is left alone"
+    assert said.strip() == "safereplay: stopped: what was read last is shown; the sweep is left alone"
 
 
 def test_live_on_a_terminal_shows_the_tables_in_place(table, tmp_path):

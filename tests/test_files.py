@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import re
+import socket
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path):
     with pytest.raises(BadFile, match=r"nowhere\.npz must be a saved thing, got no such file$"):
         _files.load_arrays(tmp_path / "nowhere.npz", "thing", 3)
     with pytest.raises(BadFile, match=r"must be a saved thing, got no such file$"):
-        _files.load_arrays(tmp_path, "thing", 3)
+        _files.load_arrays(__file__ + "/below", "thing", 3)
 
 
 def test_a_file_of_another_kind_is_named_as_what_it_is(saved):
@@ -205,13 +206,127 @@ def test_a_place_that_does_not_exist_or_is_a_file_or_a_folder_cannot_be_written_
         _files.write_atomic(tmp_path / "nowhere" / "x", "data")
     with pytest.raises(CannotWrite, match=r"file/x must be writable, got 'Not a directory'$"):
         _files.write_atomic(tmp_path / "file" / "x", "data")
-    with pytest.raises(CannotWrite, match=r"folder must be writable, got 'Is a directory'$"):
+    with pytest.raises(CannotWrite, match=r"folder must be a regular file or a new one, got a folder$"):
         _files.write_atomic(tmp_path / "folder", "data")
     with pytest.raises(CannotWrite, match="must be writable, got '"):
         _files.write_atomic("/proc/nothing", "data")
     assert names(tmp_path) == ["file", "folder"]
     assert names(tmp_path / "folder") == []
     assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.fixture(params=["FIFO", "socket", "device", "folder", "link to a FIFO", "link to a device"])
+def special(request, tmp_path):
+    """What is there and is no regular file, with its kind. The device is a terminal of the test's own: no code can replace it."""
+    link, kind = request.param.startswith("link"), request.param.split()[-1]
+    place = tmp_path / "special"
+    ends = ()
+    if kind == "FIFO":
+        os.mkfifo(place)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place))
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        ends = os.openpty()
+        place = Path(os.ttyname(ends[1]))
+    if link:
+        (tmp_path / "link").symlink_to(place)
+        place = tmp_path / "link"
+    yield place, kind
+    for end in ends:
+        os.close(end)
+
+
+def test_what_is_no_regular_file_is_not_replaced(special, tmp_path):
+    place, kind = special
+    before = place.lstat().st_mode, place.stat().st_mode, names(tmp_path)
+    with pytest.raises(CannotWrite, match=f"{place.name} must be a regular file or a new one, got a {kind}$"):
+        _files.write_atomic(place, "data")
+    with pytest.raises(CannotWrite, match=f"must be a regular file or a new one, got a {kind}$"):
+        sr.grids.cliff().save(place)
+    assert (place.lstat().st_mode, place.stat().st_mode, names(tmp_path)) == before
+
+
+def test_what_is_no_regular_file_is_not_read(special):
+    place, kind = special
+    with pytest.raises(BadFile, match=f"{place.name} must be a regular file, got a {kind}$"):
+        _files.read_text(place)
+    with pytest.raises(BadFile, match=f"{place.name} must be a regular file, got a {kind}$"):
+        sr.TabularMDP.load(place)
+
+
+def test_a_link_stays_a_link_and_its_target_is_replaced_whole(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "target").write_text("before")
+    (tmp_path / "second").symlink_to("elsewhere/target")
+    (tmp_path / "first").symlink_to("second")
+    assert _files.write_atomic(tmp_path / "first", "after") == tmp_path / "first"
+    assert (tmp_path / "first").readlink() == Path("second")
+    assert (tmp_path / "second").readlink() == Path("elsewhere/target")
+    assert (elsewhere / "target").read_text() == "after"
+    assert (names(tmp_path), names(elsewhere)) == (["elsewhere", "first", "second"], ["target"])
+
+
+def test_a_link_to_nothing_gets_its_target(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder/new")
+    assert _files.write_atomic(tmp_path / "link", "new").read_text() == "new"
+    assert (tmp_path / "link").readlink() == Path("folder/new")
+    (tmp_path / "lost").symlink_to("nowhere/new")
+    with pytest.raises(CannotWrite, match=r"lost must be writable, got 'No such file or directory'$"):
+        _files.write_atomic(tmp_path / "lost", "new")
+
+
+def test_links_that_go_round_are_refused(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(CannotWrite, match=r"a must be writable, got 'Too many levels of symbolic links'$"):
+        _files.write_atomic(tmp_path / "a", "data")
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_model_saved_through_a_link_is_read_through_it(tmp_path):
+    (tmp_path / "link").symlink_to("model.npz")
+    sr.grids.cliff().save(tmp_path / "link")
+    assert sr.TabularMDP.load(tmp_path / "link") == sr.TabularMDP.load(tmp_path / "model.npz") == sr.grids.cliff()
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path):
+    target = tmp_path / "private"
+    target.write_text("before")
+    target.chmod(0o600)
+    assert _files.write_atomic(target, "after").stat().st_mode & 0o777 == 0o600
+
+
+def test_text_that_is_too_long_is_refused_and_not_read_to_its_end(tmp_path):
+    file = tmp_path / "long.toml"
+    with file.open("wb") as stream:
+        stream.truncate(1 << 40)  # takes no room on the disk
+    with pytest.raises(BadFile, match=r"long.toml must have at most 64 MiB, got more$"):
+        _files.read_text(file)
+
+
+def test_text_may_have_any_line_ends(tmp_path):
+    (tmp_path / "x").write_bytes("é\r\nb\rc\n".encode())
+    assert _files.read_text(tmp_path / "x") == "é\nb\nc\n"
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(saved, monkeypatch):
+    monkeypatch.setattr(_files, "MOST_ARRAYS", 100)
+    with pytest.raises(BadFile, match=r"a.npz must unpack to at most 0 GiB, got .* GiB$"):
+        _files.load_arrays(saved, "thing", 3)
+
+
+def test_arrays_that_do_not_fit_into_memory_are_refused(saved, monkeypatch):
+    def full(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "load", full)
+    with pytest.raises(BadFile, match="must be a saved thing that fits into memory, got a larger one"):
+        _files.load_arrays(saved, "thing", 3)
 
 
 @pytest.mark.parametrize("broken", ["fdopen", "chmod", "replace"])

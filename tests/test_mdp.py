@@ -385,6 +385,17 @@ def test_a_file_with_parts_missing_is_refused(tmp_path, change):
         (set_in("meta", "layout", {"text": "..", "cells": [[0, 0]], "origin": 0}), "must"),
         (set_in("meta", "layout", {"text": 5, "cells": [[0, 0]] * 24, "origin": 0}), "must"),
         (set_in("meta", "layout", {"text": "..", "cells": [[0, 0]] * 24, "origin": 99}), "must"),
+        *(
+            (
+                set_in("meta", "layout", {"text": "..\n..", "cells": [[0, 0]] * 23 + [cell], "origin": 0}),
+                "cells of the layout must lie on the 2×2 map, got (",
+            )
+            for cell in ([0, 2], [2, 0], [-1, 0], [0, 10**30], [0.0, 1.0], [True, 0], [0], [0, 0, 0], ["0", "0"])
+        ),
+        (
+            set_in("meta", "layout", {"text": "..\n...", "cells": [[0, 0]] * 24, "origin": 0}),
+            "lines of the layout must be of one length",
+        ),
     ],
 )
 def test_a_file_whose_content_is_not_a_model_is_bad_input(tmp_path, change, message):

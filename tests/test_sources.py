@@ -64,6 +64,7 @@ def test_what_cannot_be_a_model_gets_one_line(tmp_path):
         (str(tmp_path / "typo.txt"), "unknown option of the map 'slipp'; did you mean 'slip'?"),
         (str(tmp_path / "absent.npz"), "model must be an existing file, got"),
         ("x" * 5000, "model must be a file that can be read, got 'File name too long'"),
+        ("/dev/null", "/dev/null must be a regular file, got a device"),
         ("volatil", "unknown model 'volatil'; did you mean 'volatile'?"),
     ):
         with pytest.raises(BadInput, match=r"^[^\n]*$") as caught:

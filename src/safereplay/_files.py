@@ -3,16 +3,21 @@
 A saved object is one ``.npz`` archive: its arrays, and a JSON header that names its kind and format version.
 Loading never unpickles. Writing goes to a temporary neighbour that replaces the target in one step, so a
 reader never meets half a file, and a failed write leaves what was there before.
+
+Only regular files are read and written. A link is followed: it stays a link, and its target is replaced. What a device,
+a FIFO, a socket or a folder would do instead is never tried. Text has at most ``MOST_TEXT`` bytes, an archive at most
+``MOST_ARRAYS`` bytes once unpacked.
 """
 
 import json
 import os
+import stat
 import tempfile
 import zipfile
 import zlib
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -20,6 +25,8 @@ from ._types import AnyArray
 from .errors import BadFile, CannotWrite
 
 HEADER = "header"
+MOST_TEXT = 64 << 20  # bytes of a map, a spec, a JSON file
+MOST_ARRAYS = 16 << 30  # bytes of a saved object, unpacked
 #: What reading a damaged archive can raise.
 BROKEN = (
     OSError,
@@ -37,26 +44,63 @@ BROKEN = (
 
 def write_atomic(path: str | Path, data: bytes | str, durable: bool = False) -> Path:
     """Put ``data`` at ``path`` in one step, or leave everything as it was; ``durable`` waits until the disk has it."""
-    target = Path(path)
     payload = data.encode() if isinstance(data, str) else data
     temporary: str | None = None
     try:
+        mode = _mode(path)
+        target = Path(os.path.realpath(path))
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(payload)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~_umask() if mode is None else stat.S_IMODE(mode))
         os.replace(temporary, target)
         if durable:
             sync_folder(target.parent)
+    except CannotWrite:
+        raise
     except OSError as error:
-        raise CannotWrite(f"{target} must be writable, got '{error.strerror}'") from None
+        raise CannotWrite(f"{path} must be writable, got '{error.strerror}'") from None
     finally:  # Ctrl-C as well: nothing half-written stays
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
-    return target
+    return Path(path)
+
+
+def _mode(path: str | Path) -> int | None:
+    """The mode of the regular file that is there, links followed; None where there is nothing yet."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise CannotWrite(f"{path} must be a regular file or a new one, got {_kind(mode)}")
+    return mode
+
+
+def _kind(mode: int) -> str:
+    """What a file is that is not a regular one."""
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def opened(path: str | Path) -> BinaryIO:
+    """A regular file, open for reading. Anything else is refused before it is opened, for that may block or have effects."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise BadFile(f"{path} must be a regular file, got {_kind(mode)}")
+    return Path(path).open("rb")
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a regular file of at most ``MOST_TEXT`` bytes. What the system or the encoding refuses is raised as it is."""
+    with opened(path) as stream:
+        data = stream.read(MOST_TEXT + 1)
+    if len(data) > MOST_TEXT:
+        raise BadFile(f"{path} must have at most {MOST_TEXT >> 20} MiB, got more")
+    return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def sync_folder(folder: Path) -> None:
@@ -75,8 +119,8 @@ def _umask() -> int:
     return mask
 
 
-def make_folder(path: str | Path) -> Path:
-    """A folder that exists and can be written to."""
+def make_folder(path: str | Path, *names: str) -> Path:
+    """A folder that exists and can be written to, and so can the files of these names in it."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,6 +128,8 @@ def make_folder(path: str | Path) -> Path:
             pass
     except OSError as error:
         raise CannotWrite(f"{folder} must be a folder that can be written to, got '{error.strerror}'") from None
+    for name in names:
+        _mode(folder / name)
     return folder
 
 
@@ -99,14 +145,23 @@ def save_arrays(path: str | Path, kind: str, version: int, meta: dict[str, Any],
 def load_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     """The header's meta data and the arrays of a file that :func:`save_arrays` wrote."""
     source = Path(path)
-    if not source.is_file():
-        raise BadFile(f"{source} must be a saved {kind}, got no such file")
     try:
-        with source.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        with opened(source) as stream, np.load(stream, allow_pickle=False) as archive:
+            size = sum(member.file_size for member in archive.zip.infolist())
+            if size > MOST_ARRAYS:
+                raise BadFile(f"{source} must unpack to at most {MOST_ARRAYS >> 30} GiB, got {size / 2**30:.3g} GiB")
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop(HEADER).tobytes())
         found, stamp, meta = header["kind"], header["version"], header["meta"]
         version_found = int(stamp)
+    except BadFile:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadFile(f"{source} must be a saved {kind}, got no such file") from None
+    except PermissionError as error:
+        raise BadFile(f"{source} must be a saved {kind} that can be read, got '{error.strerror}'") from None
+    except MemoryError:
+        raise BadFile(f"{source} must be a saved {kind} that fits into memory, got a larger one") from None
     except BROKEN:
         raise BadFile(f"{source} must be a saved {kind}, got a file that is truncated or not one of ours") from None
     if found != kind:

@@ -2,7 +2,11 @@
 
 Everything that safereplay raises on purpose is a :class:`SafeReplayError`, so a caller can catch the
 library's own errors and nothing else. What is said of arguments is worded in :mod:`safereplay._checks`.
+Ctrl-C is no error: it stays a KeyboardInterrupt, with a line that says what is finished (:class:`Stopped`).
 """
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class SafeReplayError(Exception):
@@ -23,3 +27,24 @@ class CannotWrite(BadInput, OSError):
 
 class MissingExtra(SafeReplayError, ImportError):
     """An optional dependency is not installed; the message names the pip command that installs it."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, with one line that says what is finished."""
+
+
+@contextmanager
+def stopping(finished: Callable[[], str]) -> Iterator[None]:
+    """Raise :class:`Stopped` for a Ctrl-C within, with what ``finished()`` then says.
+
+    >>> try:
+    ...     with stopping(lambda: "2 of 8 seeds are finished"):
+    ...         raise KeyboardInterrupt
+    ... except Stopped as stopped:
+    ...     print(stopped)
+    2 of 8 seeds are finished
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(finished()) from None

@@ -92,6 +92,8 @@ class Learner(Config):
     WHY: ClassVar[str] = ""
     #: Other fields that a comparison sets, where the defaults are the source's but not its best.
     COMPARED: ClassVar[dict[str, float]] = {}
+    #: What it takes from the model beside its own experience, at its defaults; "" for nothing.
+    GIVEN: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         _checks.real("c0", 0.0 if self.c0 is None else self.c0)
@@ -309,6 +311,7 @@ class WorstCase(Learner):
     """
 
     LABEL: ClassVar[str] = "worst case"
+    GIVEN: ClassVar[str] = "the largest reward"
     c0: float | None = None
 
     @staticmethod

@@ -344,9 +344,15 @@ def reached(n: int, seeds: Ints, here: Ints, there: Ints) -> Bools:
 
 
 def _layout(text: Any, cells: Any, origin: Any, n_states: Any) -> Layout:
-    """A layout from a file: one cell a state, and an origin among them."""
+    """A layout from a file: one cell of the map per state, and an origin among them."""
     layout = Layout(text, tuple(tuple(cell) for cell in cells), origin)
     _checks.require(isinstance(text, str), "text of the layout", "be text", text)
+    _checks.require(len({len(line) for line in layout.rows}) == 1, "lines of the layout", "be of one length", text)
+    rows, columns = layout.shape
+    on_map = {(i, j) for i in range(rows) for j in range(columns)}
+    for cell in layout.cells:
+        whole = {*map(type, cell)} == {int}
+        _checks.require(whole and cell in on_map, "cells of the layout", f"lie on the {rows}×{columns} map", cell)
     _checks.require(len(layout.cells) == n_states, "cells of the layout", f"number {n_states}", len(layout.cells))
     _checks.require(origin in range(len(layout.cells)), "origin of the layout", "be a state", origin)
     return layout

@@ -28,6 +28,7 @@ import numpy as np
 from . import _checks, footprints
 from ._progress import Bar
 from ._types import AnyArray, Floats, Ints
+from .errors import Stopped
 from .footprints import Kept
 from .kernels import loop, rng, step
 from .kernels import memory as mem
@@ -87,6 +88,7 @@ class Runs:
     world: TabularMDP | None = field(repr=False, default=None)  #: what the learner was given, where it runs on another
     steps: int | None = None  #: of the MDP that each run was given, where it was not given episodes (then 0)
     interrupted: bool = False  #: stopped by Ctrl-C: only the seeds that had finished are here
+    missing: int = 0  #: seeds that are not here for that reason
 
     @property
     def policy(self) -> Ints:
@@ -107,6 +109,13 @@ class Runs:
     def visitation(self) -> Floats:
         """d(s,a): the share of each run's MDP iterations that visited (s,a), [n_seeds, S, A]."""
         return np.asarray(self.visits / self.visits.sum((1, 2), keepdims=True))
+
+    def whole(self) -> Runs:
+        """These runs; where Ctrl-C cut them short it is raised instead, for an answer from some seeds would look like one from all."""
+        if self.interrupted:
+            done, of = len(self.seeds), len(self.seeds) + self.missing
+            raise Stopped(f"{done} of {of} seeds of {self.learner.describe()} are finished, but not the answer")
+        return self
 
 
 def learn(
@@ -129,8 +138,8 @@ def learn(
     ``step_size`` to n^−0.6. With ``steps`` each run takes that many steps of the MDP, however many episodes they make:
     the same experience for every learner; snapshots then count steps too. An episode is cut off after ``max_steps`` steps, which does not count as an end: the last
     step still looks ahead. ``snapshots`` lists episodes, or says how many, evenly spaced. Ctrl-C returns the runs that
-    are finished; with none finished it stops. What does not fit into the free memory is refused at once (see
-    :func:`safereplay.footprint`).
+    are finished, marked ``interrupted``; with none finished it raises KeyboardInterrupt. What does not fit into the free
+    memory is refused at once (see :func:`safereplay.footprint`).
 
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
@@ -151,10 +160,11 @@ def learn(
     sizes = len(listed), len(plan.points)
     footprints.refuse_what_does_not_fit(footprints.of_runs(mdp, plan.program.recipe, *sizes, workers))
     kept = footprints.make_room(mdp, plan.program.recipe, *sizes)
-    done = _run_all(plan, listed, kept, workers, quiet)
+    done, interrupted = _run_all(plan, listed, kept, workers, quiet)
     kept, finished = kept.only(done), tuple(listed[k] for k in done)
-    runs = _runs(plan, finished, kept, exploration, step_size, len(done) < len(listed))
-    return runs if mdp is world else replace(runs, world=world)
+    runs = _runs(plan, finished, kept, exploration, step_size)
+    world_of = None if mdp is world else world
+    return replace(runs, world=world_of, interrupted=interrupted, missing=len(listed) - len(done))
 
 
 def resolved(
@@ -387,11 +397,11 @@ class OneRun:
         return self.kept
 
 
-def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool) -> list[int]:
-    """Run every seed, each into its row; the rows that are finished: all, unless Ctrl-C cut it short."""
+def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool) -> tuple[list[int], bool]:
+    """Run every seed, each into its row; the rows that are finished, and whether Ctrl-C cut it short."""
     model, stop = sampling_model(plan.mdp), threading.Event()
     used = np.diff(plan.mdp.row) if footprints.memory_kept(plan.program.recipe)[0] else None
-    done_so_far, lock = [0], threading.Lock()
+    done_so_far, lock, interrupted = [0], threading.Lock(), False
 
     def report(more: int) -> None:
         with lock:
@@ -407,14 +417,14 @@ def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool
             futures += [pool.submit(one, k) for k in range(len(seeds))]
             _watch(futures, lambda: bar.update(done_so_far[0]))
         except KeyboardInterrupt:
-            pass
+            interrupted = True
         finally:
             stop.set()  # whatever ended the wait: nobody runs on
             wait(futures)
     done = [k for k, future in enumerate(futures) if future.result()]
     if not done:
-        raise KeyboardInterrupt
-    return done
+        raise Stopped(f"none of {len(seeds)} seeds of {plan.learner.describe()} is finished")
+    return done, interrupted
 
 
 def _watch(futures: list[Future[bool]], tick: Callable[[], None]) -> None:
@@ -427,9 +437,7 @@ def _watch(futures: list[Future[bool]], tick: Callable[[], None]) -> None:
         tick()
 
 
-def _runs(
-    plan: Plan, seeds: tuple[int, ...], kept: Kept, exploration: Exploration, step_size: StepSize, interrupted: bool
-) -> Runs:
+def _runs(plan: Plan, seeds: tuple[int, ...], kept: Kept, exploration: Exploration, step_size: StepSize) -> Runs:
     shape = (len(seeds), plan.mdp.n_states, plan.mdp.n_actions)
     return Runs(
         plan.mdp,
@@ -447,7 +455,6 @@ def _runs(
         _snapshots(plan, kept),
         None,
         plan.goal if plan.by_steps else None,
-        interrupted,
     )
 
 

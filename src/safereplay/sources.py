@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import _checks, catalog, grids, mapfiles
+from . import _checks, _files, catalog, grids, mapfiles
 from .errors import BadInput
 from .mdp import TabularMDP
 
@@ -26,7 +26,7 @@ def model_from(source: str, gamma: float | None = None, options: dict[str, Any] 
         return _called(catalog.world(source), extra | chosen)
     file = Path(source)
     try:
-        if file.is_file():
+        if file.exists() and not file.is_dir():
             return _from_file(file, gamma, extra)
     except OSError as error:
         raise BadInput(f"model must be a file that can be read, got '{error.strerror}'") from None
@@ -34,24 +34,28 @@ def model_from(source: str, gamma: float | None = None, options: dict[str, Any] 
         _checks.require(name not in RESERVED, "option", "be one of the environment's own", name)
     if file.suffix in (".txt", ".map", ".npz"):
         raise BadInput(f"model must be an existing file, got '{source}'")
+    import gymnasium
+
     try:
         return TabularMDP.from_gymnasium(source, **(extra | chosen))
     except BadInput as error:
         near = _checks.suggestion(source, list(catalog.WORLDS))
-        if near.startswith("did you mean"):
+        if near.startswith("did you mean") and source not in gymnasium.registry:
             raise BadInput(f"unknown model '{source}'; {near}") from None
         raise error from None
 
 
 def _from_file(file: Path, gamma: float | None, options: dict[str, Any]) -> TabularMDP:
     """A saved model, or else a map file, whose own options give way to those that are asked for."""
-    if file.read_bytes()[:2] == b"PK" or file.suffix == ".npz":
+    with _files.opened(file) as stream:
+        archive = stream.read(2) == b"PK"
+    if archive or file.suffix == ".npz":
         mdp = TabularMDP.load(file)
         for name in options:
             _checks.fail("option", "be left out for a saved model", name)
         return mdp if gamma is None else mdp.with_gamma(gamma)
     try:
-        text, own = mapfiles.parsed(file.read_text(encoding="utf-8"))
+        text, own = mapfiles.parsed(_files.read_text(file))
     except UnicodeDecodeError:
         raise BadInput(f"{file} must be a text map or a saved TabularMDP, got something else") from None
     chosen = {} if gamma is None else {"gamma": gamma}

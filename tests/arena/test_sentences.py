@@ -112,6 +112,17 @@ def test_the_best_of_those_that_see_rewards_alone_is_named_where_the_best_of_all
     )
 
 
+def test_who_takes_something_from_the_true_model_is_not_among_those_that_see_rewards_alone():
+    worlds = [chapter(name, q=0.1, cvar=0.9, worst_case=0.8, matched=0.5) for name in "ab"]
+    found = comparison(*worlds)
+    assert found.given == {"CVaR": "the best target for its α", "worst case": "the largest reward"}
+    assert [found.marked(label) for label in found.labels[:3]] == ["CVaR ‡", "worst case ‡", "variance replay, matched"]
+    assert sentences.blind(found) == (
+        "From the true model, CVaR is given the best target for its α and worst case is given the largest reward (‡). "
+        "Of those that see rewards alone, variance replay, matched has the largest mean area, 50 %."
+    )
+
+
 def test_another_scheme_that_does_better_where_the_papers_loses_is_named():
     found = comparison(chapter("a", q=0.5, matched=0.2, score=0.9), chapter("b", q=0.9, matched=0.2, score=0.1))
     assert sentences.beyond(found) == "Where it loses, another scheme of replay is among the best on a (score replay)."

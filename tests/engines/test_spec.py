@@ -257,8 +257,19 @@ def test_files_that_are_no_specs_say_so(tmp_path):
         load_spec(written(tmp_path, "episodes = 3\nseeds = = 4\n"))
     with pytest.raises(sr.BadFile, match=r"must be JSON, got: .*line 1"):
         load_spec(written(tmp_path, "{", "s.json"))
-    with pytest.raises(sr.BadFile, match="spec must be a text file that can be read"):
+    with pytest.raises(sr.BadFile, match="must be a regular file, got a folder"):
         load_spec(tmp_path)
+    with pytest.raises(sr.BadFile, match="/dev/null must be a regular file, got a device"):
+        load_spec("/dev/null")
+    with pytest.raises(sr.BadFile, match="spec must be a text file that can be read"):
+        load_spec(__file__ + "/below")
+    for text, name in (
+        ("seeds = " + "[" * 10_000, "s.toml"),
+        ("[" * 100_000, "s.json"),
+        ("x = " + "9" * 5_000, "n.toml"),
+    ):
+        with pytest.raises(sr.BadFile, match=r"must be (TOML|JSON), got: "):
+            load_spec(written(tmp_path, text, name))
     with pytest.raises(sr.BadInput, match="spec must be a file or a dictionary, got 3"):
         load_spec(3)
 

@@ -251,6 +251,12 @@ def test_rewards_without_a_common_unit_are_refused():
         best_cvar(mdp, 0.1)
 
 
+@pytest.mark.parametrize("target", [1e300, -1e300, 1e17])
+def test_a_target_that_no_table_could_hold_is_refused(target):
+    with pytest.raises(BadInput, match=r"target must lie within ±2e\+07, got .*; rewards here are in steps of 1$"):
+        sr.learn(sr.grids.cliff(), CVaRQLearning(target=target), 10, 1)
+
+
 def test_models_that_would_be_too_large_are_refused(monkeypatch):
     monkeypatch.setattr(module, "MAX_STATES", 50)
     with pytest.raises(BadInput, match=r"states \(s, y\) of the augmented model must number at most 50, got"):

@@ -60,6 +60,16 @@ def test_of_equal_v_the_smaller_beta_is_taken():
     assert plan.scheme == sr.VarianceReplay(beta=0.5)
 
 
+def test_the_smallest_v_is_said_to_be_that_of_the_beta_that_was_taken():
+    """At β = 5 it is smaller by 10⁻⁵, and so it is not the smallest of the β that were tried."""
+    plan = quick(gamble(), max_p_unsafe=0.1, betas=[5.0, 0.5])
+    sharper = quick(gamble(), max_p_unsafe=0.1, betas=[5.0])
+    assert sharper.v_smallest < plan.v_smallest
+    assert f"  smallest v          {plan.v_smallest:.6g} at β = 0.5\n" in str(plan)
+    plain = quick(gamble(), sr.Scheme(), max_p_unsafe=0.5, episodes=100)
+    assert "  smallest v          0\n" in str(plain)
+
+
 def test_just_below_the_smallest_v_the_limit_is_missed(cliff, two_percent):
     v = two_percent.v_smallest
     risks = [sr.evaluate(cliff, sr.fixed_point(cliff, two_percent.scheme, x).argmax(1)).p_unsafe for x in (v - 1e-9, v)]

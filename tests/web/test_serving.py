@@ -263,6 +263,11 @@ def test_five_hundred_clients_that_vanish_mid_stream_leave_nothing_behind(site, 
 # -- beginning and ending ---------------------------------------------------------------------------------------------------
 
 
+def closed(server):
+    """What Ctrl-C says."""
+    return f"safereplay: stopped: the playground at {server.url}/ is closed\n"
+
+
 def test_ctrl_c_ends_the_server_at_once_with_streams_open_and_no_process_left(play, soon):
     with play("--port", "0") as server:
         clients = [connect(server) for _ in range(3)]
@@ -275,16 +280,16 @@ def test_ctrl_c_ends_the_server_at_once_with_streams_open_and_no_process_left(pl
         code, seconds = server.end(everyone=True)
         for client in clients:
             client.close()
-        assert code == 0
+        assert code == 1
         assert seconds < 2.0
-        assert server.errors.read_text() == ""
+        assert server.errors.read_text() == closed(server)
         assert soon(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
 def test_ctrl_c_while_the_workers_start_is_quiet_too(play):
     with play("--port", "0") as server:
         code, seconds = server.end(everyone=True)
-        assert (code, server.errors.read_text()) == (0, "")
+        assert (code, server.errors.read_text()) == (1, closed(server))
         assert seconds < 3.0
 
 
@@ -354,18 +359,19 @@ def test_serving_says_where_it_is_and_warns_when_it_is_not_alone(monkeypatch, ca
             "safereplay: this page is open to everybody in the network, and it asks for no password\n",
         ),
     ):
-        assert run(["play", "--no-browser", "--port", "0", "--host", host]) == 0
-        said = capsys.readouterr()
-        assert said.out == f"The playground is at http://{shown}:{Brief.port}/ (Ctrl-C ends it)\n"
-        assert said.err == warned
+        assert run(["play", "--no-browser", "--port", "0", "--host", host]) == 1
+        said, address = capsys.readouterr(), f"http://{shown}:{Brief.port}/"
+        assert said.out == f"The playground is at {address} (Ctrl-C ends it)\n"
+        assert said.err == f"{warned}safereplay: stopped: the playground at {address} is closed\n"
 
 
 def test_serving_says_when_its_port_is_not_the_usual_one(monkeypatch, capsys):
     monkeypatch.setattr(serving, "Server", Brief)
     with serving.listen("127.0.0.1", 0) as taken:
         monkeypatch.setattr(serving, "PORT", taken.getsockname()[1])
-        assert run(["play", "--no-browser"]) == 0
-    assert capsys.readouterr().err == f"safereplay: port {serving.PORT} is taken; this is the next free one\n"
+        assert run(["play", "--no-browser"]) == 1
+    said = capsys.readouterr().err.splitlines()[0]
+    assert said == f"safereplay: port {serving.PORT} is taken; this is the next free one"
 
 
 def test_the_browser_opens_once_the_server_answers(play, tmp_path, monkeypatch):
@@ -383,7 +389,7 @@ def test_the_browser_opens_once_the_server_answers(play, tmp_path, monkeypatch):
         while not page.exists() and time.monotonic() < end:
             time.sleep(0.05)
         assert page.read_bytes() == httpx.get(server.url + "/").content
-        assert server.end()[0] == 0
+        assert server.end()[0] == 1
 
 
 def test_without_the_extra_one_line_says_what_to_install():

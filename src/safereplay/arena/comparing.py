@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import _checks, catalog
+from ..errors import stopping
 from ..views.pages import page_folder, write_page
 from .contestants import REPLAY, contestants
 from .records import Store
@@ -75,10 +76,16 @@ def planned(
 def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | None = None) -> tuple[Comparison, Path]:
     """Run what the folder lacks, and write the page; what was found, and where the page is.
 
-    Stopped at any moment, the same call goes on, and ends with the same page to the last bit.
+    Stopped at any moment (:class:`~safereplay.errors.Stopped` says what is done), the same call goes on, and ends with the same page to the last bit.
     """
     folder = page_folder(out)
-    with Store(folder) as store:
+    with Store(folder) as store, stopping(lambda: _kept(plan, store)):
         run(plan, store, quiet, threads)
         found = collect(plan, store)
         return found, write_page(page(found), folder)
+
+
+def _kept(plan: Plan, store: Store) -> str:
+    """How much a comparison that was stopped has done."""
+    kept = [store.get(job) is not None for _, job in plan.jobs()]
+    return f"{sum(kept):,} of {len(kept):,} settings are done; the same command goes on"

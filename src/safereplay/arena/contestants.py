@@ -52,6 +52,11 @@ class Contestant:
         """Whether it is the paper's own."""
         return self.replays and self.name == OURS
 
+    @property
+    def given(self) -> str:
+        """What it takes from the model beside its own experience."""
+        return self.learners[-1].GIVEN
+
     def shown(self, setting: float) -> str:
         """A setting in words.
 

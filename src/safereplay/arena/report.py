@@ -36,7 +36,7 @@ def page(found: Comparison) -> Page:
     for chapter, stem in zip(found.chapters, stems([c.title for c in found.chapters]), strict=True):
         if chapter.families:
             figures |= {stem: world_figure(chapter), f"{stem}-all": everyone_figure(chapter)}
-        blocks += _world(chapter, stem, found.told)
+        blocks += _world(chapter, stem, found)
     blocks += [*_failing(found), *_absent(found), *_method(found)]
     return Page(TITLE, blocks, figures)
 
@@ -101,7 +101,7 @@ def _caption(found: Comparison) -> str:
 # -- worlds ------------------------------------------------------------------------------------------------------------
 
 
-def _world(chapter: Chapter, stem: str, told: frozenset[str]) -> list[Block]:
+def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
     blocks: list[Block] = [Heading(chapter.title), Text(_about(chapter))]
     if not chapter.families:
         return blocks
@@ -113,7 +113,7 @@ def _world(chapter: Chapter, stem: str, told: frozenset[str]) -> list[Block]:
             "Risk against return with 95 % intervals over seeds, along each dial: the paper's own comparison, and the best of the others. "
             "Grey: where no policy can be. Open triangles at the edge: settings that lie beyond it.",
         ),
-        Table(HEADER, [_row(standing, told) for standing in chapter.standings]),
+        Table(HEADER, [_row(standing, found) for standing in chapter.standings]),
         Picture(f"{stem}-all", "Everybody, one panel each, from the largest area on; the number is the area."),
     ]
 
@@ -148,12 +148,12 @@ HEADER = [
 ]
 
 
-def _row(standing: Standing, told: frozenset[str]) -> list[str]:
+def _row(standing: Standing, found: Comparison) -> list[str]:
     family = standing.family
     k, first = family.chosen, standing.behind.mean == 0.0
     settles = int(np.median(family.settles))
     return [
-        family.label + (" †" if family.label in told else ""),
+        found.marked(family.label),
         within(standing.area, 1),
         "" if first else points(standing.behind) + (" ≈" if standing.best else ""),
         family.contestant.shown(family.settings[k]),
@@ -175,8 +175,7 @@ def _failing(found: Comparison) -> list[Block]:
         ran = sum(c.standing(label) is not None for c in found.chapters)
         failed, best = len(sentences.failures(found, label)), sentences.bests(found)[label]
         cells = [percent(found.mean_area(label)), f"{best} of {ran}", f"{failed} of {ran}"]
-        name = label + (" †" if label in found.told else "")
-        rows.append([name, *cells, sentences.reasons(found, label)])
+        rows.append([found.marked(label), *cells, sentences.reasons(found, label)])
     return [
         Heading("Where each fails"),
         Text("A contestant fails on a world where it has less than half of the best's area."),
@@ -206,7 +205,8 @@ def _method(found: Comparison) -> list[Block]:
             "fair",
             "On a world every run takes exactly the same number of steps of the MDP with the same exploration and α = n(s,a)^−0.6. "
             "Updates are not counted against anyone; the last column of the tables says how many a contestant makes. † marks who is told which "
-            "outcomes are unsafe: it learns something else where others are marked. Everyone else sees rewards alone.",
+            "outcomes are unsafe: it learns something else where others are marked. ‡ marks who takes something from the true model before "
+            "it learns. Everyone else sees rewards alone.",
         ],
         [
             "judged",
@@ -267,7 +267,7 @@ def _standings(found: Comparison) -> list[Block]:
     for chapter in found.chapters:
         own = sentences.ours(chapter)
         chosen = [*chapter.standings[:3], *([own] if own is not None and own not in chapter.standings[:3] else [])]
-        rows += [[chapter.title if k == 0 else "", *_row(s, found.told)] for k, s in enumerate(chosen)]
+        rows += [[chapter.title if k == 0 else "", *_row(s, found)] for k, s in enumerate(chosen)]
     return [
         Heading("The best three of each world, and the paper's own"),
         Table(["world", *HEADER], rows),

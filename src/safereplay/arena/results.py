@@ -179,9 +179,16 @@ class Comparison:
 
     plan: Plan
     chapters: tuple[Chapter, ...]
-    told: frozenset[str] = (
-        frozenset()
-    )  #: labels of those who are told which outcomes are unsafe; others see rewards alone
+    told: frozenset[str] = frozenset()  #: labels of those who are told which outcomes are unsafe
+
+    @cached_property
+    def given(self) -> dict[str, str]:
+        """What the model gives to those who take something from it beside their experience, by label."""
+        return {one.label: one.given for one in self.plan.contestants if one.given}
+
+    def marked(self, label: str) -> str:
+        """A label with its marks: † is told which outcomes are unsafe, ‡ is given something from the model."""
+        return label + " †" * (label in self.told) + " ‡" * (label in self.given)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -199,6 +206,7 @@ class Comparison:
         return {
             "seeds": self.plan.seeds,
             "told_what_is_unsafe": sorted(self.told),
+            "given_from_the_model": self.given,
             "worlds": [_chapter_dict(chapter) for chapter in self.chapters],
         }
 

@@ -51,41 +51,29 @@ class Plan:
                         yield f"{world.title}: {one.label}", job
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C; what is finished is kept."""
-
-    def __init__(self, done: int, of: int) -> None:
-        super().__init__()
-        self.done, self.of = done, of
-
-
 def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = None) -> None:
-    """Do what the store lacks. On Ctrl-C what is finished stays, and :class:`Stopped` says how much that is."""
+    """Do what the store lacks. On Ctrl-C what is finished stays."""
     jobs = list(plan.jobs())
     todo = [(label, job) for label, job in jobs if store.get(job) is None]
     there = len(jobs) - len(todo)
     waiting: deque[Future[None]] = deque()
     done = 0
-    try:
-        with Bar("comparing", len(jobs), quiet) as bar, ThreadPoolExecutor(1) as judges:
-            for label, job in todo:
-                bar.update(there + done, label)
-                waiting.append(judges.submit(_finish, store, job, _learned(job, threads)))
-                while len(waiting) > AHEAD:
-                    waiting.popleft().result()
-                    done += 1
-            for one in waiting:
-                one.result()
-    except KeyboardInterrupt:
-        kept = there + done + sum(one.done() and one.exception() is None for one in waiting)
-        raise Stopped(kept, len(jobs)) from None
+    with Bar("comparing", len(jobs), quiet) as bar, ThreadPoolExecutor(1) as judges:
+        for label, job in todo:
+            bar.update(there + done, label)
+            waiting.append(judges.submit(_finish, store, job, _learned(job, threads)))
+            while len(waiting) > AHEAD:
+                waiting.popleft().result()
+                done += 1
+        for one in waiting:
+            one.result()
 
 
 def _learned(job: Job, threads: int | None) -> Runs | str:
     """What the seeds learned, or why the learner does not run here."""
     world = job.world
     try:
-        runs = learn(
+        return learn(
             world.mdp,
             job.learner,
             seeds=job.seeds,
@@ -95,12 +83,9 @@ def _learned(job: Job, threads: int | None) -> Runs | str:
             snapshots=world.looks.tolist(),
             threads=threads,
             quiet=True,
-        )
+        ).whole()
     except BadInput as error:
         return str(error)
-    if runs.interrupted:
-        raise KeyboardInterrupt
-    return runs
 
 
 def _finish(store: Store, job: Job, runs: Runs | str) -> None:
@@ -130,7 +115,7 @@ def is_told(one: Contestant) -> bool:
     mdp, learner = cliff(), one.learners[-1]
     other = replace(mdp, unsafe=~mdp.unsafe)
     try:
-        first, second = (learn(m, learner, steps=PROBE, seeds=1, threads=1, quiet=True) for m in (mdp, other))
+        first, second = (learn(m, learner, steps=PROBE, seeds=1, threads=1, quiet=True).whole() for m in (mdp, other))
     except BadInput:
         return False
     return not np.array_equal(first.Q, second.Q)

@@ -175,16 +175,17 @@ def overall(found: Comparison) -> str:
 
 
 def blind(found: Comparison) -> str:
-    """Who does best of those that are not told which outcomes are unsafe, where the best of all are."""
+    """Who does best of those that see rewards alone, where the best of all are told or given more."""
     everywhere = [label for label in found.labels if all(c.standing(label) for c in found.chapters)]
-    others = [label for label in everywhere if label not in found.told]
+    others = [label for label in everywhere if label not in found.told and label not in found.given]
     if not others or everywhere[0] == others[0]:
         return ""
     told = [label for label in found.labels if label in found.told]
-    return (
-        f"{listed(told)} {'is' if len(told) == 1 else 'are'} told which outcomes are unsafe (†). Of those that see rewards alone, {others[0]} has the largest "
-        f"mean area, {percent(found.mean_area(others[0]))}."
-    )
+    given = [f"{label} is given {found.given[label]}" for label in found.labels if label in found.given]
+    more = [f"{listed(told)} {'is' if len(told) == 1 else 'are'} told which outcomes are unsafe (†)."] if told else []
+    more += [f"From the true model, {listed(given)} (‡)."] if given else []
+    best = f"{others[0]} has the largest mean area, {percent(found.mean_area(others[0]))}."
+    return " ".join([*more, f"Of those that see rewards alone, {best}"])
 
 
 def own_record(found: Comparison) -> str:

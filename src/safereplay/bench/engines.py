@@ -95,13 +95,14 @@ def small_sweep(seeds: int, episodes: int) -> dict[str, Any]:
 def sweep_by(engine: Engine, spec: dict[str, Any]) -> None:
     """A sweep into a folder that nobody keeps."""
     with TemporaryDirectory() as folder:
-        sweep(load_spec(spec), folder, engine, quiet=True)
+        if sweep(load_spec(spec), folder, engine, quiet=True).interrupted:
+            raise KeyboardInterrupt
 
 
 def learn_bare(seeds: int, episodes: int) -> None:
     """The same runs by themselves, on all cores."""
     for v in V:
-        learn(cliff(), ReplayQLearning(v=v), episodes, seeds, threads=cores(), quiet=True)
+        learn(cliff(), ReplayQLearning(v=v), episodes, seeds, threads=cores(), quiet=True).whole()
 
 
 def measure_engine(name: str, seeds: int, episodes: int, rounds: int) -> list[Overhead]:

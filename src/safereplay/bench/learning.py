@@ -122,7 +122,7 @@ def measure_speed(grid: str, contest: Contest, effort: Effort) -> Speed:
     mdp = grids.PAPER[_checks.choice("grid", grid, GRIDS)]()
     plain, model = load_plain(), plain_model(mdp)
     learner, episodes = contest.learner, effort.episodes
-    learn(mdp, learner, episodes=1, seeds=1, threads=1, quiet=True)  # compiles
+    learn(mdp, learner, episodes=1, seeds=1, threads=1, quiet=True).whole()  # compiles
 
     def run_plain(seed: int) -> int:
         return int(plain.run(**model, **contest.dials(), episodes=episodes, seed=seed)[1])
@@ -137,7 +137,7 @@ def measure_speed(grid: str, contest: Contest, effort: Effort) -> Speed:
 
 def our_updates(mdp: TabularMDP, learner: Learner, episodes: int, seeds: range) -> int:
     """Learn on one thread; the number of updates."""
-    runs = learn(mdp, learner, episodes, seeds, threads=1, quiet=True)
+    runs = learn(mdp, learner, episodes, seeds, threads=1, quiet=True).whole()
     return int(runs.visits.sum() + runs.replays.sum())
 
 

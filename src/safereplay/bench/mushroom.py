@@ -89,7 +89,7 @@ def run_theirs(python: str, mdp: TabularMDP, steps: int, seed: int) -> dict[str,
 def measure_mushroom(python: str, effort: Effort) -> list[Rival]:
     """Q-learning on the cliff, in turns."""
     mdp, learner = cliff(), QLearning()
-    learn(mdp, learner, 1, 1, threads=1, quiet=True)  # compiles
+    learn(mdp, learner, 1, 1, threads=1, quiet=True).whole()  # compiles
     theirs, ours, version = [], [], ""
     for k in range(effort.rounds):
         found = run_theirs(python, mdp, effort.steps, k)

@@ -15,7 +15,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._files import make_folder, write_atomic
+from .._files import make_folder, read_text, write_atomic
 from ..errors import BadFile
 from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
 from ..views.drawing import BLUE, GREY, ORANGE, new_figure, save, styled
@@ -35,7 +35,7 @@ AGAIN = (
 
 def page_folder(out: str | Path) -> Path:
     """The folder for a page; refused now, before any work, if it or what it holds cannot be used."""
-    folder = make_folder(out)
+    folder = make_folder(out, "performance.md")
     gpu_blocks(folder / GPU)
     return folder
 
@@ -74,7 +74,7 @@ def gpu_blocks(file: Path) -> list[Block]:
     if not file.is_file():
         return []
     try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        told: dict[str, Any] = json.loads(read_text(file))
         sheets = [
             Sheet(t["title"], t["said"], tuple(t["header"]), [tuple(map(str, r)) for r in t["rows"]])
             for t in told["tables"]

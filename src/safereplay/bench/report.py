@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from .. import _checks
+from ..errors import stopping
 from . import buffers, engines, learning, mushroom, pairs, sheets, solving, threads, trees
 from .machine import machine
 from .sheets import Part, Rows, Sheet
@@ -86,9 +87,12 @@ def run_bench(
         plans["mushroom"] = partial(mushroom.tasks, python=mushroom_python)
     tasks = [(name, task) for name, plan in plans.items() for task in plan(effort)]
     found: dict[str, list[Any]] = {name: [] for name in plans}
-    for k, (name, task) in enumerate(tasks):
-        tell(k / len(tasks), task.label)
-        found[name] += task.measure()
+    done = 0
+    with stopping(lambda: f"{done} of {len(tasks)} measurements are finished, but not the report"):
+        for name, task in tasks:
+            tell(done / len(tasks), task.label)
+            found[name] += task.measure()
+            done += 1
     tell(1.0, "done")
     return BenchReport(facts, {name: tuple(rows) for name, rows in found.items()})
 

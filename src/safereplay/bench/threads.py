@@ -60,11 +60,11 @@ def bare_loop(runs: int, threads: int) -> None:
 def measure_threads(runs: int, episodes: int, rounds: int) -> list[Threads]:
     """Replay with v = ½ on the cliff, by the number of threads."""
     mdp, learner, numbers = cliff(), ReplayQLearning(v=0.5), counts(cores())
-    learn(mdp, learner, 1, 1, threads=1, quiet=True)  # compiles
+    learn(mdp, learner, 1, 1, threads=1, quiet=True).whole()  # compiles
     spin(rng.seeded(0), 1)
 
     def learning(threads: int) -> Callable[[], float]:
-        return lambda: seconds_of(lambda: learn(mdp, learner, episodes, runs, threads=threads, quiet=True))
+        return lambda: seconds_of(lambda: learn(mdp, learner, episodes, runs, threads=threads, quiet=True).whole())
 
     def spinning(threads: int) -> Callable[[], float]:
         return lambda: seconds_of(lambda: bare_loop(runs, threads))

@@ -1,6 +1,7 @@
 """What every command shares: the parser, its options, exit codes, and how progress is told.
 
-Exit codes: 0 done, 1 failed while running, 2 bad input, which gets one line on standard error and never a traceback.
+Exit codes: 0 done, 1 failed while running or stopped by Ctrl-C, 2 bad input. What is not 0 gets one line on standard error
+and never a traceback.
 Everything heavy is imported inside the command that needs it, so that ``--help`` answers at once.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
@@ -28,13 +30,25 @@ if TYPE_CHECKING:
     from ..schemes import Scheme
 
 T = TypeVar("T")
-INTERRUPTED = 130  # what the parser makes of Ctrl-C
+NOTHING = "stopped: nothing is finished"
+INTERRUPTED = 130  # what the parser makes of Ctrl-C while it reads the arguments
 
 #: The order in which ``--help`` lists the commands.
 ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "compare", "bench", "play")
 
 
-class _InOrder(TyperGroup):
+class Stoppable:
+    """A command that Ctrl-C ends with exit code 1, and one line that says what is finished."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Do what the arguments say."""
+        try:
+            return super().invoke(ctx)  # type: ignore[misc]
+        except KeyboardInterrupt as stopped:
+            raise typer.Exit(complain(f"stopped: {stopped}" if str(stopped) else NOTHING, 1)) from None
+
+
+class _InOrder(Stoppable, TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
@@ -96,19 +110,26 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; its exit code."""
+    return run_app(app, arguments, "safereplay")
+
+
+def run_app(program: typer.Typer, arguments: list[str], name: str) -> int:
+    """Run a program on its arguments; its exit code."""
     from ..errors import SafeReplayError
 
     try:
-        result = app(arguments, standalone_mode=False, prog_name="safereplay")
+        result = program(arguments, standalone_mode=False, prog_name=name)
         if result == INTERRUPTED:
-            return complain("stopped", 1)
+            return complain(NOTHING, 1)
         return result if isinstance(result, int) else 0
     except SafeReplayError as error:
         return complain(str(error), 2)
     except KeyboardInterrupt:
-        return complain("stopped", 1)
+        return complain(NOTHING, 1)
     except BrokenPipeError:
         return 1
+    except PermissionError as error:
+        return complain(f"{error.filename or 'a file'} must be accessible, got '{error.strerror}'", 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # the parser's own: unknown option, missing value
             return complain(error.format_message(), 2)
@@ -116,8 +137,10 @@ def run(arguments: list[str]) -> int:
 
 
 def complain(message: str, code: int) -> int:
-    """One line on standard error."""
-    sys.stderr.write("safereplay: " + " ".join(message.split()) + "\n")
+    """One line on standard error, where that can be written to."""
+    with suppress(OSError, AttributeError):
+        sys.stderr.write("safereplay: " + " ".join(message.split()) + "\n")
+        sys.stderr.flush()
     return code
 
 
@@ -157,7 +180,17 @@ def load_model(model: str, gamma: float | None, options: list[str] | None) -> Ta
     """The model that the arguments name."""
     from ..sources import model_from
 
-    return model_from(model, gamma, parse_options(options or []))
+    chosen = parse_options(options or [])
+    _said_once("gamma", gamma, chosen, "--option")
+    return model_from(model, gamma, chosen)
+
+
+def _said_once(name: str, given: float | None, chosen: dict[str, Any], flag: str) -> None:
+    """Refuse what is given both as an option of its own and as KEY=VALUE."""
+    from .. import _checks
+
+    twice = given is not None and name in chosen
+    _checks.require(not twice, f"--{name}", f"be left out with {flag} {name}={chosen.get(name)}", given)
 
 
 def check_page_folder(out: Path | None) -> None:
@@ -192,6 +225,7 @@ def build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme
     from .. import catalog
 
     kind = catalog.scheme(name)
+    _said_once("beta", beta, dials, "--dial")
     given = {} if beta is None else {"beta": beta}
     return _configured(kind, given | dials, kind.params_names())
 
@@ -225,6 +259,7 @@ def build_learner(
         made = build_scheme(scheme, beta, own)
         return learners.ReplayQLearning(made, 0.5 if v is None else v, mixing, **common)
     for key, value in given.items():
+        _said_once(key, value, own, "--dial")
         _checks.require(key in names, f"--{key}", f"be left out with --learner {name}", value)
     for key, word, usual in (("scheme", scheme, "variance"), ("mixing", mixing, "literal")):
         _checks.require(word == usual, f"--{key}", "go with --learner replay", word)

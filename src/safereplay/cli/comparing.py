@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import Json, app, complain, plain_table, print_json
+from .common import Json, app, plain_table, print_json
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
@@ -44,16 +44,11 @@ def compare(
     from .. import _checks
     from ..arena.comparing import compare as run_comparison
     from ..arena.comparing import planned
-    from ..arena.running import Stopped
 
     if threads is not None:
         _checks.whole("threads", threads, 1)
     plan = planned(learner, scheme, world, seeds, steps, preset)
-    try:
-        found, page = run_comparison(plan, out, threads=threads)
-    except Stopped as stopped:
-        complain(f"stopped: {stopped.done:,} of {stopped.of:,} settings are done; the same command goes on", 1)
-        raise typer.Exit(1) from None
+    found, page = run_comparison(plan, out, threads=threads)
     if as_json:
         print_json({**found.to_dict(), "page": str(page)})
     else:

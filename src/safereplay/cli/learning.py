@@ -67,6 +67,7 @@ def learn(
 ) -> None:
     """Learn a policy over many seeds, and show which way it goes and what it risks."""
     from .. import _checks
+    from ..errors import stopping
     from ..runs import learn as run_learner
     from ..schedules import PowerStep
 
@@ -81,10 +82,11 @@ def learn(
         PowerStep(step_power),
         max_steps=max_steps,
     )
-    if as_json:
-        print_json(_as_json(model, runs.stand, runs, xray))
-    else:
-        _show(model, runs.stand, runs, xray)
+    with stopping(lambda: f"{len(runs.seeds)} of {seeds} seeds are finished, but not shown"):
+        if as_json:
+            print_json(_as_json(model, runs.stand, runs, xray))
+        else:
+            _show(model, runs.stand, runs, xray)
     if runs.interrupted:
         complain(f"stopped: {len(runs.seeds)} of {seeds} seeds are finished and shown", 1)
         raise typer.Exit(1)

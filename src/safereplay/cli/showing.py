@@ -142,16 +142,21 @@ def _print(shown: Shown, page: Path | None) -> None:
 
 def watch(reader: Reader, asked: Asked) -> None:
     """Read, show and draw again until the sweep is complete or somebody says stop; then once more for good."""
+    from ..errors import Stopped
+
     check_page_folder(asked.out)
     shown: Shown | None = None
     try:
         with _screen() as say:
             for shown in _news(reader, asked, say):
                 say(shown)
+        stopped = False
     except KeyboardInterrupt:
-        complain("stopped watching; the sweep is left alone", 0)
+        stopped = True
     if shown is not None:
         _print(shown, shown.write(asked.out) if asked.out is not None else None)
+    if stopped:
+        raise Stopped("what was read last is shown; the sweep is left alone" if shown else "no run was there to show")
 
 
 def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> Iterator[Shown]:

@@ -3,7 +3,7 @@
     DIR/runs/*.json            one file a run
     DOCS/deep.md, DOCS/img/    the page and its pictures
 
-Exit codes: 0 done, 1 if a run failed, 2 bad input, with one line on standard error.
+Exit codes: 0 done, 1 if a run failed or Ctrl-C stopped it, 2 bad input, with one line on standard error.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from .._progress import Bar
-from ..cli.common import complain
+from ..cli.common import Stoppable, complain, run_app
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+class _Study(Stoppable, TyperCommand):
+    pass
+
+
+@app.command(cls=_Study, context_settings={"help_option_names": ["-h", "--help"]})
 def study(
     smoke: Annotated[bool, typer.Option("--smoke", help="Two worlds, two seeds, a few hundred steps.")] = False,
     out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("deep-study"),
@@ -38,6 +43,7 @@ def study(
     report_only: Annotated[bool, typer.Option("--report-only", help="Only write the page of what is there.")] = False,
 ) -> int:
     """Deep RL under the dial: DQN plain and shaped, and QR-DQN, on six worlds. A run that is there is not run again."""
+    from ..errors import stopping
     from . import report
     from . import study as it
 
@@ -56,26 +62,15 @@ def study(
             complain(f"failed: {line}", 1)
         left = f", {outcome.left} left for later" if outcome.left else ""
         typer.echo(f"{outcome.done} runs done, {outcome.kept} were there, {len(failed)} failed{left}")
-    page = report.write_page(planned, out, docs or out)
+    with stopping(lambda: "the runs are finished, but not the page"):
+        page = report.write_page(planned, out, docs or out)
     typer.echo(page if page is not None else "no world has plain DQN and a random policy to compare with yet: no page")
     return 1 if failed else 0
 
 
 def run(arguments: list[str]) -> int:
     """Run the command; its exit code."""
-    from ..errors import SafeReplayError
-
-    try:
-        code = app(arguments, standalone_mode=False, prog_name="python -m safereplay.deep")
-        return code if isinstance(code, int) else 0
-    except SafeReplayError as error:
-        return complain(str(error), 2)
-    except KeyboardInterrupt:
-        return complain("stopped", 1)
-    except Exception as error:
-        if hasattr(error, "format_message"):  # the parser's own: unknown option, missing value
-            return complain(error.format_message(), 2)
-        return complain(f"{type(error).__name__}: {error}", 1)
+    return run_app(app, arguments, "python -m safereplay.deep")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from .._config import plain
-from .._files import write_atomic
+from .._files import read_text, write_atomic
 from .._types import Floats
 from ..bench.machine import machine
 from ..engines.identity import digest
@@ -172,7 +172,7 @@ class Record(NamedTuple):
 def read_record(file: Path) -> Record:
     """A run from its file."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        told = json.loads(read_text(file))
         setting, result, selection = told["setting"], told["result"], told["selection"]
         judged = [_episodes(result[name]) for name in ("evaluation", "selection")]
         curve = result["curve"]

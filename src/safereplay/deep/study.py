@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 
 from .. import _checks
 from .._files import make_folder
-from ..errors import MissingExtra
+from ..errors import MissingExtra, stopping
 from .records import Job, Perform, perform, write_record
 from .summary import CVAR, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
 from .training import Setting
@@ -153,16 +154,23 @@ def run_jobs(
     queue = iter(missing)
     open_jobs = partial(_take, queue, end)
     run_all = _here if workers == 1 else partial(_elsewhere, workers=workers)
-    for job, result in run_all(open_jobs, work or perform):
-        if isinstance(result, MissingExtra):
-            raise result
-        if isinstance(result, Exception):
-            failed.append(f"{job.line}: {type(result).__name__}: {' '.join(str(result).split())}")
-        else:
-            write_record(runs, job, result)
-            done += 1
-        tell(kept + done + len(failed), job.line)
+    with stopping(lambda: _kept(jobs, runs)):
+        for job, result in run_all(open_jobs, work or perform):
+            if isinstance(result, MissingExtra):
+                raise result
+            if isinstance(result, Exception):
+                failed.append(f"{job.line}: {type(result).__name__}: {' '.join(str(result).split())}")
+            else:
+                write_record(runs, job, result)
+                done += 1
+            tell(kept + done + len(failed), job.line)
     return Outcome(done, kept, tuple(failed), len(missing) - done - len(failed))
+
+
+def _kept(jobs: Sequence[Job], runs: Path) -> str:
+    """How much a study that was stopped has done."""
+    there = sum((runs / job.file).exists() for job in jobs)
+    return f"{there} of {len(jobs)} runs are finished; the same command goes on"
 
 
 Finished = Iterator[tuple[Job, dict[str, Any] | Exception]]
@@ -227,7 +235,9 @@ def _answer(future: Future[Any]) -> dict[str, Any] | Exception:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    """Processes that a terminal's Ctrl-C ends at once and without a word: the one that started them says what is finished."""
+    quietly = (signal.SIGINT, signal.SIG_DFL)
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), signal.signal, quietly)
 
 
 @contextmanager

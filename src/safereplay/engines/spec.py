@@ -27,7 +27,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from .. import _checks
+from .. import _checks, _files
 from .._config import Config, plain
 from ..errors import BadFile, BadInput
 from ..runs import seed_list
@@ -152,14 +152,16 @@ def load_spec(source: str | Path | dict[str, Any]) -> Spec:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text()
+        text = _files.read_text(file)
     except FileNotFoundError:
         raise BadFile(f"spec must be an existing file, got '{file}'") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadFile(f"spec must be a text file that can be read, got '{error}'") from None
+    except OSError as error:
+        raise BadFile(f"spec must be a text file that can be read, got '{error.strerror}'") from None
+    except UnicodeDecodeError as error:
+        raise BadFile(f"spec must be a text file that can be read, got {error}") from None
     try:
         found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadFile(f"{file} must be {'JSON' if file.suffix == '.json' else 'TOML'}, got: {error}") from None
     _checks.require(isinstance(found, dict), str(file), "hold a table", found)
     return dict(found)

@@ -123,7 +123,7 @@ class Store:
             self._note |= {key: old[key] for key in ("columns", "content", "runs")}
         self._schema = schema_of(self._note)
         file, text = self.folder / _spec_name(self.spec), _spec_text(self.spec)
-        if not file.exists() or file.read_text() != text:
+        if not file.exists() or _files.read_text(file) != text:
             _files.write_atomic(file, text, durable=True)
         if old is None or old["digest"] != self.spec.digest:
             self._write_note()
@@ -163,7 +163,7 @@ class Store:
     def _keep_old_spec(self, old: dict[str, Any]) -> None:
         for name in ("spec.toml", "spec.json"):
             if (self.folder / name).exists():
-                text = (self.folder / name).read_text()
+                text = _files.read_text(self.folder / name)
                 target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
                 if not target.exists():  # else a sweep was killed after it, and the text is already the new one
                     _files.write_atomic(target, text, durable=True)
@@ -203,7 +203,7 @@ def _part(file: Path) -> tuple[set[bytes], pa.Schema]:
     """The ids in a part and its schema, reading no other column."""
     import pyarrow.parquet as pq
 
-    with file.open("rb") as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
+    with _files.opened(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
         ids = part.read(columns=["id"], use_threads=False)["id"].to_pylist()
         return _split("".join(ids)), part.schema_arrow.remove_metadata()
 
@@ -211,7 +211,7 @@ def _part(file: Path) -> tuple[set[bytes], pa.Schema]:
 def _rows(file: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
-    with file.open("rb") as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
+    with _files.opened(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
         return part.read()
 
 
@@ -226,14 +226,14 @@ def _spec_name(spec: Spec) -> str:
 
 
 def _spec_text(spec: Spec) -> str:
-    return json.dumps(spec.plain, indent=1, default=str) if spec.file is None else spec.file.read_text()
+    return json.dumps(spec.plain, indent=1, default=str) if spec.file is None else _files.read_text(spec.file)
 
 
 def read_note(folder: str | Path) -> dict[str, Any]:
     """What a sweep's folder says about itself: the content of its sweep.json."""
     file = Path(folder) / "sweep.json"
     try:
-        note = json.loads(file.read_text())
+        note = json.loads(_files.read_text(file))
         stamp, complete = note["format"], all(key in note for key in ("digest", "columns", "content", "spec", "terms"))
     except FileNotFoundError:
         raise BadFile(f"{folder} must be a sweep's folder, got none with a sweep.json") from None

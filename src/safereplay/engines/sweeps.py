@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _checks
 from .._progress import Bar
-from ..errors import BadInput, CannotWrite
+from ..errors import BadInput, CannotWrite, stopping
 from .chunks import Chunks, Costs
 from .spec import Spec, load_spec
 from .store import Store, read_sweep
@@ -89,7 +89,10 @@ def sweep(
         out = Path("sweeps") / Path(study.file or "").stem
     extend = _checks.flag("extend", extend)
     make = _engine(engine, threads, address, quiet)
-    with Store(out, study, extend, lambda line: _tell(line, quiet)) as store:
+    with (
+        Store(out, study, extend, lambda line: _tell(line, quiet)) as store,
+        stopping(lambda: f"{len(store.done):,} runs are in {store.folder}; the same command goes on"),
+    ):
         return _sweep(study, store, make, quiet)
 
 

@@ -122,7 +122,7 @@ def run(
         threads=1,
         quiet=True,
         snapshots=snapshots,
-    )
+    ).whole()
 
 
 # -- the cast on both grids -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._files import make_folder, write_atomic
+from ..errors import stopping
 from ..views.document import to_html, to_markdown
 from . import certificates, learning, sensitivity, theory_study
 from . import experiments as ex
@@ -55,20 +56,21 @@ def reproduce(
 
     Ref: Szlak & Shamir (2021), Section 5.
     """
-    folder = make_folder(out)
+    folder = make_folder(out, "claims.json", "report.md", "report.html")
     effort = ex.QUICK if quick else ex.FULL
     began = time.monotonic()
     study = run_study(effort, tell)
     tell("figures and report", 1.0 - DRAWING / (sum(s.share for s in STAGES) + DRAWING))
-    verdicts = judge_all(study)
-    pictures = make_folder(folder / "figures")
-    draw_all(study, pictures)
-    theory = theory_page(study)
-    theory.draw(pictures)
-    blocks = compose(study, verdicts, theory.blocks, effort, time.monotonic() - began)
-    write_atomic(folder / "claims.json", json.dumps(as_json(verdicts), indent=2, ensure_ascii=False) + "\n")
-    write_atomic(folder / "report.md", to_markdown(TITLE, blocks))
-    write_atomic(folder / "report.html", to_html(TITLE, blocks, pictures))
+    with stopping(lambda: f"all {len(STAGES)} experiments are finished, but not the report"):
+        verdicts = judge_all(study)
+        pictures = make_folder(folder / "figures")
+        draw_all(study, pictures)
+        theory = theory_page(study)
+        theory.draw(pictures)
+        blocks = compose(study, verdicts, theory.blocks, effort, time.monotonic() - began)
+        write_atomic(folder / "claims.json", json.dumps(as_json(verdicts), indent=2, ensure_ascii=False) + "\n")
+        write_atomic(folder / "report.md", to_markdown(TITLE, blocks))
+        write_atomic(folder / "report.html", to_html(TITLE, blocks, pictures))
     tell("done", 1.0)
     return verdicts
 
@@ -76,13 +78,15 @@ def reproduce(
 def run_study(effort: ex.Effort, tell: Callable[[str, float], None]) -> Study:
     """Every stage in turn."""
     total = sum(stage.share for stage in STAGES) + DRAWING
-    before, results = 0.0, {}
-    for stage in STAGES:
+    before = 0.0
+    results: dict[str, Any] = {}
+    with stopping(lambda: f"{len(results)} of {len(STAGES)} experiments are finished, but not the report"):
+        for stage in STAGES:
 
-        def tick(done: float, stage: Stage = stage, before: float = before) -> None:
-            tell(stage.label, (before + done * stage.share) / total)
+            def tick(done: float, stage: Stage = stage, before: float = before) -> None:
+                tell(stage.label, (before + done * stage.share) / total)
 
-        tick(0.0)
-        results[stage.field] = stage.run(effort, ex.Work(tick))
-        before += stage.share
+            tick(0.0)
+            results[stage.field] = stage.run(effort, ex.Work(tick))
+            before += stage.share
     return Study(**results)

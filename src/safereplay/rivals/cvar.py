@@ -56,6 +56,7 @@ class CVaRQLearning(Learner):
     """
 
     LABEL: ClassVar[str] = "CVaR"
+    GIVEN: ClassVar[str] = "the best target for its α"
     DIAL: ClassVar[str] = "alpha"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02)
     alpha: float = 0.1

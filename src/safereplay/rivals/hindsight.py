@@ -79,6 +79,7 @@ class HindsightQLearning(Learner):
     """
 
     LABEL: ClassVar[str] = "hindsight"
+    GIVEN: ClassVar[str] = "what other goals would have paid"
     DIALS: ClassVar[tuple[str, ...]] = ("k",)
     DIAL: ClassVar[str] = "k"
     SETTINGS: ClassVar[tuple[float, ...]] = (0, 1, 2, 4, 8, 16)

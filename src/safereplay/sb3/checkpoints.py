@@ -139,7 +139,7 @@ def _begin_episodes(model: OffPolicyAlgorithm) -> None:
 def _latest(root: Path) -> Path:
     """Where the last complete checkpoint is."""
     try:
-        name = json.loads((root / LATEST).read_text())["checkpoint"]
+        name = json.loads(_files.read_text(root / LATEST))["checkpoint"]
     except (OSError, ValueError, KeyError, TypeError):
         raise BadFile(f"{root} must be a folder that save_training wrote, got no readable {LATEST}") from None
     place = root / str(name)

@@ -94,6 +94,8 @@ def augmented(mdp: TabularMDP, target: float) -> Augmented:
     target, units = _checks.real("target", target), lattice(mdp.r)
     if units is None:
         _checks.fail("rewards of mdp", "have a common unit", mdp)
+    within, why = MAX_EDGES * units[0], f"rewards here are in steps of {units[0]:g}"
+    _checks.require(abs(target) <= within, "target", f"lie within ±{within:g}", target, why)
     window = _window(mdp, target, *units)
     size = window.levels * mdp.r.size
     _checks.require(size <= MAX_EDGES, "outcomes of the augmented model", f"number at most {MAX_EDGES:,}", size)

@@ -213,7 +213,7 @@ def check(
         step_size,
         snapshots=points[points > 0].tolist(),
         quiet=quiet,
-    )
+    ).whole()
     where = "d ≡ 1" if mixing == "matched" else "d(s,a) as given"
     if mixing == "literal" and d is None:
         d = runs.visitation.mean(0)

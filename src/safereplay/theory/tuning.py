@@ -132,7 +132,7 @@ class Plan:
     >>> print(plan)                                                              # plain Q-learning will do
     P(unsafe) ≤ 50%: replay(v=0, beta=5, matched) keeps it
       episodes from       the model's start distribution
-      smallest v          0, of the β tried
+      smallest v          0 at β = 5
       this replay         mean 174.4, P(unsafe) 38.4%
       plain Q-learning    mean 174.4, P(unsafe) 38.4%
       any policy          any mean, as some loop gains for ever; discounted 141.4 at best
@@ -149,7 +149,7 @@ class Plan:
     learner: ReplayQLearning
     profile: RiskProfile  #: of the policy that the learner converges to; of the riskiest, where there are several
     policy: Ints = field(repr=False)  #: [S]
-    v_smallest: float  #: where the risk first is as good, exactly
+    v_smallest: float  #: where the risk first is as good at this β, exactly; at another it may be smaller, within a step of the grid
     confirmation: tuple[Trial, ...] = field(repr=False)
     frontier: tuple[FrontierPoint, ...] = field(repr=False)
     policies: Ints = field(repr=False)  #: [n, S]
@@ -320,9 +320,7 @@ def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int
     """Learn, and count the seeds whose policy keeps the limit."""
     learner = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing)
     rest = (test.exploration, test.step_size)
-    runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet)
-    if runs.interrupted:
-        raise KeyboardInterrupt
+    runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet).whole()
     met = sum(goal.allows(goal.sign * tracer.badness(tracer.number(policy))) for policy in runs.policy)
     return Trial(view.v, _beta(view.scheme), met, len(seeds), test.episodes, seeds is not test.seeds)
 
@@ -467,7 +465,7 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
     learned = "; ".join([*["..."] * (len(trials) > 4), *trials[-4:]]) + f" ({plan.episodes:,} episodes each)"
     return [
         ("episodes from", plan.start),
-        ("smallest v", f"{plan.v_smallest:.6g}, of the β tried"),
+        ("smallest v", f"{plan.v_smallest:.6g}" + ("" if plan.beta is None else f" at β = {plan.beta:g}")),
         ("this replay", numbers(plan.profile.mean, plan.risk)),
         ("plain Q-learning", numbers(plan.plain.mean, getattr(plan.plain, limit.measure))),
         ("any policy", best),

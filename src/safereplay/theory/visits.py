@@ -210,7 +210,7 @@ def self_consistent(
         return search.ranked(None)
     learner = ReplayQLearning(scheme, v)
     listed = range(first, first + runs_wanted)
-    runs = learn(mdp, learner, episodes, listed, exploration, step_size, max_steps=max_steps, quiet=quiet)
+    runs = learn(mdp, learner, episodes, listed, exploration, step_size, max_steps=max_steps, quiet=quiet).whole()
     for Q in runs.Q:
         search.follow(Q, 0)
     for k in np.flatnonzero(search.nearest(runs)[0] < 0):

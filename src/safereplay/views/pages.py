@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from .._files import make_folder, write_atomic
 from .._types import Floats, Ints
-from ..errors import CannotWrite
 from ..learners import QLearning
 from ..mdp import TabularMDP
 from ..theory.assumption1 import Part
@@ -59,11 +58,7 @@ class Page:
 
 def page_folder(out: str | Path) -> Path:
     """A folder that a page can be written to."""
-    folder = make_folder(out)
-    for name in ("report.md", "report.html"):
-        if (folder / name).is_dir():
-            raise CannotWrite(f"{folder / name} must be writable, got a folder of that name")
-    return folder
+    return make_folder(out, "report.md", "report.html")
 
 
 def write_page(page: Page, out: str | Path) -> Path:

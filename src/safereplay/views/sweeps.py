@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from .. import _checks
+from .. import _checks, _files
 from .._types import AnyArray, Bools, Floats, Ints
 from ..errors import BadFile
 from ..verdicts import VERDICTS
@@ -211,7 +211,7 @@ class Reader:
 def _expected(folder: Path) -> int | None:
     """How many runs the sweep has, where its folder says so."""
     try:
-        return int(json.loads((folder / "sweep.json").read_text())["runs"])
+        return int(json.loads(_files.read_text(folder / "sweep.json"))["runs"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -17,10 +17,9 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
-from contextlib import suppress
 
 from .. import _checks
-from ..errors import BadInput, MissingExtra
+from ..errors import BadInput, MissingExtra, stopping
 
 try:
     import fastapi as _fastapi  # noqa: F401
@@ -154,7 +153,7 @@ class Server(uvicorn.Server):
 
 
 def serve(host: str = "127.0.0.1", port: int | None = None, open_browser: bool = True) -> None:
-    """Serve the playground until Ctrl-C.
+    """Serve the playground until Ctrl-C, which is raised as KeyboardInterrupt once everything is closed.
 
     ``port`` None is the usual one or the next that is free, and 0 any. A port that was asked for and is taken is an
     error. Nothing but this machine can reach the server unless ``host`` is one of its addresses in a network.
@@ -174,7 +173,7 @@ def serve(host: str = "127.0.0.1", port: int | None = None, open_browser: bool =
         sys.stderr.write(f"safereplay: port {PORT} is taken; this is the next free one\n")
     if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         sys.stderr.write("safereplay: this page is open to everybody in the network, and it asks for no password\n")
-    with listener, suppress(KeyboardInterrupt):
+    with listener, stopping(lambda: f"the playground at {address} is closed"):
         Server(create_app(), host, number, announce).run([listener])
 
 
