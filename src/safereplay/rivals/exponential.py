@@ -83,4 +83,4 @@ def _(learner: ExponentialUtility, mdp: TabularMDP) -> Floats:
     def H(Q: Floats) -> Floats:  # noqa: N802
         return entropic(mdp, targets(mdp, Q.max(1)), learner.theta)
 
-    return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)
+    return iterate(H, mdp)
