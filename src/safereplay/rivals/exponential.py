@@ -32,8 +32,6 @@ from dataclasses import dataclass
 from math import expm1, log1p
 from typing import ClassVar
 
-import numpy as np
-
 from .. import _checks
 from .._types import Floats
 from ..learners import Learner

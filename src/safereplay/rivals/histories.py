@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from .. import _checks
 from ..kernels import history
 from ..kernels.compile import trouble
-from ..learners import Learner
+from ..learners import Learner, replay_chance
 from ..schedules import Exploration, StepSize
 
 
@@ -69,7 +69,7 @@ class HistoryLearner(Learner):
         return super().describe().replace(")", f"{window})")
 
     def _check_window(self) -> None:
-        _checks.between("v", getattr(self, "v", 0.0), "[0, 1)")
+        replay_chance(getattr(self, "v", 0.0))
         window = getattr(self, "window", 1)
         if isinstance(window, float) and window.is_integer():  # a sweep's numbers may all be floats
             object.__setattr__(self, "window", int(window))

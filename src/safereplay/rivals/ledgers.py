@@ -40,7 +40,7 @@ from ..runs import make_program, resolved, sampling_model
 from ..schedules import Exploration, StepSize
 from ..theory.chain import chain_of
 from ..theory.linear import largest, slack
-from ..theory.solver import MAX_ROUNDS, targets
+from ..theory.solver import MAX_ROUNDS, finite, targets
 
 TIE = 1e-11  # scores nearer than this share of the largest are one
 MOST_SWEEPS = 2_000
@@ -216,7 +216,7 @@ def diary(
         last = _checks.whole("episodes", point, 1)
         program.run(model, memory, tables, program.dials, last, _checks.whole("max_steps", max_steps, 1), 1 << 62)
         X, M, Q = (x.reshape(shape).copy() for x in (memory.X, memory.M, tables.Q))
-        books.append(Ledger(X, M, Q, float(memory.book[ledger.PRICE]), int(memory.book[ledger.HARMS])))
+        books.append(Ledger(X, M, finite(Q), float(memory.book[ledger.PRICE]), int(memory.book[ledger.HARMS])))
     return books
 
 
