@@ -119,10 +119,11 @@ class LedgerLearner(Learner):
         _checks.fail("learner", "say what its second table passes on, to have an exact limit", self)
 
     def scores(self, X: Any, M: Any, price: float = 0.0) -> Floats:
-        """The scores of whole tables at a price."""
+        """The scores of whole tables at a price; refused where they overflow."""
         offered = {"q": X, "m": M, "price": price, **{name: getattr(self, name) for name in self.DIALS}}
         names = parameters(type(self).score)
-        return np.asarray(type(self).score(*(offered[name] for name in names)), np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return finite(np.asarray(type(self).score(*(offered[name] for name in names)), np.float64))
 
 
 @dataclass(frozen=True, kw_only=True)
