@@ -23,7 +23,8 @@ UNITS = {
 def scaled(thing, c):
     """A model, a learner, a scheme or an exploration where every reward is c times as large."""
     if isinstance(thing, sr.TabularMDP):
-        return replace(thing, r=thing.r * c)
+        own = {name: getattr(thing, name) * c for name in ("step", "reward") if hasattr(thing, name)}  # of a goal
+        return replace(thing, r=thing.r * c, **own)
     powers = {"c0": 1, **UNITS.get(type(thing).__name__, {})}
     values = {f.name: getattr(thing, f.name) for f in fields(thing)}
     moved = {name: x * c ** powers[name] for name, x in values.items() if name in powers and x is not None}

@@ -129,7 +129,7 @@ def log_sums(index: Ints, n: int, x: Floats) -> Floats:
 
 def _over_x(f: Any, x: Floats) -> Floats:
     """f(x)/x for expm1 and log1p, and its limit 1 where x is all but 0."""
-    return np.divide(f(x), x, out=np.ones_like(x), where=np.abs(x) > EPSILON)
+    return np.asarray(np.divide(f(x), x, out=np.ones_like(x), where=np.abs(x) > EPSILON), np.float64)
 
 
 class _Multiplicative:
@@ -160,7 +160,7 @@ class _Multiplicative:
                 return None, policy
             k = np.flatnonzero(inside[here] & (policy[here] == self.pair % self.A))
             P = sparse.csr_array(sparse.coo_array((onward[k], (here[k], self.s_next[k])), shape=(self.S, self.S)))
-            U = solve(P, np.bincount(here[k], weights=gain[k], minlength=self.S))
+            U = solve(P, np.bincount(here[k], weights=gain[k], minlength=self.S).astype(np.float64))
             Q = np.bincount(self.pair, weights=gain + onward * U[self.s_next], minlength=self.S * self.A)
             Q = np.where(self.allowed, Q.reshape(self.S, self.A), -inf)
             better = inside & (Q.max(1) > Q[states, policy] + slack(STRICTLY, U, self.r))
