@@ -2,6 +2,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,10 +132,31 @@ def test_every_learner_checks_c0_and_t0(kind, dials, message):
         kind(**dials)
 
 
+def test_v_may_be_as_near_to_1_as_one_likes_where_it_needs_no_more_replays():
+    """Matched mixing makes v·W/(1−v) replays per visit, which is little where W is; exact limits make none."""
+    assert sr.ReplayQLearning(v=1.0 - 1e-12, mixing="matched").v < 1.0
+    limits = [sr.fixed_point(sr.grids.cliff(), sr.VarianceReplay(), v=1.0 - x) for x in (1e-9, 1e-12)]
+    assert np.abs(limits[0] - limits[1]).max() < 1e-6
+    assert sr.fixed_point(sr.grids.volatile(), sr.VarianceReplay(), 1.0 - 1e-9, "self", seeds=0, starts=3)
+
+
+@pytest.mark.parametrize("learner", [sr.MeanVariance(1e308), sr.LagrangianQ(rate=1e308)])
+def test_values_that_overflow_are_refused_in_one_line(learner):
+    said = r"learned values must stay finite, got (inf|nan); rewards, or the dials of .*, are too large"
+    with pytest.raises(sr.BadInput, match=said):
+        sr.learn(sr.grids.cliff(), learner, episodes=200, seeds=1)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: sr.ReplayQLearning(v=1.0), "v must be in [0, 1), got 1"),
+        (
+            lambda: sr.ReplayQLearning(v=0.9999999),
+            "v must be at most 0.999999 where it decides on every iteration, got 0.9999999; "
+            "1/(1 - v) = 1e+07 iterations for each step of the MDP take too long",
+        ),
+        (lambda: sr.WindowReplay(v=0.99999999), "v must be at most 0.999999 where it decides on every iteration"),
         (lambda: sr.ReplayQLearning(v=-0.1), "v must be in [0, 1), got -0.1"),
         (lambda: sr.ReplayQLearning(v=float("nan")), "v must be finite, got nan"),
         (lambda: sr.ReplayQLearning(v="half"), "v must be a number, got 'half'"),

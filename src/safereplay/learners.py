@@ -66,11 +66,20 @@ class Family(Protocol):
 
 Recipe: TypeAlias = step.Recipe | Family
 MIXINGS = {"literal": step.LITERAL, "matched": step.MATCHED}
+MOST_V = 0.999999  # where v decides on every iteration: a million replays come between two steps of the MDP
 
 
 def towards_target(q: float, r: float, best: float, alpha: float, gamma: float) -> float:
     """Q(s,a) after a transition: (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b))."""
     return (1.0 - alpha) * q + alpha * (r + gamma * best)
+
+
+def replay_chance(v: float) -> float:
+    """The chance v that an iteration is a replay; one that leaves next to no steps of the MDP is refused."""
+    v = _checks.between("v", v, "[0, 1)")
+    hint = f"1/(1 - v) = {1.0 / (1.0 - v):.2g} iterations for each step of the MDP take too long"
+    _checks.require(v <= MOST_V, "v", f"be at most {MOST_V:g} where it decides on every iteration", v, hint)
+    return v
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +217,8 @@ class ReplayQLearning(Learner):
         hint = "it is for memories of transitions: sr.Shaper; on tables ExponentialUtility learns the same risk"
         _checks.require(not self.scheme.POOLED, "scheme", "need no unit of a whole memory", self.scheme, hint)
         _checks.between("v", self.v, "[0, 1)")
-        _checks.choice("mixing", self.mixing, MIXINGS)
+        if _checks.choice("mixing", self.mixing, MIXINGS) == "literal":
+            replay_chance(self.v)
 
     @property
     def replay(self) -> tuple[Scheme, float, str] | None:
@@ -233,7 +243,8 @@ class RiskSensitive(Learner):
     κ in (−1, 1): > 0 averse to risk, < 0 fond of it.
 
     **Limit.** E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b). **When it fails.** One κ serves all
-    pairs. On the cliff it is safe from 0.42 to 0.86 only; beyond, every step looks so bad that it jumps off to end it.
+    pairs. On the cliff it is safe from 0.42 to 0.86 only and risky at 0.87 and 0.88; from 0.89 on every step looks so bad that
+    it jumps off to end it.
 
     >>> import safereplay as sr
     >>> sr.RiskSensitive(0.5).describe()
@@ -267,7 +278,7 @@ class Pessimistic(Learner):
 
     **Limit.** The fixed point of that target, a γ-contraction. **When it fails.** It fears what the agent itself might do next,
     not what the world does: volatile rewards leave it unmoved (risky on the first grid for every β), and on the cliff it is safe
-    for β from 0.03 to 0.35 and jumps off above.
+    for β from 0.03 to 0.35, risky at 0.36, and jumps off from 0.37 on.
 
     >>> import safereplay as sr
     >>> sr.Pessimistic(0.5).describe()

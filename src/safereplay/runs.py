@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from math import inf
+from math import inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -314,6 +314,13 @@ def check_weights(learner: Learner, tables: step.Tables, memory: mem.Memory) -> 
         refuse_scheme(learner.replay[0], memory, i, int(tables.counts[i, step.VISITS]))
 
 
+def check_values(learner: Learner, tables: step.Tables) -> None:
+    """Refuse a learner whose values have overflowed."""
+    size = float(np.abs(tables.Q).max())
+    hint = f"rewards, or the dials of {learner.describe()}, are too large"
+    _checks.require(isfinite(size), "learned values", "stay finite", size, hint)
+
+
 def refuse_scheme(scheme: Scheme, memory: mem.Memory, i: int, n: float) -> None:
     """Say which factor of a scheme is wrong at pair i after n visits."""
     stats, params, name = mem.statistics(memory, i, n), scheme.params(), type(scheme).__name__
@@ -366,6 +373,7 @@ class OneRun:
             if shots < len(self.plan.points):
                 self._shoot(shots)
                 shots += 1
+        check_values(self.plan.learner, self.tables)
         return Finished(self.seed, self.tables, self._close())
 
     def _done(self) -> int:

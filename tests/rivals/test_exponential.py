@@ -15,7 +15,8 @@ from scipy.special import logsumexp
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.rivals.exponential import ExponentialUtility
-from safereplay.theory.utility import entropic, exponential_utility
+from safereplay.theory.occupancy import Program
+from safereplay.theory.utility import SLIGHT, entropic, exponential_utility
 
 
 def geometric(p, cost, *others):
@@ -124,6 +125,33 @@ def test_for_small_theta_it_is_the_mean_less_half_theta_times_the_variance():
     ]
     assert left[0] / left[1] == pytest.approx(4.0, rel=0.1)
     assert left[1] / left[2] == pytest.approx(4.0, rel=0.05)
+
+
+@pytest.mark.parametrize("theta", [1e-9, 1e-12, 1e-13, 1e-15, 1e-20, 1e-100, 5e-324])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_as_theta_goes_to_zero_it_goes_to_the_best_mean_without_loss(theta, sign):
+    """|θ| below 1e-12 used to give any policy that ends, with a value that was rounding alone."""
+    for mdp in (sr.grids.cliff(), random_model(4)):
+        best = Program(mdp, 1.0).unlimited()
+        found = exponential_utility(mdp, sign * theta)
+        risk = sr.evaluate(mdp, found.policy)
+        assert risk.mean == pytest.approx(best, rel=1e-9)
+        assert found.value == pytest.approx(risk.mean - sign * theta / 2.0 * risk.std**2, rel=1e-9, abs=1e-13)
+
+
+@pytest.mark.parametrize("theta", [1e-3, 1e-9, 1e-14, 1e-100, -1e-3, -1e-9, -1e-14, -1e-100])
+def test_a_loop_that_gains_for_ever_is_found_for_any_small_theta(theta):
+    assert exponential_utility(sr.grids.volatile(), theta, start=5).value == inf
+
+
+def test_small_and_large_theta_agree_where_one_method_hands_over_to_the_other():
+    mdp = random_model(4)
+    size = float(np.abs(exponential_utility(mdp, 1e-9).values[:-1]).max())
+    for sign in (1.0, -1.0):
+        thetas = sign * SLIGHT / size * np.array([0.998, 0.999, 1.001, 1.002])
+        values = np.array([exponential_utility(mdp, theta).value for theta in thetas])
+        slopes = np.diff(values) / np.diff(thetas)
+        np.testing.assert_allclose(slopes, slopes[0], rtol=1e-3)
 
 
 # -- Howard & Matheson's gain ---------------------------------------------------------------------------------------------

@@ -181,6 +181,13 @@ def test_errors_of_the_mean_count_as_variance_and_keep_the_learner_from_finding_
     assert min((book.M - settled(mdp, learner).M).max() for book in learned) > 50.0
 
 
+def test_a_risk_at_which_the_score_overflows_is_refused():
+    with pytest.raises(sr.BadInput, match="values must stay finite, got inf; rewards or dials are too large"):
+        sr.exact(sr.grids.cliff(), MeanVariance(1e308))
+    with pytest.raises(sr.BadInput, match="values must stay finite, got"):
+        audit(sr.grids.cliff(), MeanVariance(1e308), episodes=100)
+
+
 def test_the_dial_is_checked():
     with pytest.raises(sr.BadInput, match=r"risk must be in \[0, inf\), got -1"):
         MeanVariance(-1.0)

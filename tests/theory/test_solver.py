@@ -339,18 +339,22 @@ def test_a_million_states_are_solved_to_1e_6_in_a_few_gigabytes(in_new_process):
     assert took < 120.0
 
 
+def one_state(gamma=0.9):
+    return sr.TabularMDP.from_outcomes(1, 1, [(0, 0, 1.0, 0, 1.0, True)], gamma)
+
+
 def test_values_that_overflow_or_never_settle_are_refused_in_one_line():
     """Neither would come to an end: inf − inf is not a number, and a map that turns round is no contraction."""
     with pytest.raises(sr.BadInput, match="values must stay finite, got inf; rewards or dials are too large"):
-        solver.iterate(lambda Q: np.full((1, 1), inf), np.ones((1, 1)), 0.9)
+        solver.iterate(lambda Q: np.full((1, 1), inf), one_state())
     with pytest.raises(sr.BadInput, match="values must stay finite, got nan"):
-        solver.iterate(lambda Q: Q * np.nan, np.ones((1, 1)), 0.9)
-    with pytest.raises(sr.BadInput, match="values must settle, got 2; they still change by that much a round"):
-        solver.iterate(lambda Q: -Q, np.ones((1, 1)), 0.9)
+        solver.iterate(lambda Q: Q * np.nan, one_state())
+    with pytest.raises(sr.BadInput, match="values must settle, got 1; they still change by that much a round"):
+        solver.iterate(lambda Q: 1.0 - Q, one_state())
 
 
 def test_values_settle_as_far_as_rounding_lets_them():
     """γ = 0.9999 asks for changes of 1e-14 of the value: what turns round by 1e-13 for ever is let go."""
     turns = iter(range(1 << 40))
-    Q = solver.iterate(lambda Q: np.full((1, 1), 3.0 + 3e-13 * (next(turns) % 2)), np.zeros((1, 1)), 0.9999)
+    Q = solver.iterate(lambda Q: np.full((1, 1), 3.0 + 3e-13 * (next(turns) % 2)), one_state(0.9999))
     assert Q[0, 0] == pytest.approx(3.0)

@@ -68,14 +68,17 @@ class Certificates:
     waiting: Theorem2
 
 
-def waiting_room() -> TabularMDP:
-    """One state, two actions: gamble for 20 or 0 and be done, or wait, which pays nothing and changes nothing.
+def waiting_room(delta: float = 0.01) -> tuple[TabularMDP, VarianceReplay]:
+    """One state, two actions: gamble for 20 or 0 and be done, or wait, which pays ±δ and changes nothing; and a scheme.
 
+    As δ → 0 the gamble has all of the variance, and with β = 1/(1 − share) its loss has all of w: the theorem's premise.
     Replay lowers the gamble from 10 to 5. Waiting was worth 9, so the theorem says that the agent now waits. But what
     it waits for is the gamble: waiting is now worth 4.5.
     """
-    rows = [(0, 0, 0.5, 1, 20.0, True), (0, 0, 0.5, 1, 0.0, True), (0, 1, 1.0, 0, 0.0)]
-    return TabularMDP.from_outcomes(2, 2, rows, gamma=0.9, start=0, name="waiting room")
+    rows = [(0, 0, 0.5, 1, 20.0, True), (0, 0, 0.5, 1, 0.0, True), (0, 1, 0.5, 0, delta), (0, 1, 0.5, 0, -delta)]
+    mdp = TabularMDP.from_outcomes(2, 2, rows, gamma=0.9, start=0, name="waiting room")
+    share = mdp.reward_variance[0, 0] / mdp.reward_variance.sum()
+    return mdp, VarianceReplay(beta=1.0 / (1.0 - share))
 
 
 def run_certificates(effort: Effort, work: Work) -> Certificates:
@@ -86,7 +89,7 @@ def run_certificates(effort: Effort, work: Work) -> Certificates:
         return check(GRIDS[grid](), REPLAY.scheme, REPLAY.v, episodes=episodes, seeds=5, quiet=True)
 
     reports = dict(zip(GRIDS, work.map(job, list(GRIDS)), strict=True))
-    return Certificates(reports, theorem_2(waiting_room(), REPLAY.scheme, REPLAY.v))
+    return Certificates(reports, theorem_2(*waiting_room(), REPLAY.v))
 
 
 def run_plans(effort: Effort, work: Work) -> dict[str, list[Plan]]:

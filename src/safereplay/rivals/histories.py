@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from .. import _checks
 from ..kernels import history
 from ..kernels.compile import trouble
-from ..learners import Learner
+from ..learners import Learner, replay_chance
 from ..schedules import Exploration, StepSize
 
 
@@ -53,11 +53,15 @@ class HistoryLearner(Learner):
             where, reason = f"{name} of {type(owner).__name__}", trouble(bound)
             _checks.require(reason is None, where, "be code that numba can compile", reason)
         alpha, rate = (bound for _, bound in parts.values())
-        return history.Recipe(alpha, rate, exploration.SOFTMAX, self.rule, self.kept, self._shuffles())
+        return history.Recipe(alpha, rate, exploration.SOFTMAX, self.rule, self.kept, self._shuffles(), self._top())
 
     def _shuffles(self) -> bool:
         """Whether ties between equal actions are broken at random."""
         return False
+
+    def _top(self) -> float:
+        """The priority of what is stored before the first replay, for rules that have priorities."""
+        return 1.0
 
     def describe(self) -> str:
         """One short line for tables and legends."""
@@ -65,7 +69,7 @@ class HistoryLearner(Learner):
         return super().describe().replace(")", f"{window})")
 
     def _check_window(self) -> None:
-        _checks.between("v", getattr(self, "v", 0.0), "[0, 1)")
+        replay_chance(getattr(self, "v", 0.0))
         window = getattr(self, "window", 1)
         if isinstance(window, float) and window.is_integer():  # a sweep's numbers may all be floats
             object.__setattr__(self, "window", int(window))

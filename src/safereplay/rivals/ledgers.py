@@ -39,7 +39,8 @@ from ..mdp import TabularMDP
 from ..runs import make_program, resolved, sampling_model
 from ..schedules import Exploration, StepSize
 from ..theory.chain import chain_of
-from ..theory.solver import MAX_ROUNDS, targets
+from ..theory.linear import largest, slack
+from ..theory.solver import MAX_ROUNDS, finite, targets
 
 TIE = 1e-11  # scores nearer than this share of the largest are one
 MOST_SWEEPS = 2_000
@@ -118,10 +119,11 @@ class LedgerLearner(Learner):
         _checks.fail("learner", "say what its second table passes on, to have an exact limit", self)
 
     def scores(self, X: Any, M: Any, price: float = 0.0) -> Floats:
-        """The scores of whole tables at a price."""
+        """The scores of whole tables at a price; refused where they overflow."""
         offered = {"q": X, "m": M, "price": price, **{name: getattr(self, name) for name in self.DIALS}}
         names = parameters(type(self).score)
-        return np.asarray(type(self).score(*(offered[name] for name in names)), np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return finite(np.asarray(type(self).score(*(offered[name] for name in names)), np.float64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +217,7 @@ def diary(
         last = _checks.whole("episodes", point, 1)
         program.run(model, memory, tables, program.dials, last, _checks.whole("max_steps", max_steps, 1), 1 << 62)
         X, M, Q = (x.reshape(shape).copy() for x in (memory.X, memory.M, tables.Q))
-        books.append(Ledger(X, M, Q, float(memory.book[ledger.PRICE]), int(memory.book[ledger.HARMS])))
+        books.append(Ledger(X, M, finite(Q), float(memory.book[ledger.PRICE]), int(memory.book[ledger.HARMS])))
     return books
 
 
@@ -294,7 +296,7 @@ def iterated(
         seen.add(policy.tobytes())
         book = followed(mdp, learner, policy, price)
         lead = book.score.max(1) - book.score[states, policy]
-        better = lead > TIE * max(1.0, float(np.abs(book.score).max()))
+        better = lead > slack(TIE, book.score, mdp.r)
         if not better.any():
             return book
         if not at_once:
@@ -311,6 +313,6 @@ def _swept(mdp: TabularMDP, learner: LedgerLearner, price: float) -> Ledger:
     for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):
         before, book = (x, m), ahead(mdp, learner, x, m, price)
         x, m = book.X[states, book.policy], book.M[states, book.policy]
-        if all(np.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(before, (x, m), strict=True)):
+        if all(np.abs(a - b).max() <= 1e-12 * largest(b) for a, b in zip(before, (x, m), strict=True)):
             break
     return book

@@ -34,6 +34,7 @@ from scipy.sparse.linalg import splu
 
 from .._types import Bools, Floats
 from ..mdp import TabularMDP
+from .linear import ROUNDING, largest, slack
 from .occupancy import OPTIMAL, SLACK, Ceiling, Limit, Program
 from .risk import lattice
 from .solver import MAX_ROUNDS
@@ -89,6 +90,8 @@ class _Owed:
         self.allowed = np.tile(endable.use.reshape(-1, mdp.n_actions)[endable.states], (levels, 1))
         self.policy = np.tile(endable.policy[endable.states], levels)
         self.start = mdp.start[endable.states]
+        one = np.array([program.mesh * program.step])
+        self.unit, self.unit_cost = float(one[0]), float(program.cost(one)[0])
 
     def line(self, weight: float) -> _Line:
         """The best policies at λ = weight."""
@@ -100,7 +103,8 @@ class _Owed:
             value = reward * X[:, 0] - price * X[:, 1]
             Q = reward * self.totals[:, 0] - price * self.totals[:, 1] + self.P @ value
             Q = np.where(self.allowed, Q.reshape(self.N, self.n_actions), -inf)
-            better = Q.max(1) > Q[states, self.policy] + 1e-11 * max(1.0, float(np.abs(value).max()))
+            parts = reward * np.abs(self.totals[:, 0]) + price * self.totals[:, 1]
+            better = Q.max(1) > Q[states, self.policy] + slack(1e-11, value, parts)
             if not better.any():
                 break
             self.policy = np.where(better, Q.argmax(1), self.policy)
@@ -122,14 +126,15 @@ class _Dual:
         """(upper bound on the gain at a cost within the budget [L] of some z, chance that it is generous)."""
         asked = budget > -inf
         budget = np.where(asked, budget, 0.0)
-        budget = budget + SLACK * np.maximum(1.0, np.abs(budget))
+        least = max(SLACK * self.owed.unit_cost, ROUNDING * largest(self.owed.totals[:, 1]))
+        budget = budget + np.maximum(least, SLACK * np.abs(budget))
         while True:
             known = [line for line in self.lines if line.weight < inf]
             upper = np.min([line.gain + line.weight * (budget - line.cost) for line in known], axis=0)
             upper = np.where(asked & (self.least <= budget), upper, -inf)
             i = int(np.argmax(upper))
             attained, slope = _mixed([(line.cost[i], line.gain[i]) for line in self.lines], float(budget[i]))
-            rounding = SLACK * max(1.0, abs(float(upper[i])))
+            rounding = SLACK * max(self.owed.unit, abs(float(upper[i])))
             known_slope = slope in [line.weight for line in self.lines]
             if upper[i] - attained <= rounding or known_slope or len(self.lines) >= MAX_LINES:
                 held = [x for x in self.lines if x.gain[i] + slope * (budget[i] - x.cost[i]) >= upper[i] - rounding]
@@ -276,7 +281,7 @@ class Tail(_Windowed):
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under CVaR_α ≥ limit."""
         c = limit.value
-        if limit.allows(self.lowest):
+        if limit.allows(self.lowest, self.size):
             return self.unhindered(limit)
         asked = (self.z >= c - self.step) & (self.z <= self.highest_eta(c) + self.step)
         return self.answer(limit, np.where(asked, self.alpha * (self.z - c), -inf))
@@ -319,6 +324,6 @@ class Spread(_Windowed):
 
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under std ≤ limit."""
-        if limit.allows(self.unlimited_profile.std):
+        if limit.allows(self.unlimited_profile.std, self.size):
             return self.unhindered(limit)
         return self.answer(limit, np.where(self.of_interest, limit.value**2 + self.step**2 / 4.0, -inf))

@@ -24,6 +24,7 @@ from ..learners import Pessimistic, ReplayQLearning, RiskSensitive
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from .limits import exact
+from .linear import slack
 from .solver import optimal
 from .theorem2 import TIE, first_below, lead
 from .tracing import LITERAL_MOST, LITERAL_STEPS, MOST_RHO, dial_at, most_weight
@@ -173,7 +174,7 @@ def _(learner: Pessimistic, mdp: TabularMDP, search: _Search) -> _Dial:
 def _exact_limit(learner: Any, dial: str, mdp: TabularMDP) -> Callable[[float], tuple[Floats, float]]:
     def limit(x: float) -> tuple[Floats, float]:
         Q = exact(mdp, replace(learner, **{dial: x}))
-        return Q, TIE * max(1.0, float(np.abs(Q).max()))
+        return Q, slack(TIE, Q, mdp.r)
 
     return limit
 
@@ -187,6 +188,6 @@ def _literal_limit(
         if not found:
             return None
         Q, residual = found[0].Q, found[0].residual  # policies that take turns tie, to the residual
-        return Q, TIE * max(1.0, float(np.abs(Q).max())) + 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
+        return Q, slack(TIE, Q, mdp.r) + 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
 
     return limit

@@ -15,7 +15,14 @@ ended episode begins anew: with rewards r − g the episode has CE 0. For proces
 Patek. The best is over policies that surely end.
 
 All numbers are kept as logarithms. A policy is swept a few times to learn the size of its W; what is then solved is the
-linear equation for W over that size. So large θ·r do no harm. CE is good to about 1e-12/θ: θ should not be all but 0.
+linear equation for W over that size. So large θ·r do no harm.
+
+**Small θ.** W is then all but 1, and rounding takes what there is to see of G. With W = 1 − θU the equation becomes
+
+    U(s)  =  max_a  Σ p·( (1 − e^{−θr})/θ + e^{−θr}·U(s') ),        CE  =  −(1/θ)·log(1 − θU),
+
+for θ of either sign. As θ → 0 it becomes that of the mean, without any loss. Where every |log W| is below SLIGHT, policy
+iteration goes on with U. If that finds a loop that gains for ever, W has the last word again.
 
 **Infinite.** A cost that may be paid again and again, c each time with chance p, has E e^{θ·cost} = ∞ once p·e^{θc} ≥ 1.
 For θ > 0 that makes CE −∞, where it holds for every policy: policy iteration first minimises how much of W comes from
@@ -39,13 +46,14 @@ from scipy.sparse.csgraph import connected_components
 from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..mdp import TabularMDP, reached
-from .linear import solve
+from .linear import slack, solve
 from .occupancy import Program
 from .solver import EPSILON, MAX_ROUNDS
 
 GIVE_UP = -1  # in place of an action
 TINY = 1e-15  # below any probability that is told from rounding
 STRICTLY = 1e-12  # by which a logarithm must improve, as a share of the largest
+SLIGHT = 1e-3  # |log W| below which U takes its place
 
 
 class CertaintyEquivalent(NamedTuple):
@@ -78,8 +86,14 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
     _checks.require(endable.starts, "mdp", "have a policy that surely ends", mdp)
     game = _Multiplicative(mdp, float(theta), endable.use & np.repeat(endable.states, mdp.n_actions))
     log_W, policy = game.averse(endable.states) if theta > 0.0 else game.fond(endable.states, endable.policy)
+    begins, CE = mdp.start > 0.0, game.certain
+    if game.is_slight(log_W, endable.states):
+        U, policy = game.by_means(policy, endable.states)
+        if U is not None:
+            values = np.where(endable.states | mdp.is_terminal, CE(U), np.nan)
+            return CertaintyEquivalent(float(CE(mdp.start[begins] @ U[begins])), values, policy)
+        log_W, policy = (game.averse if theta > 0.0 else game.fond)(endable.states, policy)
     values = np.where(mdp.is_terminal, 0.0, np.where(endable.states, -log_W / theta, np.nan))
-    begins = mdp.start > 0.0
     total = log_sums(np.zeros(int(begins.sum()), np.int64), 1, np.log(mdp.start[begins]) + log_W[begins])[0]
     return CertaintyEquivalent(float(-total / theta), values, np.maximum(policy, 0))
 
@@ -113,6 +127,11 @@ def log_sums(index: Ints, n: int, x: Floats) -> Floats:
         return np.asarray(np.log(np.bincount(index, weights=np.exp(x - top[index]), minlength=n)) + top)
 
 
+def _over_x(f: Any, x: Floats) -> Floats:
+    """f(x)/x for expm1 and log1p, and its limit 1 where x is all but 0."""
+    return np.asarray(np.divide(f(x), x, out=np.ones_like(x), where=np.abs(x) > EPSILON), np.float64)
+
+
 class _Multiplicative:
     """W(s) = opt_a Σ p·e^{−θr}·W(s') over the allowed pairs, in logarithms."""
 
@@ -121,14 +140,45 @@ class _Multiplicative:
         self.S, self.A, self.allowed = mdp.n_states, mdp.n_actions, allowed.reshape(mdp.n_states, mdp.n_actions)
         self.pair, self.s_next, self.ends = mdp.pair[k], mdp.s_next[k], mdp.terminal[k]
         self.log_p = np.log(mdp.p[k]) - theta * mdp.r[k]
+        self.theta, self.r = theta, mdp.r[k]
 
-    def averse(self, inside: Bools) -> tuple[Floats, Ints]:
-        """log of the least W, [S], and its policy: −inf where a loop gains for ever, inf where every policy's W is."""
+    def is_slight(self, log_W: Floats, inside: Bools) -> bool:
+        """Whether W is so near to 1 that U says more."""
+        return bool((np.abs(log_W[inside]) <= SLIGHT).all())
+
+    def certain(self, U: Any) -> Floats:
+        """−(1/θ)·log(1 − θU)."""
+        return np.asarray(U * _over_x(np.log1p, -self.theta * np.asarray(U)))
+
+    def by_means(self, policy: Ints, inside: Bools) -> tuple[Floats | None, Ints]:
+        """The largest U, [S], from a policy on, and its policy; None instead of U for a policy whose W is not slight."""
+        here, states = self.pair // self.A, np.arange(self.S)
+        onward = np.where(self.ends, 0.0, np.exp(self.log_p))
+        gain = np.exp(self.log_p + self.theta * self.r) * self.r * _over_x(np.expm1, -self.theta * self.r)
+        for _ in range(MAX_ROUNDS):
+            if not self.is_slight(self._solved(policy, inside, 0.0)[0], inside):
+                return None, policy
+            k = np.flatnonzero(inside[here] & (policy[here] == self.pair % self.A))
+            P = sparse.csr_array(sparse.coo_array((onward[k], (here[k], self.s_next[k])), shape=(self.S, self.S)))
+            U = solve(P, np.bincount(here[k], weights=gain[k], minlength=self.S).astype(np.float64))
+            Q = np.bincount(self.pair, weights=gain + onward * U[self.s_next], minlength=self.S * self.A)
+            Q = np.where(self.allowed, Q.reshape(self.S, self.A), -inf)
+            better = inside & (Q.max(1) > Q[states, policy] + slack(STRICTLY, U, self.r))
+            if not better.any():
+                break
+            policy = np.where(better, Q.argmax(1), policy)
+        return U, policy
+
+    def averse(self, inside: Bools, begin: Ints | None = None) -> tuple[Floats, Ints]:
+        """log of the least W, [S], and its policy: −inf where a loop gains for ever, inf where every policy's W is.
+
+        Policy iteration begins with the policy ``begin``, if one is given.
+        """
         giving_up, policy = self._improved(np.where(inside, GIVE_UP, 0), inside, -inf, self.allowed)
         finite = inside & (giving_up == -inf)
         leads_out = np.bincount(self.pair, weights=~self.ends & ~finite[self.s_next], minlength=self.S * self.A) > 0
         allowed = self.allowed & ~leads_out.reshape(self.S, self.A) & finite[:, None]
-        log_W, policy = self._improved(policy, finite, 0.0, allowed)
+        log_W, policy = self._improved(policy if begin is None else begin, finite, 0.0, allowed)
         return np.where(inside & ~finite, inf, log_W), policy
 
     def _improved(self, policy: Ints, inside: Bools, end: float, allowed: Bools) -> tuple[Floats, Ints]:
