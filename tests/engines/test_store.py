@@ -1,14 +1,17 @@
 import os
 import re
+import threading
 import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from studies import SMALL, Impatient, everything, ids, note, parts, stamps
+from waiting import END
 
 import safereplay as sr
 from safereplay.engines.columns import conform, merged, schema_of
+from safereplay.engines import locks
 from safereplay.engines.locks import Lock
 from safereplay.engines.spec import load_spec
 from safereplay.engines.store import Store, changes
@@ -340,6 +343,36 @@ def test_a_second_sweep_on_the_folder_is_told_who_has_it(tmp_path):
         sr.sweep(SMALL, tmp_path)
     lock.release()
     assert sr.sweep(SMALL, tmp_path, quiet=True).done == 54
+
+
+def test_whoever_comes_while_the_lock_is_signed_is_told_who_has_it(tmp_path, monkeypatch):
+    """One has just taken the lock and has not yet written who it is. The other waits for that line, and no longer."""
+    (tmp_path / ".lock").write_text("process 1 on an earlier machine\n")  # as a sweep that was killed leaves it
+    taken, come, locks_held = threading.Event(), threading.Event(), []
+    sign, take = locks.Lock._sign, locks._take
+
+    def sign_later(lock):
+        taken.set()
+        assert come.wait(END)
+        sign(lock)
+
+    def take_noted(handle, wait):
+        if wait and taken.is_set():
+            come.set()
+        take(handle, wait)
+
+    monkeypatch.setattr(locks.Lock, "_sign", sign_later)
+    monkeypatch.setattr(locks, "_take", take_noted)
+    first = threading.Thread(target=lambda: locks_held.append(Lock(tmp_path)))
+    first.start()
+    assert taken.wait(END)
+    try:
+        with pytest.raises(sr.BadInput, match=rf"a sweep at work in it \(process {os.getpid()} on "):
+            Lock(tmp_path)
+    finally:
+        come.set()
+        first.join()
+        locks_held[0].release()
 
 
 def test_the_lock_is_free_again_whatever_ended_the_sweep(tmp_path):
