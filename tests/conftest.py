@@ -11,6 +11,8 @@ from hypothesis import settings
 HELPERS = Path(__file__).parent / "helpers"
 sys.path.insert(0, str(HELPERS))
 
+from waiting import END
+
 # Compiling happens inside the first example, so no deadline; the same examples every time, so no surprise on release day.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
@@ -20,7 +22,7 @@ settings.load_profile("repeatable")
 def in_new_process():
     """Run Python source (or a script's path) in a fresh interpreter; what it printed."""
 
-    def run(source, *arguments, timeout=300, **environment):
+    def run(source, *arguments, **environment):
         head = ["-c", source] if isinstance(source, str) else [str(source)]
         paths = os.pathsep.join(x for x in (environment.pop("PYTHONPATH", ""), str(HELPERS)) if x)
         done = subprocess.run(
@@ -28,7 +30,7 @@ def in_new_process():
             env={**os.environ, "PYTHONPATH": paths, **environment},
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=END,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ Here:                      strike("safereplay.engines.store:Store.add", 3)
 import itertools
 import os
 import signal
+import subprocess
 import sys
 from importlib import import_module
 
@@ -63,6 +64,13 @@ def interrupt_runs(count, replace=setattr):
 def listen_to_ctrl_c():
     """Also where a shell started us in the background, which has SIGINT ignored by all its children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def interrupted(name, count, *arguments):
+    """The command line with Ctrl-C there, in a process of its own: what it wrote, its complaints and its exit code."""
+    command = [sys.executable, __file__, "SIGINT", name, count, *arguments]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=END, check=False)
+    return done.stdout, done.stderr, done.returncode
 
 
 def main():
