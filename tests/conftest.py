@@ -11,8 +11,6 @@ from hypothesis import settings
 HELPERS = Path(__file__).parent / "helpers"
 sys.path.insert(0, str(HELPERS))
 
-from waiting import END
-
 # Compiling happens inside the first example, so no deadline; the same examples every time, so no surprise on release day.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
@@ -21,6 +19,8 @@ settings.load_profile("repeatable")
 @pytest.fixture
 def in_new_process():
     """Run Python source (or a script's path) in a fresh interpreter; what it printed."""
+
+    from waiting import END
 
     def run(source, *arguments, **environment):
         head = ["-c", source] if isinstance(source, str) else [str(source)]

@@ -393,6 +393,7 @@ def test_rare_outcomes_of_a_large_model_are_sampled_as_rarely_as_they_should():
 
 # -- Ctrl-C -------------------------------------------------------------------------------------------------------------
 
+
 @pytest.fixture
 def ctrl_c(monkeypatch):
     """``ctrl_c(n)``: Ctrl-C at the start of the n-th run. It is heard, also where a shell has us ignore it."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from strikes import interrupted
-from studies import ids, parts, stamps
+from studies import ids, stamps
 
 import safereplay as sr
 from safereplay.cli import run

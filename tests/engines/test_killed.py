@@ -45,7 +45,9 @@ def test_the_command_killed_at_twenty_points_ends_with_the_dataset_of_one_that_w
     (tmp_path / "study.toml").write_text(TOML)
     command = "sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--threads", 2
     out, choice = tmp_path / "out", random.Random(20)  # noqa: S311
-    everywhere = [point for point in POINTS if not point[0].endswith(("_write_note", "_part"))]  # reached by every sweep
+    everywhere = [
+        point for point in POINTS if not point[0].endswith(("_write_note", "_part"))
+    ]  # reached by every sweep
     whole = sr.sweep(tmp_path / "study.toml", tmp_path / "whole", quiet=True).table()
     assert whole.num_rows == 900
     reported, grown = {}, 0

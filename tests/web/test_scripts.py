@@ -2,8 +2,8 @@ import subprocess
 import sys
 
 import pytest
-from waiting import END
 from models import same_model
+from waiting import END
 
 import safereplay as sr
 from safereplay.sources import model_from
