@@ -5,7 +5,6 @@ Ray's own warnings of what is to come are let through: they are not ours to mend
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
