@@ -20,7 +20,9 @@ settings.load_profile("repeatable")
 def in_new_process():
     """Run Python source (or a script's path) in a fresh interpreter; what it printed."""
 
-    def run(source, *arguments, timeout=300, **environment):
+    from waiting import END
+
+    def run(source, *arguments, **environment):
         head = ["-c", source] if isinstance(source, str) else [str(source)]
         paths = os.pathsep.join(x for x in (environment.pop("PYTHONPATH", ""), str(HELPERS)) if x)
         done = subprocess.run(
@@ -28,7 +30,7 @@ def in_new_process():
             env={**os.environ, "PYTHONPATH": paths, **environment},
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=END,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -1,11 +1,10 @@
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from strikes import RUN, interrupted
 
 import safereplay as sr
 from safereplay.cli import run
@@ -120,27 +119,15 @@ def test_an_error_of_ours_is_exit_code_1_without_a_traceback(monkeypatch, capsys
     assert (code, lines) == (1, ["safereplay: RuntimeError: disk on fire"])
 
 
-def command(*arguments, **kwargs):
-    # A shell that starts us in the background may have switched SIGINT off for all its children.
-    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{listen}; from safereplay.cli import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
-    )
-
-
 def test_ctrl_c_shows_the_seeds_that_are_finished():
-    assert run(["learn", "cliff", "--episodes", "1", "--seeds", "1"]) == 0  # compiled from here on
-    # Seeds are short and many: some have finished and some have not whenever the signal comes.
-    process = command("learn", "cliff", "--episodes", "200000", "--seeds", "2000", "--json")
-    time.sleep(6)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 1
+    out, err, code = interrupted(
+        RUN, 4 + (os.cpu_count() or 1), "learn", "cliff", "--episodes", 20, "--seeds", 2000, "--json"
+    )
+    assert code == 1
     assert "seeds are finished and shown" in err
     found = json.loads(out)
     assert found["interrupted"] is True
-    assert 0 < len(found["runs"]) < 2000
+    assert 4 <= len(found["runs"]) < 2000
 
 
 def test_help_answers_without_loading_anything_heavy():

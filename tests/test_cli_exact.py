@@ -1,13 +1,10 @@
 """solve, check and tune on the command line."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
+from strikes import RUN, interrupted
 
 import safereplay as sr
 from safereplay.cli import run
@@ -130,13 +127,8 @@ def test_an_xray_of_a_learner_that_does_not_replay_is_refused_before_it_learns(c
 
 
 def test_ctrl_c_stops_with_one_line():
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from safereplay.cli import main; main()"
-    command = [sys.executable, "-c", code, "tune", "cliff", "--max-p-unsafe", "0.01", "--episodes", "5000000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(8)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (1, "")
+    out, err, code = interrupted(RUN, 1, "tune", "cliff", "--max-p-unsafe", 0.01, "--episodes", 5_000_000)
+    assert (code, out) == (1, "")
     assert err.strip().splitlines()[-1].startswith("safereplay: stopped: ")
 
 

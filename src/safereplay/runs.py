@@ -422,7 +422,8 @@ def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool
     with Bar(label, plan.goal * len(seeds), quiet) as bar, ThreadPoolExecutor(min(workers, len(seeds))) as pool:
         futures: list[Future[bool]] = []
         try:
-            futures += [pool.submit(one, k) for k in range(len(seeds))]
+            for k in range(len(seeds)):  # one by one: Ctrl-C may strike before the last, and the first may be done
+                futures.append(pool.submit(one, k))
             _watch(futures, lambda: bar.update(done_so_far[0]))
         except KeyboardInterrupt:
             interrupted = True

@@ -23,7 +23,7 @@ def plan(places=("cliff", "volatile"), learners=("q", "gaskett"), schemes=("vari
 
 def files(folder):
     """The digest of everything in a folder but the lock."""
-    found = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != ".lock"]
+    found = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".lock")]
     return {str(file.relative_to(folder)): hashlib.blake2b(file.read_bytes()).hexdigest() for file in found}
 
 

@@ -1,10 +1,7 @@
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
+from strikes import interrupted
 
 from safereplay.cli import run
 
@@ -60,31 +57,12 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, capsys):
 
 
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path, capsys):
-    many = ["--world", "cliff", "--learner", "q", "--learner", "mihatsch", "--learner", "gaskett", "--steps", "200000"]
-    command = [sys.executable, "-m", "safereplay", "compare", *many, "--out", str(tmp_path)]
-    started = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom safereplay.cli import main; main()",
-            *command[3:],
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until = time.monotonic() + 60
-    while (
-        time.monotonic() < until
-        and len(list((tmp_path / "runs").glob("*.npz") if (tmp_path / "runs").exists() else [])) < 3
-    ):
-        time.sleep(0.02)
-    started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=60)
-    assert started.returncode == 1
-    assert said.startswith("safereplay: stopped: ")
-    assert said.endswith("of 21 settings are done; the same command goes on\n")
+    many = ["--world", "cliff", "--learner", "q", "--learner", "mihatsch", "--learner", "gaskett", "--steps", "2000"]
+    _, said, code = interrupted("safereplay.arena.running:_learned", 6, "compare", *many, "--out", tmp_path)
+    assert code == 1
+    assert said == "safereplay: stopped: 5 of 21 settings are done; the same command goes on\n"
     kept = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "runs").glob("*.npz")}
-    assert 3 <= len(kept) < 21
+    assert len(kept) == 5
     assert compare(*many, "--out", tmp_path) == 0
     after = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "runs").glob("*.npz")}
     assert kept.items() <= after.items()

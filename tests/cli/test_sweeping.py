@@ -1,13 +1,10 @@
 import json
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from studies import ids, parts, stamps
+from strikes import interrupted
+from studies import ids, stamps
 
 import safereplay as sr
 from safereplay.cli import run
@@ -102,18 +99,11 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     (tmp_path / "study.toml").write_text(
         TOML.replace("episodes = 100", "episodes = 20_000").replace("seeds = 2", "seeds = 5_000")
     )
-    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{listen}; from safereplay.cli import main; main()"
     arguments = ["sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--threads", "2"]
-    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=-1, stderr=-1, text=True)
-    deadline = time.monotonic() + 60.0
-    while len(parts(tmp_path / "out")) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 1
+    out, err, code = interrupted("safereplay.engines.store:Store.add", 4, *arguments)
+    assert code == 1
     done = int(re.match(r"([\d,]+) runs done: ", out)[1].replace(",", ""))
-    assert done == len(ids(tmp_path / "out")) > 0
+    assert done == len(ids(tmp_path / "out")) >= 3
     assert err == f"safereplay: stopped: {15_000 - done:,} of 15,000 runs are left; the same command goes on\n"
 
 

@@ -153,6 +153,9 @@ def test_what_is_not_installed_is_told_once(workers, tmp_path):
 def test_when_the_time_is_over_no_new_run_is_begun(tmp_path):
     jobs = plan(TINY)
     assert run_jobs(jobs, tmp_path, budget=0.0, work=planted_runs.whole) == (0, 0, (), len(jobs))
+    hours = iter(range(100))  # an hour passes before each job
+    found = run_jobs(jobs, tmp_path, budget=2.5, work=planted_runs.whole, clock=lambda: float(next(hours)))
+    assert found == (2, 0, (), len(jobs) - 2)
     with pytest.raises(BadInput, match=r"budget must be in \[0, inf\), got -1"):
         run_jobs(jobs, tmp_path, budget=-1.0)
     with pytest.raises(BadInput, match="jobs must be at least 1, got 0"):

@@ -15,7 +15,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
-from browsing import NONE, Faults, chromium, executable
+from browsing import NONE, Faults, chromium, context_of, executable
+from waiting import END
 
 import safereplay
 from safereplay import catalog
@@ -63,7 +64,7 @@ def built(tmp_path_factory):
         "http_proxy": "http://127.0.0.1:9",
         "https_proxy": "http://127.0.0.1:9",
     }
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=END, check=False)
     assert done.returncode == 0, done.stderr
     return folder, done.stderr
 
@@ -225,7 +226,7 @@ def search(page, word):
     from playwright.sync_api import TimeoutError as TooLate
 
     query, answer = page.locator("[data-md-component=search-query]"), page.locator(".md-search-result__item").first
-    for _ in range(20):
+    for _ in range(200):
         query.fill(word, force=True)
         query.dispatch_event("keyup")  # which is what the page listens to
         try:
@@ -241,7 +242,7 @@ def test_pages_fit_the_screen_ask_nobody_else_and_complain_of_nothing(served, wi
     if executable() is None:
         pytest.skip(NONE)
     with chromium() as browser:
-        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        context = context_of(browser, viewport={"width": width, "height": 800}, color_scheme=scheme)
         faults, page = Faults(context, served), context.new_page()
         for name in ("index", "choose", "learners", "mapping", "claims", "notebooks/cliff", "api/theory", "cli"):
             page.goto(f"{served}/{name}.html")

@@ -2,15 +2,18 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from killed_sweeps import POINTS
 from studies import everything, ids, stamps
+from waiting import END, wait_until
 
 import safereplay as sr
 
-HELPER = Path(__file__).parent.parent / "helpers" / "killed_sweeps.py"
+HELPERS = Path(__file__).parent.parent / "helpers"
+HELPER, STRIKES = HELPERS / "killed_sweeps.py", HELPERS / "strikes.py"
+COMMAND = "from safereplay.cli import main; main()"
 TOML = """
 episodes = 20_000
 seeds = 100
@@ -23,45 +26,37 @@ v = [0.3, 0.6]
 """
 
 
-def command(*arguments):
-    code = "from safereplay.cli import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "sweep", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def started(*command):
+    return subprocess.Popen([sys.executable, *map(str, command)], stdin=-1, stdout=-1, stderr=-1, text=True)
 
 
-def wait_until_at_work(folder, process):
-    deadline = time.monotonic() + 60.0
-    while process.poll() is None and time.monotonic() < deadline:
-        if (folder / ".lock").exists() and f"process {process.pid} on " in (folder / ".lock").read_text():
-            return
-        time.sleep(0.01)
-
-
-def test_a_sweep_killed_at_eight_moments_ends_with_the_dataset_of_one_that_was_not(tmp_path, in_new_process):
-    struck, kept, rows = map(int, in_new_process(HELPER, tmp_path / "out", "moments", 8, 1).split())
-    assert struck >= 4  # most kills came before the sweep was done ...
-    assert 0 < kept <= rows == 108  # ... and some after a part was in place
+def test_a_sweep_killed_at_eight_points_ends_with_the_dataset_of_one_that_was_not(tmp_path, in_new_process):
+    struck, kept, rows = map(int, in_new_process(HELPER, tmp_path / "out", "points").split())
+    assert struck == 8
+    assert 11 <= kept < rows == 108  # eleven parts were in place
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_at_twenty_moments_ends_with_the_dataset_of_one_that_was_not(tmp_path):
-    """The issue's own test: the command itself, from its start, killed at twenty random moments and resumed each time."""
+def test_the_command_killed_at_twenty_points_ends_with_the_dataset_of_one_that_was_not(tmp_path):
+    """The command itself, from its start, killed at one point or another and resumed each time.
+
+    The first four chunks have one run each, so that no more than three are done before each kill.
+    """
     (tmp_path / "study.toml").write_text(TOML)
-    out, moments = tmp_path / "out", random.Random(20)  # noqa: S311
+    command = "sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--threads", 2
+    out, choice = tmp_path / "out", random.Random(20)  # noqa: S311
+    everywhere = [
+        point for point in POINTS if not point[0].endswith(("_write_note", "_part"))
+    ]  # reached by every sweep
     whole = sr.sweep(tmp_path / "study.toml", tmp_path / "whole", quiet=True).table()
     assert whole.num_rows == 900
     reported, grown = {}, 0
-    for k in range(20):
-        process = command(tmp_path / "study.toml", "--out", out, "--threads", 2)
-        if k >= 3:  # the first kills come while it starts, the others while it works
-            wait_until_at_work(out, process)
-        time.sleep(moments.uniform(0.0, 1.5))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+    for _ in range(20):
+        point, most, _ = choice.choice(everywhere)
+        count = choice.randint(1, min(most, 4))
+        process = started(STRIKES, "SIGKILL", point, count, *command)
+        assert process.communicate(timeout=END) == ("", "")
+        assert process.returncode == -signal.SIGKILL
         present = stamps(out) if (out / "runs").exists() else {}
         assert reported.items() <= present.items()
         assert len(ids(out)) == len(set(ids(out)))
@@ -69,8 +64,8 @@ def test_a_sweep_killed_at_twenty_moments_ends_with_the_dataset_of_one_that_was_
         reported = present
     assert grown >= 5
     kept = len(ids(out))
-    process = command(tmp_path / "study.toml", "--out", out, "--threads", 2)
-    shown, complaint = process.communicate(timeout=120)
+    process = started("-c", COMMAND, *command)
+    shown, complaint = process.communicate(timeout=END)
     assert (process.returncode, complaint) == (0, "")
     assert shown == f"{900 - kept:,} runs done, {kept:,} were there already: {out}\n"
     assert reported.items() <= stamps(out).items()
@@ -82,15 +77,36 @@ def test_killed_at_any_step_of_a_write_nothing_is_half_written(tmp_path, in_new_
     assert len(in_new_process(HELPER, tmp_path / "out", "steps").splitlines()) == 9
 
 
+BOTH = """
+import sys
+from safereplay.cli import main
+from safereplay.engines.threads import ThreadsEngine
+finish = ThreadsEngine.finish
+def later(engine, chunks, terms):
+    sys.stdin.readline()  # the other one has ended
+    yield from finish(engine, chunks, terms)
+ThreadsEngine.finish = later
+print("ready", flush=True)
+sys.stdin.readline()  # the other one is ready too
+main()
+"""
+
+
 def test_of_two_sweeps_started_at_once_on_one_folder_one_does_it(tmp_path):
-    (tmp_path / "study.toml").write_text(TOML.replace("seeds = 100", "seeds = 20"))
-    both = [command(tmp_path / "study.toml", "--out", tmp_path / "out", "--threads", 1) for _ in range(2)]
-    said = [process.communicate(timeout=120) for process in both]
-    codes = [process.returncode for process in both]
-    assert sorted(codes) == [0, 2]
-    winner, loser = codes.index(0), codes.index(2)
-    assert said[winner][0] == f"180 runs done: {tmp_path / 'out'}\n"
+    """Both are let go when both are ready; the one that has the folder begins when the other one has ended."""
+    (tmp_path / "study.toml").write_text(TOML.replace("seeds = 100", "seeds = 2"))
+    both = [started("-c", BOTH, "sweep", tmp_path / "study.toml", "--out", tmp_path / "out") for _ in range(2)]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    loser = wait_until(lambda: [process for process in both if process.poll() is not None])[0]
+    winner = both[1 - both.index(loser)]
+    said = {process: process.communicate("\n", timeout=END) for process in (winner, loser)}
+    assert (winner.returncode, loser.returncode) == (0, 2)
+    assert said[winner][0] == f"18 runs done: {tmp_path / 'out'}\n"
     lines = said[loser][1].splitlines()
     assert len(lines) == 1
-    assert f"must be free, got a sweep at work in it (process {both[winner].pid} on " in lines[0]
-    assert len(ids(tmp_path / "out")) == len(set(ids(tmp_path / "out"))) == 180
+    assert f"must be free, got a sweep at work in it (process {winner.pid} on " in lines[0]
+    assert len(ids(tmp_path / "out")) == len(set(ids(tmp_path / "out"))) == 18

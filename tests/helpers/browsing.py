@@ -4,6 +4,7 @@ import shutil
 from contextlib import contextmanager
 
 import numpy as np
+from waiting import END
 
 import safereplay as sr
 
@@ -20,8 +21,10 @@ QUIET = [
 ]
 SETTLED = """() => document.body.dataset.started === "1"
     && ["left", "right"].every((side) => document.getElementById(`${side}-board`)?.dataset.ready === "1")"""
-#: Keeps what a stream sends, beside what the page makes of it.
+#: Keeps what a stream sends, beside what the page makes of it; and what goes away by itself after a while stays.
 LISTEN = """window.frames = [];
+const later = window.setTimeout;
+window.setTimeout = (work, ms, ...rest) => later(work, ms >= 5000 ? 1000 * ms : ms, ...rest);
 const Socket = window.WebSocket;
 window.WebSocket = class extends Socket {
     constructor(...how) {
@@ -52,6 +55,13 @@ def chromium():
             yield browser
         finally:
             browser.close()
+
+
+def context_of(browser, **options):
+    """A fresh browser, in which waiting ends only where something hangs."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(1000 * END)
+    return context
 
 
 class Faults(list):

@@ -1,22 +1,20 @@
 """A sweep that is killed with SIGKILL again and again, each time in a process of its own, and what must hold after each.
 
-    FOLDER moments KILLS SEED     at random moments
-    FOLDER steps                  at each step of writing a file of each kind
+    FOLDER points     at each point of POINTS
+    FOLDER steps      at each step of writing a file of each kind
 
-The processes are forked from this one, which has everything loaded and compiled, so that a kill costs no more than the
-time it waits for.
+The processes are forked from this one, which has everything loaded and compiled, so that a kill costs next to nothing.
 """
 
 import os
-import random
 import shutil
 import signal
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from strikes import strike
 from studies import SMALL, Impatient, everything, ids, parts, stamps
 
 import safereplay as sr
@@ -24,6 +22,19 @@ from safereplay.engines.spec import load_spec
 from safereplay.engines.work import perform
 
 SPEC = {**SMALL, "episodes": 2_000, "seeds": 12}
+
+#: Where a sweep is killed: at the start of the n-th call of a function, and how many parts are in place by then. A chunk
+#: has four runs at most, so that of 108 runs many are left before the last kill.
+POINTS = (
+    ("safereplay.engines.locks:Lock._sign", 1, 0),  # the lock is taken, and nothing is written
+    ("safereplay.engines.store:Store._write_note", 1, 0),  # the spec is in place, the note is not
+    ("safereplay.engines.threads:_one", 1, 0),  # the first chunk begins
+    ("safereplay.engines.store:Store.add", 3, 2),  # a chunk is done and not written
+    ("safereplay.engines.store:_part", 2, 0),  # the parts are counted, as the sweep goes on
+    ("safereplay.runs:OneRun.finish", 1, 0),  # a run begins
+    ("safereplay.engines.chunks:Costs.learn", 4, 4),  # a part is in place, and nobody has noted it
+    ("safereplay._progress:Bar.update", 5, 5),  # between two chunks, while threads learn
+)
 
 
 def forked(work):
@@ -47,29 +58,32 @@ def warm_up(spec):
     perform(list(firsts.values()), spec.terms)
 
 
-def at_moments(folder, kills, seed):
-    """Kill a sweep at random moments, then let it end; prints how many kills struck, and the rows kept until the end."""
-    spec, moments = load_spec(SPEC), random.Random(seed)  # noqa: S311
+def at_points(folder):
+    """Kill a sweep at each point, then let it end; prints how many kills struck, and the rows kept until the end."""
+    spec = load_spec(SPEC)
     warm_up(spec)
-    reported, struck = {}, 0
-    for _ in range(kills):
-        child = forked(lambda: sr.sweep(SPEC, folder, Impatient(2, 4), quiet=True))
-        time.sleep(moments.uniform(0.005, 0.6))
-        os.kill(child, signal.SIGKILL)
-        struck += os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        if (folder / "runs").exists():
-            present = stamps(folder)
-            assert reported.items() <= present.items(), "a part that was in place is gone or was written again"
-            assert len(ids(folder)) == len(set(ids(folder))), "a run is there twice"
-            reported = present
-    kept = len(ids(folder)) if reported else 0
+    reported = {}
+
+    def sweep(point, count):
+        strike(point, count, signal.SIGKILL)
+        sr.sweep(SPEC, folder, Impatient(2, 4), quiet=True)
+
+    for point, count, new in POINTS:
+        child = forked(lambda p=point, c=count: sweep(p, c))
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL, point
+        present = stamps(folder)
+        assert reported.items() <= present.items(), "a part that was in place is gone or was written again"
+        assert len(present) == len(reported) + new, point
+        assert len(ids(folder)) == len(set(ids(folder))), "a run is there twice"
+        reported = present
+    kept = len(ids(folder))
     final = sr.sweep(SPEC, folder, quiet=True)
     assert reported.items() <= stamps(folder).items()
     assert (final.already, final.done) == (kept, len(spec) - kept)
     assert not [f for f in everything(folder) if Path(f).name.startswith(".")], "something half written is left"
     alone = sr.sweep(SPEC, folder.parent / "alone", quiet=True).table()
     assert final.table().equals(alone)
-    sys.stdout.write(f"{struck} {kept} {alone.num_rows}\n")
+    sys.stdout.write(f"{len(POINTS)} {kept} {alone.num_rows}\n")
 
 
 def deadly(moment, file, count):
@@ -108,7 +122,4 @@ def at_steps(folder):
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "steps":
-        at_steps(Path(sys.argv[1]))
-    else:
-        at_moments(Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[4]))
+    {"points": at_points, "steps": at_steps}[sys.argv[2]](Path(sys.argv[1]))

@@ -38,8 +38,9 @@ def stamps(folder):
 
 
 def everything(folder):
-    """All files of a folder but the lock, by name."""
-    return sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file() and f.name != ".lock")
+    """All files of a folder but the lock's, by name."""
+    files = [f for f in folder.rglob("*") if f.is_file() and f.name not in (".lock", ".locking")]
+    return sorted(str(f.relative_to(folder)) for f in files)
 
 
 def note(folder):

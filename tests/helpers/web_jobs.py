@@ -1,24 +1,35 @@
-"""Questions for the workers' tests: quick, slow, wrong, deadly."""
+"""Questions for the workers' tests: quick, held, wrong, deadly.
+
+``began`` and ``end`` are files: the one appears when work begins, and the other is what held work waits for. A worker
+that starts while HELD names a file waits for it first.
+"""
 
 import os
 import signal
-import time
+from pathlib import Path
 
 import numpy as np
+from waiting import wait_until
 
 from safereplay.errors import BadInput
+
+HELD = "SAFEREPLAY_TEST_HELD"
+if HELD in os.environ:
+    wait_until(Path(os.environ[HELD]).exists)
 
 
 def echo(arguments):
     return {"pid": os.getpid(), **arguments}
 
 
-def sleep(arguments):
-    time.sleep(arguments["nap"])
+def hold(arguments):
+    Path(arguments["began"]).touch()
+    wait_until(Path(arguments["end"]).exists)
     return {"pid": os.getpid()}
 
 
 def spin(arguments):
+    Path(arguments["began"]).touch()
     while True:
         pass
 
@@ -58,4 +69,4 @@ def handlers(arguments):
     return {"ignored": signal.getsignal(signal.SIGINT) == signal.SIG_IGN}
 
 
-JOBS = {f.__name__: f for f in (echo, sleep, spin, refuse, fail, crash, leave, nan, big, threads, handlers)}
+JOBS = {f.__name__: f for f in (echo, hold, spin, refuse, fail, crash, leave, nan, big, threads, handlers)}

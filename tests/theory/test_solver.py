@@ -3,11 +3,11 @@
 ``by_sweeps`` is what ``optimal`` does beyond 300 states; here it is called on small models as well.
 """
 
-import time
 from math import inf
 
 import numpy as np
 import pytest
+from effort import in_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import random_model
@@ -178,11 +178,9 @@ def test_the_default_is_one_part_in_1e10_of_the_largest_value(make):
 @pytest.mark.parametrize("tolerance", [None, 1e-300])
 def test_a_discount_near_one_and_a_tolerance_out_of_reach_still_end(gamma, tolerance):
     """What rounding leaves is about 10⁻¹⁵/(1−γ) of the largest value; a hundred times that is allowed."""
-    began = time.perf_counter()
     for mdp in (endless(400, gamma), slippery(20, gamma)):
-        Q = by_sweeps(mdp, mdp.p, tolerance)
+        Q = in_lines(5_000, lambda mdp=mdp: by_sweeps(mdp, mdp.p, tolerance))
         assert residual(mdp, Q) <= 1e-13 / (1.0 - gamma) * np.abs(Q).max()
-    assert time.perf_counter() - began < 20.0
 
 
 def test_small_models_are_solved_exactly_whatever_the_tolerance():
@@ -313,30 +311,27 @@ def test_the_steps_of_a_walk_are_its_closed_form():
 # -- a million states ---------------------------------------------------------------------------------------------------
 
 MILLION = """
-import resource, time
+import resource
 import numpy as np
 import safereplay as sr
 from safereplay.theory.solver import optimal, targets
 n = 1_000
 text = "\\n".join(["S" + "." * (n - 1)] + ["." * n] * (n - 2) + ["." * (n - 2) + "XG"])
-began = time.perf_counter()
 mdp = sr.grids.from_map(text, slip=0.1, gamma=0.99)
 Q = optimal(mdp, mdp.p, 1e-6)
-took = time.perf_counter() - began
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 error = np.abs(mdp.expect(targets(mdp, Q.max(1))) - Q).max() / (1.0 - mdp.gamma)
-print(mdp.n_states, Q.shape[0] * Q.shape[1], error, peak, took)
+print(mdp.n_states, Q.shape[0] * Q.shape[1], error, peak)
 """
 
 
 @pytest.mark.slow
 def test_a_million_states_are_solved_to_1e_6_in_a_few_gigabytes(in_new_process):
-    """The error by Bellman's equation, the peak of memory in GiB, and seconds that leave room for a busy machine."""
-    states, pairs, error, peak, took = map(float, in_new_process(MILLION).split())
+    """The error by Bellman's equation, and the peak of memory in GiB."""
+    states, pairs, error, peak = map(float, in_new_process(MILLION).split())
     assert (states, pairs) == (1e6, 4e6)
     assert error <= 1e-6
     assert peak < 6.0
-    assert took < 120.0
 
 
 def one_state(gamma=0.9):

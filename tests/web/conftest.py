@@ -7,15 +7,22 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from waiting import END, SkippingLoop, wait_until
 
 pytest.importorskip("uvicorn", reason="the playground needs the extra web")
 
-COMMAND = [sys.executable, "-c", "from safereplay.cli import main; main()", "play"]
+#: Limits are met by no test here: what they do is tested with a clock that is held (test_workers.py, test_serving.py).
+CODE = """
+from safereplay.cli import main
+from safereplay.web import app, serving
+app.SOON = app.LATER = serving.PARTING_SECONDS = 300.0
+main()
+"""
+COMMAND = [sys.executable, "-c", CODE, "play"]
 
 
 class Process:
@@ -37,10 +44,9 @@ class Process:
         self.url, self.port, self.pid = found[0].rstrip("/"), int(found[2]), self.process.pid
 
     def end(self, sent=signal.SIGINT, everyone=False):
-        """The exit code, and the seconds from the signal to the end; ``everyone`` as a terminal's Ctrl-C."""
-        beginning = time.monotonic()
+        """The exit code; ``everyone`` as a terminal's Ctrl-C."""
         (os.killpg if everyone else os.kill)(self.pid, sent)
-        return self.process.wait(10), time.monotonic() - beginning
+        return self.process.wait(END)
 
     def children(self):
         return [int(x) for x in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
@@ -73,7 +79,7 @@ def played(tmp_path_factory):
     """One server for all tests; when they are done it ends as it should and has complained of nothing."""
     with playing(tmp_path_factory.mktemp("play"), "--port", "0") as server:
         yield server
-        assert server.end()[0] == 1  # Ctrl-C
+        assert server.end() == 1  # Ctrl-C
         assert "Traceback" not in server.errors.read_text()
 
 
@@ -84,7 +90,10 @@ def server(played):
 
 
 class Threaded:
-    """Any application behind our guard, our connections and real sockets, in a thread of this process."""
+    """Any application behind our guard, our connections and real sockets, in a thread of this process.
+
+    Its clock goes on as usual, and :meth:`skip` moves it ahead.
+    """
 
     def __init__(self, app):
         from safereplay.web.serving import Server, listen
@@ -95,15 +104,19 @@ class Threaded:
         self.server = Server(app, "127.0.0.1", self.port)
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
-        while not self.server.started and self.thread.is_alive():
-            time.sleep(0.01)
+        wait_until(lambda: self.server.started or not self.thread.is_alive())
 
     def _run(self):
         async def serve():
             self.loop = asyncio.get_running_loop()
             await self.server.serve([self.listener])
 
-        asyncio.run(serve())
+        with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+            runner.run(serve())
+
+    def skip(self, seconds):
+        """Move the server's clock ahead, and let happen what is due."""
+        asyncio.run_coroutine_threadsafe(self.loop.pass_by(seconds), self.loop).result(END)
 
     def tasks(self):
         """How many tasks there are in the server's loop."""
@@ -111,11 +124,11 @@ class Threaded:
         async def count():
             return len(asyncio.all_tasks()) - 1
 
-        return asyncio.run_coroutine_threadsafe(count(), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(count(), self.loop).result(END)
 
     def end(self):
         self.server.should_exit = True
-        self.thread.join(10)
+        self.thread.join(END)
         assert not self.thread.is_alive()
 
 
@@ -138,16 +151,3 @@ def serve_in_thread():
     for server in servers:
         with suppress(RuntimeError):
             server.end()
-
-
-@pytest.fixture(scope="session")
-def soon():
-    """``soon(lambda: condition, seconds)``: whether the condition comes true before the time is up."""
-
-    def wait(condition, seconds=5.0):
-        end = time.monotonic() + seconds
-        while not (true := condition()) and time.monotonic() < end:
-            time.sleep(0.02)
-        return true
-
-    return wait

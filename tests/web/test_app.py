@@ -2,6 +2,7 @@ import json
 
 import httpx
 import pytest
+from waiting import END
 
 import safereplay as sr
 from safereplay.web import shapes
@@ -11,7 +12,7 @@ from safereplay.web.worlds import TITLES
 
 @pytest.fixture(scope="module")
 def client(server):
-    with httpx.Client(base_url=server, timeout=60.0) as client:
+    with httpx.Client(base_url=server, timeout=END) as client:
         yield client
 
 

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from waiting import END
 
 pytest.importorskip("uvicorn", reason="the playground needs the extra web")
 pytest.importorskip("schemathesis")
@@ -79,7 +80,7 @@ def check(case, server):
         case.query.setdefault("map", "S1/XG")  # the smallest world that has it all
     quiet = str(case.query.get("quiet", "")).lower() not in ("", "false", "0")
     excluded = [positive_data_acceptance, *([negative_data_rejection] if quiet else [])]
-    answer = case.call(server, timeout=90)
+    answer = case.call(server, timeout=END)
     if answer.status_code >= 400:
         assert one_sentence(answer)
     if answer.status_code != 414:  # said by the guard; the application never saw it
@@ -130,7 +131,7 @@ def test_a_thousand_malformed_links_get_an_answer_or_a_sentence(server):
     rng = random.Random(6)  # noqa: S311
     links = [mutated(rng.choice(GOOD), rng) for _ in range(1000)]
     found = {}
-    with httpx.Client(base_url=server, timeout=60) as client:
+    with httpx.Client(base_url=server, timeout=END) as client:
         for link in links:
             answer = client.get("/api/state?" + link)
             found[answer.status_code] = found.get(answer.status_code, 0) + 1
@@ -145,7 +146,7 @@ def test_a_thousand_malformed_links_get_an_answer_or_a_sentence(server):
 @pytest.mark.parametrize("route", ["solve", "switches", "tune", "script", "map", "learn"])
 def test_malformed_links_are_refused_by_the_other_routes_too(server, route):
     rng = random.Random(7)  # noqa: S311
-    with httpx.Client(base_url=server, timeout=90) as client:
+    with httpx.Client(base_url=server, timeout=END) as client:
         for _ in range(60):
             answer = client.get(f"/api/{route}?" + mutated(rng.choice(GOOD), rng) + "&nonsense=1")
             assert answer.status_code in (414, 422)

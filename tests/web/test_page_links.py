@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
+from waiting import END
 
 from safereplay.web.app import PAGE
 from safereplay.web.links import SlipTo, StateLink
@@ -91,7 +92,7 @@ def test_the_server_reads_what_the_page_writes(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=END,
     )
     links = json.loads(done.stdout)
     assert links[0] == "world=cliff"

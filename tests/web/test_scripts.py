@@ -3,6 +3,7 @@ import sys
 
 import pytest
 from models import same_model
+from waiting import END
 
 import safereplay as sr
 from safereplay.sources import model_from
@@ -24,7 +25,7 @@ DRAWN = {"map": "S2r/1XGS/4", "goals": "1.2~50", "volatiles": "0.3~0.9:4,0.1:-60
 def test_an_exported_script_runs_and_says_what_the_page_says(link, tmp_path):
     file = tmp_path / "study.py"
     file.write_text(scripts.script(link))
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=END, check=True)
     lines = done.stdout.splitlines()
     world = {name: getattr(link, name) for name in WorldLink.model_fields}
     for line, side in zip(lines, (link.left, link.right), strict=False):

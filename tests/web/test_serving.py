@@ -2,24 +2,26 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import httpx
 import pytest
+from waiting import END, HOUR, wait_until
 
 pytest.importorskip("uvicorn", reason="the playground needs the extra web")
 
 from safereplay.cli import run
 from safereplay.errors import BadInput
-from safereplay.web import serving
+from safereplay.web import app, serving
 from safereplay.web.app import create_app
+from safereplay.web.streams import ABREAST
 
 UPGRADE = (
     "Connection: Upgrade",
@@ -27,6 +29,7 @@ UPGRADE = (
     "Sec-WebSocket-Version: 13",
     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
 )
+POOL = 40 + ABREAST  # threads that anyio may keep: its own limit, and that of the streams
 LEARN = "/api/learn?world=cliff&learner=replay&by=50&until=1000000&pace=40"
 
 
@@ -35,8 +38,8 @@ def request(site, path="/api/state", *headers):
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def connect(site, seconds=60.0):
-    return socket.create_connection(("127.0.0.1", site.port), timeout=seconds)
+def connect(site):
+    return socket.create_connection(("127.0.0.1", site.port), timeout=END)
 
 
 def all_of(client):
@@ -61,7 +64,24 @@ def status_and_sentence(answer):
 
 
 def answers(site):
-    return httpx.get(site.url + "/api/state", timeout=20).status_code == 200
+    return httpx.get(site.url + "/api/state", timeout=END).status_code == 200
+
+
+def connection(site, client):
+    """The server's end of a client's connection, once it has one."""
+    name, known = client.getsockname(), site.server.server_state.connections
+    return wait_until(lambda: [one for one in [*known] if one.client == name])[0]
+
+
+def arrived(site, client, words):
+    """Wait until the server has these bytes of a request whose headers are not complete."""
+    served = connection(site, client)
+    wait_until(lambda: words in served.conn.trailing_data[0])
+
+
+def is_silent(client):
+    """Whether the server has said nothing, and has not closed."""
+    return select.select([client], [], [], 0.0)[0] == []
 
 
 # -- slow and broken clients ----------------------------------------------------------------------------------------------
@@ -69,15 +89,17 @@ def answers(site):
 
 @pytest.fixture(scope="module")
 def site(request):
-    """The playground in a thread of this process."""
+    """The playground in a thread of this process; clients may take an hour, by a clock that can be moved."""
     from _pytest.monkeypatch import MonkeyPatch
 
     threaded = request.getfixturevalue("threaded")
     patch = MonkeyPatch()
-    patch.setattr(serving, "HEADERS_SECONDS", 0.6)
-    patch.setattr(serving, "UNREAD_SECONDS", 0.6)
+    patch.setattr(serving, "HEADERS_SECONDS", HOUR)
+    patch.setattr(serving, "UNREAD_SECONDS", HOUR)
+    patch.setattr(app, "SOON", HOUR)
     server = threaded(create_app())
-    server.server.config.loaded_app.body_seconds = 0.6
+    server.server.config.loaded_app.body_seconds = HOUR
+    httpx.get(server.url + LEARN + "&frames=1", timeout=END)  # no worker has anything more to compile
     yield server
     server.end()
     patch.undo()
@@ -86,46 +108,56 @@ def site(request):
 @pytest.mark.parametrize("sent", [b"G", b"GET / HT", b"GET /api/state HTTP/1.1\r\nHost: 127.0.0.1\r\nX-"])
 def test_half_a_request_is_answered_when_its_time_is_up(site, sent):
     with connect(site) as client:
-        beginning = time.monotonic()
         client.sendall(sent)
-        assert status_and_sentence(all_of(client)) == (408, "headers must be here after 0.6 s, got a part of them")
-        assert 0.5 < time.monotonic() - beginning < 10.0
+        arrived(site, client, sent)
+        site.skip(0.7 * HOUR)
+        assert is_silent(client)
+        site.skip(0.4 * HOUR)
+        assert status_and_sentence(all_of(client)) == (408, "headers must be here after 3600 s, got a part of them")
 
 
 def test_headers_that_trickle_do_not_stop_the_clock(site):
     with connect(site) as client:
-        beginning = time.monotonic()
         client.sendall(request(site)[:-2])
-        try:
-            for _ in range(400):
-                client.sendall(b"X: x\r\n")
-                time.sleep(0.05)
-        except OSError:
-            pass
-        assert time.monotonic() - beginning < 12.0
+        for k in range(4):
+            client.sendall(b"X: %d\r\n" % k)
+            arrived(site, client, b"X: %d\r\n" % k)
+            assert is_silent(client)
+            site.skip(0.3 * HOUR)
+        assert status_and_sentence(all_of(client))[0] == 408
     assert answers(site)
 
 
 def test_a_client_that_says_nothing_is_let_go_without_a_word(site):
     with connect(site) as client:
-        beginning = time.monotonic()
+        connection(site, client)
+        site.skip(0.7 * HOUR)
+        assert is_silent(client)
+        site.skip(0.4 * HOUR)
         assert all_of(client) == b""
-        assert 0.5 < time.monotonic() - beginning < 10.0
 
 
 def test_the_second_request_of_a_connection_has_its_clock_too(site):
     with connect(site) as client:
         client.sendall(request(site))
-        first = client.recv(65536)
-        assert first.startswith(b"HTTP/1.1 200 ")
+        assert read_until(client, b'"limit":0.04}')  # the end of the first answer
         client.sendall(b"GET / HT")
+        arrived(site, client, b"GET / HT")
+        site.skip(0.7 * HOUR)
+        assert is_silent(client)
+        site.skip(0.4 * HOUR)
         assert status_and_sentence(all_of(client))[0] == 408
 
 
 def test_a_body_that_trickles_is_answered_when_its_time_is_up(site):
     with connect(site) as client:
         client.sendall(request(site, "/api/state", "Content-Length: 100") + b"x")
-        assert status_and_sentence(all_of(client)) == (408, "a body must be here after 0.6 s, got a part of it")
+        connection(site, client)
+        wait_until(lambda: site.server.config.loaded_app.open == 1)
+        site.skip(0.7 * HOUR)
+        assert is_silent(client)
+        site.skip(0.4 * HOUR)
+        assert status_and_sentence(all_of(client)) == (408, "a body must be here after 3600 s, got a part of it")
 
 
 def test_a_request_that_is_slow_to_answer_is_not_mistaken_for_a_slow_client(site):
@@ -134,14 +166,18 @@ def test_a_request_that_is_slow_to_answer_is_not_mistaken_for_a_slow_client(site
         assert b"event: paused" in all_of(client)
 
 
-def test_a_client_that_does_not_read_is_let_go(site, soon):
+def test_a_client_that_does_not_read_is_let_go(site):
     before = site.tasks()
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", site.port))
         client.sendall(request(site, "/plotly.js"))
-        assert soon(lambda: site.tasks() > before)
-        assert soon(lambda: site.tasks() <= before)
+        served = connection(site, client)
+        wait_until(lambda: served._unread)
+        site.skip(0.7 * HOUR)
+        assert site.tasks() > before
+        site.skip(0.4 * HOUR)
+        wait_until(lambda: site.tasks() <= before)
     assert answers(site)
 
 
@@ -196,7 +232,7 @@ def test_requests_in_a_row_on_one_connection_are_all_answered(site):
         assert all_of(client).count(b"HTTP/1.1 200 ") == 6
 
 
-def test_three_hundred_half_open_connections_leave_room_for_a_request(site, soon):
+def test_three_hundred_half_open_connections_leave_room_for_a_request(site):
     clients = [connect(site) for _ in range(300)]
     try:
         for client in clients:
@@ -205,7 +241,7 @@ def test_three_hundred_half_open_connections_leave_room_for_a_request(site, soon
     finally:
         for client in clients:
             client.close()
-    assert soon(lambda: len(site.server.server_state.connections) == 0)
+    wait_until(lambda: len(site.server.server_state.connections) == 0)
 
 
 # -- clients that vanish ----------------------------------------------------------------------------------------------------
@@ -238,24 +274,24 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_five_hundred_clients_that_vanish_mid_stream_leave_nothing_behind(site, soon, caplog):
-    assert "paused" in httpx.get(site.url + LEARN + "&seeds=3&frames=3", timeout=60).text
+def test_five_hundred_clients_that_vanish_mid_stream_leave_nothing_behind(site, caplog):
+    assert "paused" in httpx.get(site.url + LEARN + "&seeds=3&frames=3", timeout=END).text
     vanish(site, 100)  # whatever is made once is made now
 
     def at_rest():
         return len(site.server.server_state.connections) == 0 and not site.server.server_state.tasks
 
-    assert soon(at_rest, 30)
+    wait_until(at_rest)
     tasks, descriptors, threads, memory = site.tasks(), count("fd"), own_threads(), resident()
     everybody = count("task")
     vanish(site, 500)
-    assert soon(at_rest, 30)
-    assert soon(lambda: site.tasks() <= tasks)
-    assert soon(lambda: count("fd") <= descriptors)
-    assert soon(lambda: own_threads() <= threads)
-    assert count("task") <= everybody + 8  # a few of the pool, which rest between two calls
+    wait_until(at_rest)
+    wait_until(lambda: site.tasks() <= tasks)
+    wait_until(lambda: count("fd") <= descriptors)
+    wait_until(lambda: own_threads() <= threads)
+    assert count("task") <= everybody + POOL  # whose threads rest between two calls
     assert site.server.config.loaded_app.open == 0
-    assert resident() - memory < 30e6
+    assert resident() - memory < 100e6  # 0.2 MB each
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     assert answers(site)
 
@@ -268,7 +304,8 @@ def closed(server):
     return f"safereplay: stopped: the playground at {server.url}/ is closed\n"
 
 
-def test_ctrl_c_ends_the_server_at_once_with_streams_open_and_no_process_left(play, soon):
+def test_ctrl_c_ends_the_server_at_once_with_streams_open_and_no_process_left(play):
+    """The streams would go on for longer than the server may take to end, and requests may take as long as they like."""
     with play("--port", "0") as server:
         clients = [connect(server) for _ in range(3)]
         for k, client in enumerate(clients):
@@ -277,33 +314,29 @@ def test_ctrl_c_ends_the_server_at_once_with_streams_open_and_no_process_left(pl
             assert read_until(client, b"frame")
         children = server.children()
         assert len(children) >= 3
-        code, seconds = server.end(everyone=True)
+        assert server.end(everyone=True) == 1
         for client in clients:
             client.close()
-        assert code == 1
-        assert seconds < 2.0
         assert server.errors.read_text() == closed(server)
-        assert soon(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+        wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
 def test_ctrl_c_while_the_workers_start_is_quiet_too(play):
     with play("--port", "0") as server:
-        code, seconds = server.end(everyone=True)
-        assert (code, server.errors.read_text()) == (1, closed(server))
-        assert seconds < 3.0
+        assert (server.end(everyone=True), server.errors.read_text()) == (1, closed(server))
 
 
-def test_a_server_that_is_told_to_terminate_tidies_up_first(play, soon):
+def test_a_server_that_is_told_to_terminate_tidies_up_first(play):
     with play("--port", "0") as server:
-        assert soon(lambda: answers(server))
+        assert answers(server)
         children = server.children()
-        assert server.end(signal.SIGTERM)[0] == -signal.SIGTERM
+        assert server.end(signal.SIGTERM) == -signal.SIGTERM
         assert server.errors.read_text() == ""
-        assert soon(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+        wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
 def test_the_address_is_printed_and_it_answers_there(server):
-    assert httpx.get(server + "/").status_code == 200
+    assert httpx.get(server + "/", timeout=END).status_code == 200
 
 
 def test_a_taken_port_that_was_asked_for_is_one_line_and_exit_code_2(capsys):
@@ -385,15 +418,13 @@ def test_the_browser_opens_once_the_server_answers(play, tmp_path, monkeypatch):
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     with play("--port", "0", browser=True) as server:
-        end = time.monotonic() + 30
-        while not page.exists() and time.monotonic() < end:
-            time.sleep(0.05)
-        assert page.read_bytes() == httpx.get(server.url + "/").content
-        assert server.end()[0] == 1
+        wait_until(page.exists)
+        assert page.read_bytes() == httpx.get(server.url + "/", timeout=END).content
+        assert server.end() == 1
 
 
 def test_without_the_extra_one_line_says_what_to_install():
     code = "import sys; sys.modules['uvicorn'] = None; from safereplay.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, "play"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, "play"], capture_output=True, text=True, timeout=END)
     assert done.returncode == 2
     assert done.stderr == "safereplay: the playground needs uvicorn; install it with: pip install 'safereplay[web]'\n"

@@ -1,10 +1,13 @@
 import asyncio
 import gc
+import threading
 import weakref
 from contextlib import aclosing
 
 import numpy as np
 import pytest
+from strikes import at_call
+from waiting import END, happens, run_held
 
 import safereplay as sr
 from safereplay.web import streams
@@ -88,23 +91,34 @@ def test_a_client_that_leaves_is_no_longer_counted():
     assert source.open == 0
 
 
-def test_whoever_leaves_in_the_middle_of_a_frame_leaves_whole_runs_behind():
-    """Cancelled as a server cancels, while threads are at work; whoever goes on finds the runs that were promised."""
-    link = LearnLink(by=50_000, until=2_000_000, seeds=9, **QUICK)
+def test_whoever_leaves_in_the_middle_of_a_frame_leaves_whole_runs_behind(monkeypatch):
+    """Cancelled as a server cancels, at each seed of a frame; whoever goes on finds the runs that were promised."""
+    link = LearnLink(by=5_000, until=2_000_000, seeds=9, **QUICK)
     source = Streams(exact)
 
-    async def leave(seconds):
+    async def leave(seed):
+        reached, left = threading.Event(), threading.Event()
+
+        def pause(*_):
+            reached.set()
+            assert left.wait(END)
+
         async def listening():
             async for _ in source.frames(link):
                 pass
 
-        task = asyncio.ensure_future(listening())
-        await asyncio.sleep(seconds)
-        task.cancel()
-        await asyncio.wait([task])
+        with monkeypatch.context() as patched:
+            at_call("safereplay:Stepper.run", 1 + seed, pause, patched.setattr)
+            task = asyncio.ensure_future(listening())
+            await happens(reached.is_set)
+            task.cancel()
+            left.set()
+            await asyncio.wait([task])
+        assert task.cancelled()
 
-    for k in range(8):
-        asyncio.run(leave(0.05 + 0.02 * k))
+    for seed in range(9):
+        asyncio.run(leave(seed))
+    assert len(source.store._runs) == 1  # of the same question, as far as all have come
     for runs in source.store._runs.values():
         assert {stepper.iterations for stepper in runs.steppers} == {runs.t}
 
@@ -123,22 +137,29 @@ def test_what_cannot_be_learned_is_said_in_the_stream():
     assert events[-1] == ("problem", {"detail": "learner must have a limit, got none"}, None)
 
 
-def test_more_streams_are_slower_streams():
-    link = LearnLink(by=1, until=8, **QUICK)
+@pytest.mark.parametrize(("many", "pause"), [(1, 0.04), (10, 10 * streams.SHARE)])
+def test_more_streams_are_slower_streams(many, pause):
+    """Between two frames the clock, which stands still otherwise, must move by just that much."""
+    link = LearnLink(by=1, until=4, **QUICK)
 
-    async def together(many):
-        source = Streams(exact)
-        loop = asyncio.get_running_loop()
+    async def together():
+        source, clock = Streams(exact), asyncio.get_running_loop()
+        counts = [0] * many
 
-        async def one():
+        async def one(k):
             async with aclosing(source.frames(link)) as events:
-                return [loop.time() async for event in events if event.name == "frame"]
+                async for event in events:
+                    counts[k] += event.name == "frame"
 
-        times = await asyncio.gather(*(one() for _ in range(many)))
-        return min(t[-1] - t[0] for t in times) / 7
+        tasks = [asyncio.ensure_future(one(k)) for k in range(many)]
+        for t in range(1, 5):
+            await happens(lambda t=t: counts == [t] * many)
+            await clock.pass_by(0.99 * pause)
+            assert counts == [t] * many
+            await clock.pass_by(0.02 * pause)
+        await asyncio.gather(*tasks)
 
-    assert asyncio.run(together(1)) >= 0.039
-    assert asyncio.run(together(10)) >= 0.9 * 10 * streams.SHARE
+    run_held(together())
 
 
 def test_the_store_forgets_the_oldest():

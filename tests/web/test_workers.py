@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from waiting import HOUR, happens, run_held, wait_until
+from web_jobs import HELD
 
 pytest.importorskip("uvicorn", reason="the playground needs the extra web")
 
@@ -20,30 +21,56 @@ REGISTRY = "web_jobs:JOBS"
 
 
 def with_crew(test, size=2, **options):
-    """Run ``await test(crew)`` with a crew that is ready; afterwards none of its processes is left."""
+    """Run ``await test(crew)`` with a crew that is ready; afterwards none of its processes is left. Its clock stands still."""
     seen = set()
 
     async def run():
         async with Crew(size, REGISTRY, **options) as crew:
-            await asyncio.gather(*(crew.call("sleep", {"nap": 0.2}, 20) for _ in range(size)))
+            await happens(lambda: len(crew._idle) == size)
             try:
                 return await test(crew)
             finally:
                 seen.update(worker.pid for worker in crew._workers)
 
     threads = threading.active_count()
-    result = asyncio.run(run())
+    result = run_held(run())
     assert not [pid for pid in seen if Path(f"/proc/{pid}").exists()]
     assert threading.active_count() == threads
     return result
 
 
-async def outcome(crew, name, seconds=10.0, **arguments):
+async def outcome(crew, name, seconds=HOUR, **arguments):
     """The answer as Python sees it, or the exception."""
     try:
         return json.loads(await crew.call(name, arguments, seconds))
     except Unanswered as error:
         return error
+
+
+class Held:
+    """A question that is begun, and works until it is let go."""
+
+    def __init__(self, folder, name="held"):
+        self.began, self.end = folder / f"{name} began", folder / f"{name} end"
+        self.files = {"began": str(self.began), "end": str(self.end)}
+
+    async def ask(self, crew, job="hold", seconds=HOUR):
+        """The outcome, some time; returns when a worker is at it."""
+        asked = asyncio.ensure_future(outcome(crew, job, seconds, **self.files))
+        await happens(self.began.exists)
+        return asked
+
+    def let_go(self):
+        self.end.touch()
+
+
+@pytest.fixture
+def held(tmp_path):
+    return Held(tmp_path)
+
+
+def clock():
+    return asyncio.get_running_loop()
 
 
 async def pids(crew, count=8):
@@ -84,37 +111,39 @@ def test_what_fails_is_in_the_log_with_its_traceback(caplog):
     assert "ZeroDivisionError: by zero" in caplog.text
 
 
-def test_a_late_answer_is_a_422_that_names_the_limit_and_its_worker_is_replaced():
+def test_a_late_answer_is_a_422_that_names_the_limit_and_its_worker_is_replaced(held):
     async def ask(crew):
         (before,) = await pids(crew)
-        beginning = time.monotonic()
-        error = await outcome(crew, "spin", 0.4)
-        return before, error, time.monotonic() - beginning, await pids(crew)
+        asked = await held.ask(crew, "spin", 10.0)
+        await clock().pass_by(9.9)
+        early = asked.done()
+        await clock().pass_by(0.1)
+        return before, early, await asked, await pids(crew)
 
-    before, error, took, after = with_crew(ask, size=1)
+    before, early, error, after = with_crew(ask, size=1)
+    assert not early
     assert type(error) is TooSlow
     assert (error.status, str(error)) == (
         422,
-        "an answer may take 0.4 s, and this one takes longer; ask for less at a time",
+        "an answer may take 10 s, and this one takes longer; ask for less at a time",
     )
-    assert 0.4 <= took < 10.0
     assert before not in after
     assert not Path(f"/proc/{before}").exists()
 
 
-def test_a_worker_that_is_being_replaced_keeps_nobody_waiting():
+def test_a_worker_that_is_being_replaced_keeps_nobody_waiting(held, monkeypatch, tmp_path):
     async def ask(crew):
         before = {worker.pid for worker in crew._workers}
-        late = asyncio.ensure_future(outcome(crew, "spin", 0.2))
-        await asyncio.sleep(0.1)
+        monkeypatch.setenv(HELD, str(tmp_path / "never"))  # the newcomer goes on importing
+        late = await held.ask(crew, "spin")
         survivor = await outcome(crew, "echo")
+        await clock().pass_by(HOUR)
         await late
-        while len({worker.pid for worker in crew._workers} - before) < 1:
-            await asyncio.sleep(0.001)
+        await happens(lambda: {worker.pid for worker in [*crew._workers]} - before)
         answer = await outcome(crew, "echo")
         return survivor["pid"] == answer["pid"], [worker.ready for worker in crew._workers].count(False)
 
-    assert with_crew(ask, size=2) == (True, 1)  # answered while the newcomer was still importing
+    assert with_crew(ask, size=2) == (True, 1)
 
 
 @pytest.mark.parametrize("job", ["crash", "leave"])
@@ -135,106 +164,125 @@ def test_a_worker_that_dies_at_rest_is_replaced_before_anybody_notices():
     async def ask(crew):
         (before,) = await pids(crew)
         os.kill(before, 9)
-        await asyncio.sleep(0.1)
+        await happens(lambda: before not in {worker.pid for worker in [*crew._workers]})
         return before, await pids(crew)
 
     before, after = with_crew(ask, size=1)
     assert before not in after
 
 
-def test_the_event_loop_runs_on_while_an_answer_is_worked_out():
-    async def ask(crew):
-        slow = asyncio.ensure_future(outcome(crew, "spin", 0.5))
-        gaps, last = [], time.monotonic()
-        while not slow.done():
-            await asyncio.sleep(0.005)
-            gaps.append(time.monotonic() - last)
-            last = time.monotonic()
-        return sorted(gaps)[len(gaps) // 2], len(gaps)
+def test_the_event_loop_runs_on_while_an_answer_is_worked_out(held):
+    """The work ends only when the loop, which has gone round a hundred times, lets it go."""
 
-    median, ticks = with_crew(ask, size=1)
-    assert median < 0.05
-    assert ticks > 10
+    async def ask(crew):
+        asked = await held.ask(crew)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        early = asked.done()
+        held.let_go()
+        return early, await asked
+
+    early, answer = with_crew(ask, size=1)
+    assert not early
+    assert "pid" in answer
 
 
 def test_a_hundred_questions_at_once_are_all_answered():
     async def ask(crew):
-        return await asyncio.gather(*(outcome(crew, "echo", 20, number=k) for k in range(100)))
+        return await asyncio.gather(*(outcome(crew, "echo", number=k) for k in range(100)))
 
     found = with_crew(ask, size=2, queue=100)
     assert [answer["number"] for answer in found] == list(range(100))
     assert len({answer["pid"] for answer in found}) == 2
 
 
-def test_a_queue_that_is_full_says_so_at_once():
+def test_a_queue_that_is_full_says_so_at_once(held):
     async def ask(crew):
-        slow = [asyncio.ensure_future(outcome(crew, "sleep", nap=0.3)) for _ in range(4)]  # one works, three wait
-        await asyncio.sleep(0.05)
-        beginning = time.monotonic()
+        slow = [await held.ask(crew)]  # one works, three wait
+        slow += [asyncio.ensure_future(outcome(crew, "echo")) for _ in range(3)]
+        await happens(lambda: len(crew._waiting) == 3)
         error = await outcome(crew, "echo")
-        took = time.monotonic() - beginning
-        return error, took, await asyncio.gather(*slow)
+        early = [one.done() for one in slow]
+        held.let_go()
+        return error, early, await asyncio.gather(*slow)
 
-    error, took, others = with_crew(ask, size=1, queue=3)
+    error, early, others = with_crew(ask, size=1, queue=3)
     assert type(error) is Busy
     assert (error.status, str(error)) == (429, "3 questions wait already; ask again in a moment")
-    assert took < 1.0
+    assert early == [False] * 4
     assert all("pid" in other for other in others)
 
 
-def test_waiting_for_a_worker_is_bounded_and_is_not_taken_from_the_answer():
+def test_waiting_for_a_worker_is_bounded_and_is_not_taken_from_the_answer(held, tmp_path):
+    """The second waits for 10 s in vain. The third waits for 8 s and works for 8 s, of 10 s each."""
+    third = Held(tmp_path, "third")
+
     async def ask(crew):
-        slow = asyncio.ensure_future(outcome(crew, "sleep", nap=1.5))
-        await asyncio.sleep(0.05)
-        never = await outcome(crew, "echo", 0.2)
-        late = await outcome(crew, "sleep", 2.0, nap=1.2)  # more than a second of waiting before it
-        return never, late, await slow
+        slow = await held.ask(crew)
+        never = asyncio.ensure_future(outcome(crew, "echo", 10.0))
+        await happens(lambda: len(crew._waiting) == 1)
+        await clock().pass_by(10.0)
+        never = await never
+        late = asyncio.ensure_future(outcome(crew, "hold", 10.0, **third.files))
+        await happens(lambda: len(crew._waiting) == 1)
+        await clock().pass_by(8.0)
+        held.let_go()
+        await happens(third.began.exists)
+        await clock().pass_by(8.0)
+        third.let_go()
+        return never, await late, await slow
 
     never, late, slow = with_crew(ask, size=1)
     assert type(never) is Busy
-    assert str(never) == "every worker was busy for 0.2 s; ask again in a moment"
+    assert str(never) == "every worker was busy for 10 s; ask again in a moment"
     assert "pid" in late
     assert "pid" in slow
 
 
-def test_work_that_nobody_waits_for_is_stopped_after_its_grace():
+async def cancelled(asked):
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+
+
+def test_work_that_nobody_waits_for_is_stopped_after_its_grace(held):
+    """Of half a second from its start 0.3 are over when its client leaves."""
+
     async def ask(crew):
         (before,) = await pids(crew)
-        asked = asyncio.ensure_future(crew.call("spin", {}, 60))
-        await asyncio.sleep(0.1)
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        await asyncio.sleep(0.05)
-        still = Path(f"/proc/{before}").exists()
+        asked = await held.ask(crew, "spin")
+        await clock().pass_by(0.3)
+        await cancelled(asked)
+        await clock().pass_by(0.1)
+        still = not next(iter(crew._workers)).killed
+        await clock().pass_by(0.1)
         return before, still, await pids(crew)
 
-    before, still, after = with_crew(ask, size=1, grace=0.3)
+    before, still, after = with_crew(ask, size=1, grace=0.5)
     assert still  # its grace is not over
     assert before not in after
 
 
-def test_short_work_that_nobody_waits_for_ends_and_its_worker_is_kept():
+def test_short_work_that_nobody_waits_for_ends_and_its_worker_is_kept(held):
     async def ask(crew):
         before = await pids(crew)
-        asked = asyncio.ensure_future(crew.call("sleep", {"nap": 0.2}, 60))
-        await asyncio.sleep(0.05)
-        asked.cancel()
+        await cancelled(await held.ask(crew))
+        held.let_go()
         return before, await pids(crew)
 
     before, after = with_crew(ask, size=1, grace=0.5)
     assert before == after
 
 
-def test_whoever_gives_up_waiting_takes_no_worker_along():
+def test_whoever_gives_up_waiting_takes_no_worker_along(held):
     async def ask(crew):
-        slow = asyncio.ensure_future(outcome(crew, "sleep", nap=0.2))
-        await asyncio.sleep(0.05)
-        waiting = [asyncio.ensure_future(crew.call("echo", {}, 5)) for _ in range(20)]
-        await asyncio.sleep(0)
+        slow = await held.ask(crew)
+        waiting = [asyncio.ensure_future(crew.call("echo", {}, HOUR)) for _ in range(20)]
+        await happens(lambda: len(crew._waiting) == 20)
         for k, one in enumerate(waiting):
             if k % 2:
                 one.cancel()
+        held.let_go()
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         await slow
         return answers, len(crew._waiting), len(crew._idle)
@@ -249,20 +297,18 @@ def test_a_caller_that_gives_up_as_its_worker_comes_hands_it_on():
 
     async def ask(crew):
         worker = await crew._free()
-        asked = asyncio.ensure_future(crew.call("echo", {}, 5))
+        asked = asyncio.ensure_future(crew.call("echo", {}, HOUR))
         await asyncio.sleep(0)
         crew._offer(worker)
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        return await outcome(crew, "echo", 2)
+        await cancelled(asked)
+        return await outcome(crew, "echo")
 
     assert "pid" in with_crew(ask, size=1)
 
 
 def test_large_answers_come_whole():
     async def ask(crew):
-        return await asyncio.gather(*(outcome(crew, "big", 20, size=3_000_000) for _ in range(4)))
+        return await asyncio.gather(*(outcome(crew, "big", size=3_000_000) for _ in range(4)))
 
     assert [len(answer["text"]) for answer in with_crew(ask)] == [3_000_000] * 4
 
@@ -276,65 +322,83 @@ def test_blas_gets_one_thread_and_ctrl_c_is_ignored():
     assert handlers == {"ignored": True}
 
 
-def test_every_worker_warms_up_once_and_so_does_its_replacement():
+def test_every_worker_warms_up_once_and_so_does_its_replacement(held, tmp_path):
     async def run():
         async with Crew(2, REGISTRY) as crew:
-            beginning = time.monotonic()
-            crew.warm("sleep", {"nap": 0.6})
-            assert time.monotonic() - beginning < 0.5
+            crew.warm("hold", held.files)
             crew.warm("fail", {})  # a warm-up that fails stops nobody
-            await outcome(crew, "spin", 1.0)
-            while len(crew._idle) < 2:
-                await asyncio.sleep(0.01)
+            held.let_go()  # and nobody has waited for it until now
+            await happens(lambda: len(crew._idle) == 2)
+            late = await Held(tmp_path, "late").ask(crew, "spin")
+            await clock().pass_by(HOUR)
+            assert type(await late) is TooSlow
+            await happens(lambda: len(crew._idle) == 2)
             return [worker.warmed for worker in crew._workers]
 
-    assert asyncio.run(run()) == [2, 2]
+    assert run_held(run()) == [2, 2]
 
 
-def test_a_registry_that_cannot_be_imported_is_tried_again_ever_more_slowly(caplog, monkeypatch):
-    monkeypatch.setattr(workers, "STARTING", 2.5)
+def test_a_registry_that_cannot_be_imported_is_tried_again_ever_more_slowly(caplog):
+    """After 0.2, 0.4, 0.8, ... seconds, at most 30, and a question waits for no longer than a server may take to start."""
 
     async def run():
+        rests = []
         async with Crew(1, "no_such_module:JOBS") as crew:
-            return await outcome(crew, "echo"), crew._stillborn
+            asked = asyncio.ensure_future(outcome(crew, "echo"))
+            for tries, known in ((1, 1), (2, 2), (3, 20), (21, 21)):
+                await happens(lambda n=tries: crew._stillborn == n and crew._rests)
+                (rest,) = crew._rests
+                rests.append(round(rest.when() - clock().time(), 9))
+                crew._stillborn = known
+                assert not asked.done()
+                await clock().pass_by(rests[-1])
+            await clock().pass_by(workers.STARTING)
+            return rests, await asked
 
-    error, tries = asyncio.run(run())
+    rests, error = run_held(run())
+    assert rests == [0.2, 0.4, 0.8, workers.LONGEST_REST]
     assert type(error) is Busy
     assert str(error) == "the server is still starting; ask again in a moment"
-    assert 1 <= tries <= 6
     assert "a worker died before it was ready" in caplog.text
 
 
-def test_what_is_compiled_first_is_not_on_the_clock_of_a_question():
+def test_what_is_compiled_first_is_not_on_the_clock_of_a_question(held):
     async def run():
         async with Crew(1, REGISTRY) as crew:
-            crew.warm("sleep", {"nap": 0.5})
-            return await outcome(crew, "echo", 0.3, number=1)
+            crew.warm("hold", held.files)
+            asked = asyncio.ensure_future(outcome(crew, "echo", 10.0, number=1))
+            await happens(held.began.exists)
+            await clock().pass_by(100.0)
+            held.let_go()
+            return await asked
 
-    assert asyncio.run(run())["number"] == 1
+    assert run_held(run())["number"] == 1
 
 
-def test_closing_answers_whoever_still_waits():
+def test_closing_answers_whoever_still_waits(held):
     async def run():
         crew = Crew(1, REGISTRY)
         crew.start()
-        asked = [asyncio.ensure_future(outcome(crew, "spin", 30)) for _ in range(3)]
-        await asyncio.sleep(0.6)
+        asked = [await held.ask(crew, "spin")]
+        asked += [asyncio.ensure_future(outcome(crew, "echo")) for _ in range(2)]
+        await happens(lambda: len(crew._waiting) == 2)
         crew.close()
-        return [await asyncio.wait_for(one, 2) for one in [*asked, asyncio.ensure_future(outcome(crew, "echo"))]]
+        asked.append(asyncio.ensure_future(outcome(crew, "echo")))
+        await happens(lambda: all(one.done() for one in asked))
+        return [one.result() for one in asked]
 
-    assert [type(error) for error in asyncio.run(run())] == [Lost] * 4
+    assert [type(error) for error in run_held(run())] == [Lost] * 4
 
 
-def test_workers_end_when_the_server_is_killed(soon):
+def test_workers_end_when_the_server_is_killed(tmp_path):
     code = f"""
 import asyncio, sys
 from safereplay.web.workers import Crew
+from waiting import END, happens
 async def main():
     async with Crew(2, {REGISTRY!r}) as crew:
-        asked = asyncio.ensure_future(crew.call("spin", {{}}, 60))
-        while len(crew._idle) < 1 or not all(w.ready for w in crew._workers):
-            await asyncio.sleep(0.01)
+        asked = asyncio.ensure_future(crew.call("spin", {{"began": {str(tmp_path / "began")!r}}}, END))
+        await happens(lambda: len(crew._idle) == 1 and all(w.ready for w in crew._workers))
         print(*(w.pid for w in crew._workers), flush=True)
         await asked
 asyncio.run(main())
@@ -347,7 +411,7 @@ asyncio.run(main())
         workers = [int(pid) for pid in server.stdout.readline().split()]
         server.kill()
     assert len(workers) == 2
-    assert soon(lambda: not any(_runs(pid) for pid in workers))
+    wait_until(lambda: not any(_runs(pid) for pid in workers))
 
 
 def _runs(pid):

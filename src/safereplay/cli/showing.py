@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -170,12 +170,12 @@ def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> I
             count, shown = len(results), _if_any(asked, results, say)
             if shown is not None:
                 yield shown
-            if shown is not None and asked.out is not None and not results.complete and time.monotonic() >= rest:
-                began = time.monotonic()
+            if shown is not None and asked.out is not None and not results.complete and monotonic() >= rest:
+                began = monotonic()
                 shown.write(asked.out, refresh=round(EVERY) + 3)
-                rest = time.monotonic() + PATIENCE * (time.monotonic() - began)
+                rest = monotonic() + PATIENCE * (monotonic() - began)
         if results is None or not results.complete:
-            time.sleep(EVERY)
+            sleep(EVERY)
 
 
 def _if_any(asked: Asked, results: Results, say: Callable[[str | Shown], None]) -> Shown | None:

@@ -139,8 +139,9 @@ def run_jobs(
     budget: float | None = None,
     tell: Tell = lambda done, line: None,
     work: Perform | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Do every job whose file is not there yet. After ``budget`` seconds no new one is begun, and those begun are finished.
+    """Do every job whose file is not there yet. After ``budget`` seconds of the clock no new one is begun, and those begun are finished.
 
     A job that fails is told of in a line and does not stop the others; only where something is not installed, all stops at once.
     """
@@ -150,9 +151,12 @@ def run_jobs(
     runs = make_folder(Path(folder) / "runs")
     missing = [job for job in jobs if not (runs / job.file).exists()]
     kept, done, failed = len(jobs) - len(missing), 0, []
-    end = float("inf") if budget is None else time.monotonic() + budget
+    end = float("inf") if budget is None else clock() + budget
     queue = iter(missing)
-    open_jobs = partial(_take, queue, end)
+
+    def open_jobs() -> Job | None:
+        return next(queue, None) if clock() < end else None
+
     run_all = _here if workers == 1 else partial(_elsewhere, workers=workers)
     with stopping(lambda: _kept(jobs, runs)):
         for job, result in run_all(open_jobs, work or perform):
@@ -174,11 +178,6 @@ def _kept(jobs: Sequence[Job], runs: Path) -> str:
 
 
 Finished = Iterator[tuple[Job, dict[str, Any] | Exception]]
-
-
-def _take(queue: Iterator[Job], end: float) -> Job | None:
-    """The next job, unless the time is over."""
-    return next(queue, None) if time.monotonic() < end else None
 
 
 def _here(take: Callable[[], Job | None], work: Perform) -> Finished:

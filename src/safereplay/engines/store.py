@@ -3,7 +3,7 @@
     OUT/runs/*.parquet   the dataset: a part a chunk, a row a run, all parts with one schema
     OUT/spec.toml        the spec as it was written (spec.json if it was a dictionary); OUT/specs/ has earlier ones
     OUT/sweep.json       what the parts hold: the spec as read, what its words stood for, columns, number of runs
-    OUT/.lock            held while a sweep is at work; the system frees it when the process ends, however it ends
+    OUT/.lock            held while a sweep is at work (see locks.py); the system frees it when the process ends
 
 A part is written under a hidden name, brought to the disk, and renamed. So a run is done when its part has its name, and
 whoever reads the folder meanwhile sees whole parts. A part that the disk lost or damaged all the same is set aside, and

@@ -38,6 +38,7 @@ PORT = 8421
 NEIGHBOURS = 20  # ports after the usual one that are tried when it is taken
 HEADERS_SECONDS = 10.0  # for all headers of a request to arrive
 UNREAD_SECONDS = 30.0  # that a client may leave a response unread
+PARTING_SECONDS = 1  # for requests to end when the server does; all are cancelled, so none should need them
 HEADERS_SIZE = 16_384  # bytes
 CONNECTIONS = 500
 SAID = 1_024  # bytes of a message over a web socket: clients have nothing to say
@@ -141,7 +142,7 @@ class Server(uvicorn.Server):
             limit_concurrency=CONNECTIONS,
             h11_max_incomplete_event_size=HEADERS_SIZE,
             timeout_keep_alive=5,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=PARTING_SECONDS,
         )
         super().__init__(config)
         self._announce = announce

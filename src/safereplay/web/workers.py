@@ -1,7 +1,8 @@
 """Worker processes that answer questions, each within its time.
 
 A solver cannot be asked to stop half-way, but a process can be killed. So every question goes to one of a few worker
-processes; one that is late is killed and another takes its place, while the event loop only ever waits.
+processes; one that is late is killed and another takes its place, while the event loop only ever waits. The loop's
+clock is the only one, so whoever holds it can test every limit.
 
 A worker is one process, one pipe and one thread that listens to the pipe. What goes through the pipe is JSON: the
 question as an object, the answer as one letter (answered, refused, failed) and the text that the client gets unparsed.
@@ -19,7 +20,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -163,7 +163,7 @@ class Worker:
     def ask(self, question: bytes, seconds: float, limit: float) -> asyncio.Future[bytes]:
         """The answer, some time; when it is not here in ``seconds`` the process is killed."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
-        self._answer, self._asked_at = answer, time.monotonic()
+        self._answer, self._asked_at = answer, self._loop.time()
         self._alarm = self._loop.call_later(seconds, self._ring, limit)
         try:
             self._pipe.send_bytes(question)
@@ -175,8 +175,7 @@ class Worker:
         """Nobody waits any more: what is nearly done may end, so that the worker is not lost; the rest is killed."""
         if answer is self._answer and self._alarm is not None:
             self._alarm.cancel()
-            left = max(0.0, self._asked_at + grace - time.monotonic())
-            self._alarm = self._loop.call_later(left, self.kill)
+            self._alarm = self._loop.call_at(self._asked_at + grace, self.kill)
 
     def kill(self) -> None:
         """End the process now; ``heard`` is called when it is gone."""

@@ -1,7 +1,7 @@
 """The page in a headless Chromium. Whatever a test does there: no complaint, no failure, no other host."""
 
 import pytest
-from browsing import LISTEN, NONE, Faults, Playground, chromium, executable
+from browsing import LISTEN, NONE, Faults, Playground, chromium, context_of, executable
 
 pytest.importorskip("playwright", reason=NONE)
 
@@ -21,8 +21,7 @@ def visit(browser, server):
 
     def start(query="", **options):
         options = {"viewport": {"width": 1280, "height": 900}, **options}
-        context = browser.new_context(**options)
-        context.set_default_timeout(60_000)  # the first run of a learner is compiled
+        context = context_of(browser, **options)
         context.add_init_script(LISTEN)
         visits.append((context, Faults(context, server)))
         return Playground(context.new_page(), server).open(query)

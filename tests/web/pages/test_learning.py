@@ -7,7 +7,7 @@ from browsing import arrows, limit
 import safereplay as sr
 
 SHORT = 50_000
-FAST, SLOW = 10, 7  # of the slider: 2,000 and 200 iterations a frame
+FAST, SLOW = 10, 5  # of the slider: 2,000 and 50 iterations a frame; so slowly that it takes minutes
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_a_map_without_an_answer_shows_no_old_numbers_and_gives_no_picture(visit
     assert "row 1, column 1" in said  # the cell that is walled in, as the page counts
     assert page.text("right-unsafe").startswith("–")
     page.press("export-svg")
-    page.page.wait_for_timeout(300)
+    page.painted()
     assert downloads == []
     assert "row 1, column 1" in page.text("notice")
     page.page.evaluate("window.safereplay.store.undo()")
