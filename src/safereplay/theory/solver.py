@@ -20,9 +20,10 @@ from .. import _checks
 from .._types import AnyArray, Floats
 from ..kernels import sweep
 from ..mdp import TabularMDP
-from .linear import DENSE, solve
+from .linear import solve
 
 TOLERANCE = 1e-10  # of a fixed point, as a share of the largest value
+SMALL = 300  # states up to which policy iteration is the faster one
 MAX_ROUNDS = 1_000  # of policy iteration; it needs a handful
 EPSILON = float(np.finfo(np.float64).eps)
 SETTLED = 0.03  # a policy is evaluated until sweeps change V by this share of what maximising did
@@ -50,7 +51,7 @@ def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None) -> Float
     """
     if tolerance is not None:
         tolerance = _checks.between("tolerance", tolerance, "(0, inf)")
-    return by_policies(mdp, p) if mdp.n_states <= DENSE else by_sweeps(mdp, p, tolerance)
+    return by_policies(mdp, p) if mdp.n_states <= SMALL else by_sweeps(mdp, p, tolerance)
 
 
 def by_policies(mdp: TabularMDP, p: Floats) -> Floats:
