@@ -36,12 +36,12 @@ def targets(mdp: TabularMDP, V: Floats) -> Floats:
     return mdp.r + mdp.gamma * np.where(mdp.terminal, 0.0, V[mdp.s_next])
 
 
-def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None) -> Floats:
+def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
     """Q of the best policy when outcomes have probabilities p [K], as [S, A].
 
     No entry is further than ``tolerance`` from the exact one; None stands for 1e-10 of the largest value. A tolerance below
     what rounding leaves, about 10⁻¹⁵/(1−γ) of the largest value, is taken as that. Models of up to 300 states are
-    solved exactly, whatever the tolerance.
+    solved exactly, whatever the tolerance. ``near`` [S] are values near those looked for, which make the search shorter.
 
     >>> import safereplay as sr
     >>> from safereplay.theory.solver import optimal
@@ -51,14 +51,14 @@ def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None) -> Float
     """
     if tolerance is not None:
         tolerance = _checks.between("tolerance", tolerance, "(0, inf)")
-    return by_policies(mdp, p) if mdp.n_states <= SMALL else by_sweeps(mdp, p, tolerance)
+    return by_policies(mdp, p, near) if mdp.n_states <= SMALL else by_sweeps(mdp, p, tolerance, near)
 
 
-def by_policies(mdp: TabularMDP, p: Floats) -> Floats:
-    """Q of the best policy by policy iteration, [S, A]."""
+def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Floats:
+    """Q of the best policy by policy iteration, [S, A], from the greedy policy for the values ``near``."""
     reward = mdp.expect(mdp.r, p)
     onward = np.where(mdp.terminal, 0.0, p)
-    policy = reward.argmax(1)
+    policy = (reward if near is None else mdp.expect(targets(mdp, near), p)).argmax(1)
     states = np.arange(mdp.n_states)
     for _ in range(MAX_ROUNDS):
         chosen = np.flatnonzero(policy[mdp.pair // mdp.n_actions] == mdp.pair % mdp.n_actions)
@@ -73,14 +73,20 @@ def by_policies(mdp: TabularMDP, p: Floats) -> Floats:
     return Q
 
 
-def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None) -> Floats:
-    """Q of the best policy by sweeps, [S, A]; ``tolerance`` as in :func:`optimal`.
+def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
+    """Q of the best policy by sweeps, [S, A]; ``tolerance`` and ``near`` as in :func:`optimal`.
 
     A maximising sweep, then sweeps under the policy it found, then again, until the bound on the error allows to stop.
+    Sweeps must begin with a V that they raise. Values ``near``, of which a maximising sweep lowers none by more than m, are
+    such a V when m/(1−γ) is taken from them.
     """
     model, chain, order = made_ready(mdp, p)
     gamma, width = mdp.gamma, int(np.diff(mdp.row).max())
-    V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - gamma))  # below every return
+    if near is None:
+        V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - gamma))  # below every return
+    else:
+        change = mdp.expect(targets(mdp, near), p).max(1) - near
+        V = near[order] + min(0.0, float(change.min())) / (1.0 - gamma)
     for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding can be left
         change, size, switched = sweep.improve(model, chain, V)
         rounding = 4.0 * (width + 1) * EPSILON * size
