@@ -69,14 +69,15 @@ class Recipe(NamedTuple):
     rule: str  #: one of RULES
     window: int  #: transitions that are kept
     shuffles: bool = False  #: break ties between equal actions at random, not by taking the first
+    top: float = 1.0  #: the priority of what is stored before the first replay
 
     def digest(self) -> str | None:
         """What the compiled code is made from; None if it must not be kept on disk."""
         return digest_of([self.alpha, self.rate], "history", self.softmax, self.rule, self.shuffles)
 
     def make(self) -> Callable[..., None]:
-        """The compiled loop: one for all windows."""
-        return make(self._replace(window=1))
+        """The compiled loop: one for all windows and first priorities."""
+        return make(self._replace(window=1, top=1.0))
 
     def room(self, mdp: Any) -> History:
         """An empty history for a model."""
@@ -96,7 +97,7 @@ class Recipe(NamedTuple):
             ring=np.zeros(n, np.int64),
             pair=mdp.pair,
             marks=marks,
-            numbers=np.array([1.0, 0.0]),
+            numbers=np.array([self.top, 0.0]),
             tree=tree.allocate(n if kind == "proportional" else 1),
             least=np.full(tree.allocate(n).size, np.inf) if weighed else np.zeros(1),
             key=np.zeros(n if kind == "rank" else 1),

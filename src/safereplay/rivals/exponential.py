@@ -32,8 +32,6 @@ from dataclasses import dataclass
 from math import expm1, log1p
 from typing import ClassVar
 
-import numpy as np
-
 from .. import _checks
 from .._types import Floats
 from ..learners import Learner
@@ -83,4 +81,4 @@ def _(learner: ExponentialUtility, mdp: TabularMDP) -> Floats:
     def H(Q: Floats) -> Floats:  # noqa: N802
         return entropic(mdp, targets(mdp, Q.max(1)), learner.theta)
 
-    return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)
+    return iterate(H, mdp)

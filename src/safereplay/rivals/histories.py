@@ -53,11 +53,15 @@ class HistoryLearner(Learner):
             where, reason = f"{name} of {type(owner).__name__}", trouble(bound)
             _checks.require(reason is None, where, "be code that numba can compile", reason)
         alpha, rate = (bound for _, bound in parts.values())
-        return history.Recipe(alpha, rate, exploration.SOFTMAX, self.rule, self.kept, self._shuffles())
+        return history.Recipe(alpha, rate, exploration.SOFTMAX, self.rule, self.kept, self._shuffles(), self._top())
 
     def _shuffles(self) -> bool:
         """Whether ties between equal actions are broken at random."""
         return False
+
+    def _top(self) -> float:
+        """The priority of what is stored before the first replay, for rules that have priorities."""
+        return 1.0
 
     def describe(self) -> str:
         """One short line for tables and legends."""

@@ -45,10 +45,11 @@ from .. import _checks
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
+from ..theory.linear import largest
 from .ledgers import HarmLedger, Ledger, equilibrium, settled
 
 PRECISION = 1e-7  # of a price found by halving
-DEAREST = 1e9  # price
+DEAREST = 1e9  # price, in largest rewards
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,11 @@ def bracket(mdp: TabularMDP, limit: float, start: Any = None) -> Bracket:
     low = low._replace(harm=_harm(low.book, chances))
     if low.harm <= limit:
         return Bracket(low, None)
-    price, high = 1.0, look(1.0)
+    price = largest(mdp.r) or 1.0
+    dearest, high = DEAREST * price, look(price)
     while high is None or high.harm > limit:
         hint = "no price up to that keeps it"
-        _checks.require(price < DEAREST, "limit", f"be kept at a price below {DEAREST:g}", limit, hint)
+        _checks.require(price < dearest, "limit", f"be kept at a price below {dearest:g}", limit, hint)
         low, price = high or low, 4.0 * price
         high = look(price)
     while high.price - low.price > PRECISION * high.price:

@@ -39,6 +39,7 @@ from ..mdp import TabularMDP
 from ..runs import make_program, resolved, sampling_model
 from ..schedules import Exploration, StepSize
 from ..theory.chain import chain_of
+from ..theory.linear import largest, slack
 from ..theory.solver import MAX_ROUNDS, targets
 
 TIE = 1e-11  # scores nearer than this share of the largest are one
@@ -294,7 +295,7 @@ def iterated(
         seen.add(policy.tobytes())
         book = followed(mdp, learner, policy, price)
         lead = book.score.max(1) - book.score[states, policy]
-        better = lead > TIE * max(1.0, float(np.abs(book.score).max()))
+        better = lead > slack(TIE, book.score, mdp.r)
         if not better.any():
             return book
         if not at_once:
@@ -311,6 +312,6 @@ def _swept(mdp: TabularMDP, learner: LedgerLearner, price: float) -> Ledger:
     for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):
         before, book = (x, m), ahead(mdp, learner, x, m, price)
         x, m = book.X[states, book.policy], book.M[states, book.policy]
-        if all(np.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(before, (x, m), strict=True)):
+        if all(np.abs(a - b).max() <= 1e-12 * largest(b) for a, b in zip(before, (x, m), strict=True)):
             break
     return book

@@ -4,7 +4,7 @@
     w_i = (N·P(i))^−β / max_j (N·P(j))^−β,    Q(s,a) ← Q(s,a) + α_t·w_i·δ_i
 
 δ_i is the TD error at the last replay; a new transition has the largest priority there ever was. In code α is ``priority``, β
-``importance``, ε ``floor``. Ranks are places in a binary heap, sorted every ``window`` steps, as in the source.
+``importance``, ε ``floor``; before the first replay |δ| counts as ``first``, 1 in the source. Both are in units of reward. Ranks are places in a binary heap, sorted every ``window`` steps, as in the source.
 
 **Limit.** With β = 1, as the window grows, Q*: what is drawn too often is learned from less by the same factor. (In a small
 window max_j depends on the few transitions it holds, and Q stays off: ``sr.exact`` gives the limit of a long window,
@@ -56,6 +56,7 @@ from .. import _checks
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
+from ..theory.linear import slack
 from ..theory.solver import TOLERANCE, optimal, targets
 from .histories import HistoryLearner
 
@@ -86,6 +87,7 @@ class PrioritisedReplay(HistoryLearner):
     by: str = "error"
     floor: float = 0.01
     window: int = 10_000
+    first: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,16 +95,21 @@ class PrioritisedReplay(HistoryLearner):
         _checks.between("priority", self.priority, "[0, 10]")
         _checks.between("importance", self.importance, "[0, 1]")
         _checks.choice("by", self.by, KINDS)
-        _checks.between("floor", self.floor, "(0, inf)")
-        exponent = self.priority * log10(self.floor)
-        usable = self.by == "rank" or -300.0 <= exponent <= 290.0  # a priority of 0 or inf makes Q nan
-        condition, hint = "have floor**priority from 1e-300 to 1e290", f"that is 1e{exponent:+.0f}"
-        _checks.require(usable, "floor", condition, self.floor, hint)
+        for name in ("floor", "first"):
+            size = _checks.between(name, getattr(self, name), "(0, inf)")
+            exponent = self.priority * log10(size)
+            usable = self.by == "rank" or -300.0 <= exponent <= 290.0  # a priority of 0 or inf makes Q nan
+            condition, hint = f"have {name}**priority from 1e-300 to 1e290", f"that is 1e{exponent:+.0f}"
+            _checks.require(usable, name, condition, size, hint)
 
     @property
     def rule(self) -> str:
         """By error or by rank, with importance weights or without."""
         return KINDS[self.by] + (" weighed" if self.importance > 0.0 else "")
+
+    def _top(self) -> float:
+        """``first`` as a priority: ranks go by |δ| itself."""
+        return self.first if self.by == "rank" else float(self.first**self.priority)
 
     def describe(self) -> str:
         """One short line for tables and legends."""
@@ -145,7 +152,7 @@ def prioritised_limit(mdp: TabularMDP, learner: PrioritisedReplay, visitation: A
         A, B = replays_of(learner.v, float(step @ P), largest if top is None else max(float(top), largest))
         after = centre(mdp, y, learner, A, B)
         change, Q = float(np.abs(after - Q).max()), after
-        if change * mdp.gamma / (1.0 - mdp.gamma) <= TOLERANCE * max(1.0, float(np.abs(Q).max())):
+        if change * mdp.gamma / (1.0 - mdp.gamma) <= slack(TOLERANCE, Q, mdp.r):
             break
     return Q
 
@@ -194,6 +201,6 @@ def centre(mdp: TabularMDP, y: Floats, learner: PrioritisedReplay, A: float, B: 
         after = Q + np.divide(pull, slope, out=np.zeros_like(pull), where=slope > 0)
         after = np.where((after < low) | (after > high), (low + high) / 2.0, after)
         change, Q = float(np.abs(after - Q).max()), after
-        if change <= TOLERANCE * 1e-3 * max(1.0, float(np.abs(Q).max())):
+        if change <= slack(TOLERANCE * 1e-3, Q, y):
             break
     return Q

@@ -102,4 +102,4 @@ def robust(mdp: TabularMDP, delta: float) -> Floats:
         worst[full] = np.minimum.reduceat(y, mdp.row[full])
         return (1.0 - delta) * mdp.expect(y) + delta * worst.reshape(mdp.n_states, mdp.n_actions)
 
-    return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)
+    return iterate(H, mdp)

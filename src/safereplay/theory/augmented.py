@@ -103,7 +103,7 @@ def augmented(mdp: TabularMDP, target: float) -> Augmented:
 def _window(mdp: TabularMDP, target: float, unit: float, shift: Ints) -> _Window:
     """What may be owed: from what can be guaranteed up to the luckiest return, or SPAN rewards beyond 0 and the target."""
     span = SPAN * max(1, int(np.abs(shift).max()))
-    least, most = (-ceil(max(target, 0.0) / unit) - span, ceil(max(-target, 0.0) / unit) + span)
+    least, most = -ceil(max(target, 0.0) / unit - 1e-9) - span, ceil(max(-target, 0.0) / unit - 1e-9) + span
     low = np.floor((guaranteed(mdp) - target) / unit + 1e-9)
     high = np.ceil((Tail(mdp, 1.0).luckiest - target) / unit - 1e-9)
     low = np.where(np.isfinite(low), np.maximum(low, least), least)

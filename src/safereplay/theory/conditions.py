@@ -36,6 +36,7 @@ from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from ..schemes import DownsideReplay, DynaReplay, ErrorReplay, Scheme, VarianceReplay, alike, if_seen, no_tilt
 from .assumption1 import Assumption1, Part, assumption_1
 from .limits import fixed_point
+from .linear import largest
 from .operator import limit_weights, operator
 from .theorem2 import Switch, Theorem2, theorem_2
 from .weights import limit_table, taken_apart
@@ -393,12 +394,12 @@ def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, se
     H = operator(mdp, scheme, v, d)
     factor = gamma * min(1.0, float(mdp.expect((~mdp.terminal).astype(np.float64), H.p).max()))
     generator = np.random.default_rng(seed)
-    size = max(1.0, float(np.abs(mdp.r).max())) / (1.0 - gamma)
+    one = largest(mdp.r) or 1.0
     ratios = []
-    for P, Q in generator.normal(scale=size, size=(TRIALS, 2, mdp.n_states, mdp.n_actions)):
+    for P, Q in generator.normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, mdp.n_states, mdp.n_actions)):
         ratios.append(float(np.abs(H(P) - H(Q)).max() / np.abs(P - Q).max()))
     Q = np.zeros((mdp.n_states, mdp.n_actions))
-    reached = float(np.abs(H(Q + 1.0) - H(Q)).max())
+    reached = float(np.abs(H(Q + one) - H(Q)).max()) / one
     holds = max(max(ratios), reached) <= factor + 1e-9 and factor <= gamma + 1e-9
     reason = f"factor {factor:.4g} (γ = {gamma:g}); at most {max(ratios):.4g} on random Q, {reached:.4g} at Q and Q + 1"
     return Contraction(holds, reason, gamma, factor, max(ratios), reached)
@@ -453,7 +454,7 @@ def _disagreement(runs: Runs) -> Iterator[str]:
         return
     setting = (runs.mdp, runs.learner.scheme, runs.learner.v)
     limits = [fixed_point(*setting, d) for d in runs.visitation]
-    scale = max(1.0, max(float(np.abs(Q).max()) for Q in limits))
+    scale = largest(*limits) or 1.0
     policies = {tuple((Q / scale).round(9).argmax(1).tolist()) for Q in limits}
     if len(policies) > 1:
         yield f"the visits of {len(runs.seeds)} runs give limits with {len(policies)} different policies"
@@ -521,15 +522,17 @@ def _switches(theorem: Theorem2) -> Iterator[str]:
     )
     yield "  " + " ".join(f"{name:>9}" for name in head)
     ranked = sorted(theorem.states, key=lambda x: (not x.switched, not x.predicted, -x.share, x.s))
+    least = 1e-12 * largest([(x.gap, x.bound, x.needed, x.bound_rho) for x in ranked])
     for x in ranked[:ROWS]:
-        yield "  " + " ".join(f"{cell:>9}" for cell in _cells(x))
+        yield "  " + " ".join(f"{cell:>9}" for cell in _cells(x, least))
     if len(ranked) > ROWS:
         yield f"  ... and {len(ranked) - ROWS} more states"
 
 
-def _cells(x: Switch) -> tuple[str, ...]:
+def _cells(x: Switch, least: float) -> tuple[str, ...]:
+    """A row of the table; values below ``least`` are rounding."""
     first = "never" if x.v_switch is None else f"{x.v_switch:.6f}"
-    numbers = [f"{0.0 if abs(y) < 1e-12 else y:.4g}" for y in (x.share, x.gap, x.bound, x.needed, x.bound_rho)]
-    share, gap, bound, needed, bound_rho = numbers
+    values = (x.gap, x.bound, x.needed, x.bound_rho)
+    gap, bound, needed, bound_rho = (f"{0.0 if abs(y) < least else y:.4g}" for y in values)
     yes = [_mark(y).strip() for y in (x.predicted, x.corrected, x.switched)]
-    return str(x.s), str(x.a), share, str(x.b), gap, bound, yes[0], needed, bound_rho, yes[1], yes[2], first
+    return str(x.s), str(x.a), f"{x.share:.4g}", str(x.b), gap, bound, yes[0], needed, bound_rho, yes[1], yes[2], first

@@ -82,7 +82,7 @@ class Ceilings:
             return Ceiling(limit, INFEASIBLE, nan, nan, nan, nan, program.trouble)
         if program.trouble:
             return Ceiling(limit, UNKNOWN, nan, program.unlimited(True), nan, nan, program.trouble)
-        feasible = limit.allows(self.best)
+        feasible = limit.allows(self.best, program.size)
         answer = program.solve(limit if feasible else limit.at(self.best))
         if feasible:
             return replace(answer, limit=limit)

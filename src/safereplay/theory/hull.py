@@ -30,7 +30,7 @@ import numpy as np
 from .._types import Bools, Floats, Ints
 from ..errors import SafeReplayError
 from ..mdp import reached
-from .linear import solve
+from .linear import slack, solve
 from .solver import MAX_ROUNDS
 
 STRICTLY = 1e-12  # by which a change of action must gain, as a share of the largest value
@@ -88,8 +88,8 @@ class Game:
                 return None
             Q = (reward * self.totals[:, 0] - price * self.totals[:, 1]) + self.P @ (reward * X[:, 0] - price * X[:, 1])
             Q = np.where(self.allowed, Q.reshape(self.allowed.shape), -inf)
-            size = reward * np.abs(X[:, 0]).max() + price * np.abs(X[:, 1]).max()
-            better = Q.max(1) > Q[states, policy] + STRICTLY * size
+            values, parts = (reward * np.abs(x[:, 0]) + price * np.abs(x[:, 1]) for x in (X, self.totals))
+            better = Q.max(1) > Q[states, policy] + slack(STRICTLY, values, parts)
             if not better.any():
                 self.policy = policy
                 gain, cost, loose = (self.start @ X[:, c].reshape(self.levels, -1).T for c in range(3))

@@ -13,8 +13,8 @@ from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSen
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
-from .linear import ROUNDING
-from .solver import MAX_ROUNDS, TOLERANCE, iterate, optimal, targets
+from .linear import ROUNDING, slack
+from .solver import MAX_ROUNDS, TOLERANCE, finite, iterate, optimal, targets
 from .valued import Along
 from .visits import SelfConsistent, self_consistent
 
@@ -96,7 +96,7 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     ['risky', 'safe', 'jumps']
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    return limit_of(learner, mdp)
+    return finite(limit_of(learner, mdp))
 
 
 @singledispatch
@@ -128,7 +128,7 @@ def _(learner: RiskSensitive, mdp: TabularMDP) -> Floats:
     for _ in range(MAX_ROUNDS):
         Q = optimal(mdp, p)
         after = _expectile_weights(mdp, targets(mdp, Q.max(1)), learner.kappa)
-        if np.array_equal(after, p) or np.abs(Q - before).max() <= TOLERANCE * max(1.0, float(np.abs(Q).max())):
+        if np.array_equal(after, p) or np.abs(Q - before).max() <= slack(TOLERANCE, Q, mdp.r):
             break
         p, before = after, Q
     return Q
@@ -136,9 +136,9 @@ def _(learner: RiskSensitive, mdp: TabularMDP) -> Floats:
 
 def _expectile_weights(mdp: TabularMDP, y: Floats, kappa: float) -> Floats:
     """The reweighted p under which the mean of y is its κ-expectile, pair by pair."""
-    p, slack = mdp.p, ROUNDING * float(np.abs(y).max())
+    p, rounding = mdp.p, ROUNDING * float(np.abs(y).max())
     for _ in range(MAX_ROUNDS):
-        above = y > mdp.expect(y, p).ravel()[mdp.pair] + slack
+        above = y > mdp.expect(y, p).ravel()[mdp.pair] + rounding
         weights = mdp.p * np.where(above, 1.0 - kappa, 1.0 + kappa)
         after = weights / mdp.expect(weights, np.ones_like(p)).ravel()[mdp.pair]
         if np.array_equal(after, p):
@@ -152,7 +152,7 @@ def _(learner: Pessimistic, mdp: TabularMDP) -> Floats:
     def H(Q: Floats) -> Floats:  # noqa: N802
         return mdp.expect(targets(mdp, (1.0 - learner.beta) * Q.max(1) + learner.beta * Q.min(1)))
 
-    return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)
+    return iterate(H, mdp)
 
 
 @limit_of.register
@@ -178,4 +178,4 @@ def _worst_of(mdp: TabularMDP, pair: Any, r: Floats, s_next: Any, terminal: Any)
         np.minimum.at(worst, pair, y)
         return np.where(np.isfinite(worst), worst, 0.0).reshape(mdp.n_states, mdp.n_actions)
 
-    return iterate(H, np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma)
+    return iterate(H, mdp)

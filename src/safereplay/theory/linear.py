@@ -1,9 +1,12 @@
-"""x = b + P·x, the linear equation behind every value of a fixed policy.
+"""x = b + P·x, the linear equation behind every value of a fixed policy; and what counts as equal in such values.
 
 Small ones are solved densely, larger ones by sparse elimination. That fills in little where steps are local, as on a map:
 100,000 cells take seconds. Where steps lead anywhere it fills in nearly everything, and 10,000 states take minutes; but
 such chains mix fast, and a Krylov method needs a few dozen products with P. So beyond ELIMINATED states that is tried
 first. Its answer counts only if it meets the equation as well as elimination would, to rounding.
+
+**Tolerances.** The unit of the rewards must not matter: with every reward c times as large, values are c times as large
+and policies stay. So no tolerance on values is a fixed number. Each is a share of the values themselves (:func:`slack`).
 """
 
 import warnings
@@ -19,6 +22,28 @@ DENSE = 150  # states up to which a dense solve is the faster one; beyond 200, B
 ELIMINATED = 5_000  # states up to which elimination is quick for any P
 PASSES, STEPS = 4, 60  # of the Krylov method: each pass solves for what the one before has left
 ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # of the largest x: what elimination leaves of an equation
+
+
+def largest(*values: Any) -> float:
+    """The largest |x| of all finite entries; 0 where there are none.
+
+    >>> largest([-3.0, 2.0], float("inf"))
+    3.0
+    """
+    sizes = [np.abs(np.asarray(x, np.float64)) for x in values]
+    return max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
+
+
+def slack(share: float, values: Any, rewards: Any) -> float:
+    """How far values may be apart and still count as equal.
+
+    That is a share of the largest value. Where rewards cancel, values may be far smaller than the rewards that they are
+    made of; so it is at least what rounding leaves of these.
+
+    >>> slack(0.5, [10.0, 4.0], [1.0])
+    5.0
+    """
+    return max(share * largest(values), ROUNDING * largest(rewards))
 
 
 def solve(P: Any, b: Floats) -> Floats:

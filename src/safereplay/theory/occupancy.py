@@ -32,7 +32,7 @@ from .._config import plain
 from .._types import Bools, Floats, Ints
 from ..mdp import TabularMDP, reached
 from .hull import STRICTLY, Game, Hull, Line, settled
-from .linear import solve
+from .linear import largest, solve
 from .risk import RiskProfile, evaluate
 
 SLACK = 1e-9  # by which a limit may be missed and still count as met: rounding
@@ -88,11 +88,15 @@ class Limit:
 
     def met_by(self, profile: RiskProfile) -> bool:
         """Whether a policy keeps the limit and surely ends: to refuse to move is not to be safe."""
-        return profile.p_never <= SLACK and self.allows(self.risk(profile))
+        return profile.p_never <= SLACK and self.allows(self.risk(profile), largest(profile.source.chain.r))
 
-    def allows(self, risk: float) -> bool:
-        """Whether a risk is within the limit, to rounding."""
-        return self.sign * (risk - self.value) <= SLACK * max(1.0, abs(self.value))
+    def allows(self, risk: float, size: float) -> bool:
+        """Whether a risk is within the limit, to rounding; ``size`` is that of the rewards."""
+        return self.sign * (risk - self.value) <= SLACK * max(self.unit(size), abs(self.value))
+
+    def unit(self, size: float) -> float:
+        """What the risk is measured in: a chance has no unit, the others have that of the rewards."""
+        return 1.0 if self.measure == "p_unsafe" else size
 
     def at(self, value: float) -> Limit:
         """The same limit at another value."""
@@ -229,7 +233,7 @@ class Program:
     """What the limits share: the model without one."""
 
     def __init__(self, mdp: TabularMDP, alpha: float) -> None:
-        self.mdp, self.alpha = mdp, alpha
+        self.mdp, self.alpha, self.size = mdp, alpha, largest(mdp.r)
         self.endable = _endable(mdp, np.ones(mdp.n_pairs, bool))
         self.trouble = "" if self.endable.starts else "no policy surely ends"
 
@@ -385,8 +389,7 @@ class Harm(Program):
     def _with_policy(self, answer: Ceiling, policy: Floats) -> Ceiling:
         """The answer with its policy, unless an evaluation disagrees: then its value is an upper bound and no more."""
         profile = evaluate(self.model, policy, quiet=True)
-        size = max(abs(answer.value), float(np.abs(self.model.r).max()))
-        if not abs(profile.mean - answer.value) <= 1e-6 * size:
+        if not abs(profile.mean - answer.value) <= 1e-6 * max(self.size, abs(answer.value)):
             return replace(answer, reason=f"an upper bound: the best policy found has a mean of {profile.mean:.6g}")
         shaped = policy if self.model is self.mdp else policy.reshape(2, *_shape(self.mdp))
         return replace(answer, policy=shaped, profile=profile)

@@ -32,6 +32,7 @@ from scipy import sparse
 from .._types import Bools, Floats
 from ..mdp import TabularMDP
 from .hull import Game, Hull
+from .linear import ROUNDING, largest
 from .occupancy import OPTIMAL, SLACK, Ceiling, Limit, Program
 from .risk import lattice
 
@@ -159,7 +160,9 @@ class _Windowed(Program):
 
     def answer(self, limit: Limit, budget: Floats) -> Ceiling:
         """The ceiling where the cost may be ``budget`` [L], −inf where z is out of question."""
-        budget = budget + SLACK * np.where(budget > -inf, np.maximum(1.0, np.abs(budget)), 0.0)
+        unit = float(self.cost(np.array([self.mesh * self.step]))[0])
+        least = max(SLACK * unit, ROUNDING * largest(self.dual.game.totals[:, 1]))
+        budget = np.where(budget > -inf, budget + np.maximum(least, SLACK * np.abs(budget)), -inf)
         found = self.dual.solve(budget)
         reason = (
             f"an upper bound: {found.loose:.2g} of probability is followed no further" if found.loose > SLACK else ""
@@ -209,7 +212,7 @@ class Tail(_Windowed):
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under CVaR_α ≥ limit."""
         c = limit.value
-        if limit.allows(self.lowest):
+        if limit.allows(self.lowest, self.size):
             return self.unhindered(limit)
         asked = (self.z >= c - self.step) & (self.z <= self.highest_eta(c) + self.step)
         return self.answer(limit, np.where(asked, self.alpha * (self.z - c), -inf))
@@ -252,6 +255,6 @@ class Spread(_Windowed):
 
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under std ≤ limit."""
-        if limit.allows(self.unlimited_profile.std):
+        if limit.allows(self.unlimited_profile.std, self.size):
             return self.unhindered(limit)
         return self.answer(limit, np.where(self.of_interest, limit.value**2 + self.step**2 / 4.0, -inf))

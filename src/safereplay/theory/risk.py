@@ -42,6 +42,8 @@ RESIDUE = 1e-16  # probability that may be left unfinished when the distribution
 MAX_WORK = 6e9  # (step, return, outcome) triples before a lattice is given up: seconds
 MAX_CELLS = 2e7  # (state, return) pairs to hold at a time on a lattice
 MAX_UNITS = 1e9  # a reward in units of the lattice
+MAX_DENOMINATOR = 1_000_000  # of a reward as a fraction of the smallest
+COMMON = 1e-14  # how well such a fraction must fit: several roundings
 MAX_PAIRS = 50_000  # (state, return) pairs of one step before enumeration is given up
 MAX_PAIR_WORK = 2e6  # and of all steps
 MAX_SAMPLES = 1_000_000
@@ -362,17 +364,24 @@ def _with_atoms(returns: Floats, probabilities: Floats, atoms: list[tuple[float,
 
 
 def lattice(r: Floats) -> tuple[float, Ints] | None:
-    """(unit, r/unit as whole numbers), or None where rewards have no common unit of reasonable size."""
+    """(unit, r/unit as whole numbers), or None where rewards have no common unit of reasonable size.
+
+    Rewards are taken in multiples of the smallest of them that is not 0. So the answer does not depend on their scale.
+    """
     rewards = np.unique(r)
-    fractions = [Fraction(float(x)).limit_denominator(1_000) for x in rewards]
-    if not np.allclose([float(f) for f in fractions], rewards, rtol=1e-12, atol=0.0):
+    one = float(np.abs(rewards[rewards != 0.0]).min(initial=inf))
+    if one == inf:
+        return 1.0, np.zeros(r.size, np.int64)
+    fractions = [Fraction(float(x) / one).limit_denominator(MAX_DENOMINATOR) for x in rewards]
+    if not np.allclose([float(f) for f in fractions], rewards / one, rtol=COMMON, atol=0.0):
         return None
     denominator = lcm(*(f.denominator for f in fractions))
-    unit = Fraction(gcd(*(int(f * denominator) for f in fractions)) or 1, denominator)
-    if max(abs(f) for f in fractions) > MAX_UNITS * unit:
+    whole = [int(f * denominator) for f in fractions]
+    unit = gcd(*whole)
+    if max(abs(x) for x in whole) > MAX_UNITS * unit:
         return None
-    steps = np.array([int(f / unit) for f in fractions], np.int64)
-    return float(unit), steps[np.searchsorted(rewards, r)]
+    steps = np.array([x // unit for x in whole], np.int64)
+    return one * unit / denominator, steps[np.searchsorted(rewards, r)]
 
 
 def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: float) -> _Found | None:

@@ -22,6 +22,7 @@ from ..kernels.tilted import make_pieces
 from ..mdp import TabularMDP
 from ..pair_index import linear
 from ..schemes import Scheme, ScoreReplay
+from .linear import slack
 from .solver import TOLERANCE, optimal, targets
 
 MANY = 1 << 30  # transitions of a pair that stand for infinitely many
@@ -81,6 +82,6 @@ def _fitting_itself(mdp: TabularMDP, scheme: Scheme, v: float, Q: Floats) -> Flo
         _checks.require(backups <= MAX_BACKUPS, "scheme", "let targets settle", scheme, "try a smaller beta or v")
         x = targets(mdp, Q.max(1))
         new = mdp.expect(x, drawn(mdp, scheme, v, x).p)
-        near = bool(np.abs(new - Q).max() <= TOLERANCE * (1.0 - mdp.gamma) * max(1.0, float(np.abs(new).max())))
+        near = bool(np.abs(new - Q).max() <= slack(TOLERANCE * (1.0 - mdp.gamma), new, mdp.r))
         Q = new
     return Q

@@ -20,7 +20,7 @@ from .. import _checks
 from .._types import AnyArray, Floats
 from ..kernels import sweep
 from ..mdp import TabularMDP
-from .linear import solve
+from .linear import slack, solve
 
 TOLERANCE = 1e-10  # of a fixed point, as a share of the largest value
 SMALL = 300  # states up to which policy iteration is the faster one
@@ -66,7 +66,7 @@ def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Float
         P = sparse.coo_array(entries, shape=(mdp.n_states, mdp.n_states))
         V = solve(mdp.gamma * P, reward[states, policy])
         Q = mdp.expect(targets(mdp, V), p)
-        better = Q.max(1) > Q[states, policy] + 1e-12 * max(1.0, float(np.abs(V).max()))
+        better = Q.max(1) > Q[states, policy] + slack(1e-12, V, mdp.r)
         if not better.any():
             break
         policy = np.where(better, Q.argmax(1), policy)
@@ -133,19 +133,24 @@ def made_ready(mdp: TabularMDP, p: Floats) -> tuple[sweep.Model, sweep.Chain, An
     return model, sweep.Chain(action, first, last, np.empty(steps, np.int32), np.empty(steps), *floats), order
 
 
-def iterate(H: Callable[[Floats], Floats], Q: Floats, gamma: float) -> Floats:
-    """The fixed point of a γ-contraction by repeated application, to TOLERANCE of the largest value.
+def finite(values: Floats) -> Floats:
+    """The values, if all of them are finite."""
+    size = float(np.abs(values).max(initial=0.0))
+    _checks.require(isfinite(size), "values", "stay finite", size, "rewards or dials are too large")
+    return values
+
+
+def iterate(H: Callable[[Floats], Floats], mdp: TabularMDP) -> Floats:
+    """The fixed point [S, A] of a γ-contraction by repeated application from 0, to TOLERANCE of the largest value.
 
     What is no contraction, and what overflows, is refused: neither comes to an end.
     """
-    change = size = inf
+    Q, gamma, change, within = np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma, inf, 0.0
     for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding can be left
         after = H(Q)
-        largest = float(np.abs(after).max())
-        _checks.require(isfinite(largest), "values", "stay finite", largest, "rewards or dials are too large")
-        change, size = float(np.abs(after - Q).max()), max(1.0, largest)
+        change, within = float(np.abs(finite(after) - Q).max()), slack(TOLERANCE, after, mdp.r)
         Q = after
-        if change * gamma / (1.0 - gamma) <= TOLERANCE * size:
+        if change * gamma / (1.0 - gamma) <= within:
             return Q
-    _checks.require(change <= TOLERANCE * size, "values", "settle", change, "they still change by that much a round")
+    _checks.require(change <= within, "values", "settle", change, "they still change by that much a round")
     return Q

@@ -24,6 +24,7 @@ from ..learners import Pessimistic, ReplayQLearning, RiskSensitive
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from .limits import exact
+from .linear import slack
 from .solver import optimal
 from .theorem2 import TIE, first_below, lead
 from .tracing import LITERAL_MOST, LITERAL_STEPS, MOST_RHO, dial_at
@@ -158,24 +159,24 @@ def _(learner: ReplayQLearning, mdp: TabularMDP, search: _Search) -> _Dial:
         return _Dial("v", "(0, 1)", LITERAL_MOST, LITERAL_STEPS, _literal_limit(learner, mdp, search))
     along = Along(mdp, learner.scheme)
     W = along.most_weight
-    limit, most = _rounded(along), dial_at(MOST_RHO, W)
+    limit, most = _rounded(mdp, along), dial_at(MOST_RHO, W)
     return _Dial("v", "(0, 1)", most, STEPS, limit, lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
 
 
 @_dial.register
 def _(learner: RiskSensitive, mdp: TabularMDP, search: _Search) -> _Dial:
-    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, _rounded(lambda x: exact(mdp, replace(learner, kappa=x))))
+    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, _rounded(mdp, lambda x: exact(mdp, replace(learner, kappa=x))))
 
 
 @_dial.register
 def _(learner: Pessimistic, mdp: TabularMDP, search: _Search) -> _Dial:
-    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, _rounded(lambda x: exact(mdp, replace(learner, beta=x))))
+    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, _rounded(mdp, lambda x: exact(mdp, replace(learner, beta=x))))
 
 
-def _rounded(exactly: Callable[[float], Floats]) -> Callable[[float], tuple[Floats, float]]:
+def _rounded(mdp: TabularMDP, exactly: Callable[[float], Floats]) -> Callable[[float], tuple[Floats, float]]:
     def limit(x: float) -> tuple[Floats, float]:
         Q = exactly(x)
-        return Q, TIE * max(1.0, float(np.abs(Q).max()))
+        return Q, slack(TIE, Q, mdp.r)
 
     return limit
 
@@ -189,6 +190,6 @@ def _literal_limit(
         if not found:
             return None
         Q, residual = found[0].Q, found[0].residual  # policies that take turns tie, to the residual
-        return Q, TIE * max(1.0, float(np.abs(Q).max())) + 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
+        return Q, slack(TIE, Q, mdp.r) + 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
 
     return limit

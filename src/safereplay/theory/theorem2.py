@@ -37,6 +37,7 @@ from ..mdp import TabularMDP
 from ..runs import slots_of
 from ..schemes import Scheme
 from .assumption1 import NEARLY, Part
+from .linear import largest, slack
 from .operator import Operator, operator
 from .solver import optimal, targets
 from .valued import Along
@@ -106,7 +107,7 @@ def theorem_2(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any =
     mdp = mdp.reachable_part()
     H = operator(mdp, scheme, v, visitation)
     Q0, Q = optimal(mdp, mdp.p), H.fixed_point()
-    a, s, tie = Q0.argmax(1), np.arange(mdp.n_states), TIE * max(1.0, float(np.abs(Q0).max()))
+    a, s, tie = Q0.argmax(1), np.arange(mdp.n_states), slack(TIE, Q0, mdp.r)
     y, lean = targets(mdp, Q.max(1)), _worst_outcomes(mdp)
     T, U = mdp.expect(y), mdp.expect(y, lean)
     bound, bound_rho = (Q0 - T + x * (T - U) for x in (v, H.rho))
@@ -119,7 +120,7 @@ def theorem_2(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any =
         "s": s,
         "a": a,
         "unique": gap > tie,
-        "share": (variance / max(float(variance.sum()), 1e-300))[s, a],
+        "share": (variance / (float(variance.sum()) or 1.0))[s, a],
         "w_worst": mdp.expect(H.w, (lean > 0).astype(np.float64))[s, a],
         "b": b,
         "gap": gap,
@@ -182,7 +183,7 @@ def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
     Ref: Szlak & Shamir (2021), Theorem 2.
     """
     here = mdp.pair == s * mdp.n_actions + a
-    floor = -2.0 * float(np.abs(mdp.r).max()) / (1.0 - mdp.gamma) - 1.0  # below every value: never chosen
+    floor = -2.0 * largest(mdp.r) / (1.0 - mdp.gamma)  # below every value: never chosen
     without = replace(mdp, r=np.where(here, floor, mdp.r), terminal=mdp.terminal | here)
     V = optimal(without, mdp.p).max(1)
     y = targets(mdp, V)

@@ -21,6 +21,7 @@ from .._types import Ints
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
+from .linear import largest
 from .occupancy import SLACK, Limit
 from .risk import RiskProfile, evaluate
 from .valued import Along
@@ -49,7 +50,7 @@ class Tracer:
     """Exact limits and exact risks, each worked out once."""
 
     def __init__(self, mdp: TabularMDP, limit: Limit, start: Any, mixing: str, exploration: Exploration) -> None:
-        self.mdp, self.limit, self.start = mdp, limit, start
+        self.mdp, self.limit, self.start, self.size = mdp, limit, start, largest(mdp.r)
         self.mixing, self.exploration, self.matched = mixing, exploration, mixing == "matched"
         self.steps, self.most = (STEPS, MOST_RHO) if self.matched else (LITERAL_STEPS, LITERAL_MOST)
         self.policies: list[Ints] = []
@@ -77,6 +78,10 @@ class Tracer:
         profile = self.profile(number)
         risk = self.limit.sign * self.limit.risk(profile) if profile.p_never <= SLACK else inf
         return inf if isnan(risk) else risk
+
+    def keeps(self, goal: Limit, badness: float) -> bool:
+        """Whether a badness is within a limit."""
+        return goal.allows(goal.sign * badness, self.size)
 
     def v_at(self, scheme: Scheme, u: float) -> float:
         """The v at which ρ = vW/((1−v) + vW) is u at the most replayed pair; literal mixing is traced by v itself."""
@@ -123,7 +128,7 @@ class Tracer:
         low, high = self.view(view.scheme, max(0.0, view.u - width)), view
         while high.u - low.u > tight:
             middle = self.view(view.scheme, 0.5 * (low.u + high.u))
-            if goal.allows(goal.sign * middle.badness):
+            if self.keeps(goal, middle.badness):
                 high = middle
             else:
                 low = middle

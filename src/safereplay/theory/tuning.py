@@ -241,7 +241,7 @@ def tune(
     schemes = candidates(mdp, scheme, betas, mixing)
     tracer = Tracer(mdp, limit, start, mixing, exploration)
     views = traced(tracer, scheme, schemes, quiet)
-    meets = any(limit.allows(limit.sign * view.badness) for view in views)
+    meets = any(tracer.keeps(limit, view.badness) for view in views)
     goal = limit if meets else limit.at(limit.sign * min(view.badness for view in views))
     first = _gentlest(tracer, views, goal, v_step)
     chosen, trials = _confirmed(tracer, test, first, goal, v_step, MOST_TRIES if meets else FEWER_TRIES)
@@ -250,7 +250,7 @@ def tune(
 
 def _gentlest(tracer: Tracer, views: Sequence[View], goal: Limit, v_step: float) -> View:
     """The view of the smallest v on the grid, then of the smallest |β|; its v is the exact one."""
-    kept = [view for view in views if goal.allows(goal.sign * view.badness)] or views[:1]
+    kept = [view for view in views if tracer.keeps(goal, view.badness)] or views[:1]
     first = min(kept, key=lambda view: (_up(view.v, v_step), abs(_beta(view.scheme) or 0.0), _beta(view.scheme) or 0.0))
     return tracer.sharpened(first, goal)
 
@@ -304,7 +304,7 @@ def _confirmed(
     most = tracer.v_at(first.scheme, tracer.most)
     for v in _grid(first.v, most, v_step, tries) or [first.v]:
         view = tracer.view(first.scheme, nan, v)
-        if not goal.allows(goal.sign * view.badness):
+        if not tracer.keeps(goal, view.badness):
             continue
         trials.append(_trial(tracer, test, view, goal, test.seeds))
         if trials[-1].passed:
@@ -323,7 +323,7 @@ def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int
     runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet)
     if runs.interrupted:
         raise KeyboardInterrupt
-    met = sum(goal.allows(goal.sign * tracer.badness(tracer.number(policy))) for policy in runs.policy)
+    met = sum(tracer.keeps(goal, tracer.badness(tracer.number(policy))) for policy in runs.policy)
     return Trial(view.v, _beta(view.scheme), met, len(seeds), test.episodes, seeds is not test.seeds)
 
 
@@ -363,7 +363,7 @@ def _plan(
         plain=frontier[0],
         ceiling=ceiling,
         ceiling_frontier=_best_frontier(ceilings, frontier, test.quiet),
-        price=_price(frontier[0], fair, own),
+        price=_price(frontier[0], fair, own, tracer.size),
         start=_where(tracer.start),
         episodes=test.episodes,
         exploration=test.exploration,
@@ -371,37 +371,37 @@ def _plan(
     )
 
 
-def _price(plain: FrontierPoint, fair: Ceiling, own: FrontierPoint) -> Price:
+def _price(plain: FrontierPoint, fair: Ceiling, own: FrontierPoint, size: float) -> Price:
     """What safety costs; nan where the ceiling is unknown."""
     if fair.status == UNKNOWN:
         return Price(nan, nan, nan, nan)
-    mean = _gap(plain.mean, fair.value), _gap(fair.value, own.mean)
-    discounted = fair.value_discounted
-    return Price(*mean, _gap(plain.mean_discounted, discounted), _gap(discounted, own.mean_discounted))
+    pairs = [(plain.mean, fair.value), (fair.value, own.mean)]
+    pairs += [(plain.mean_discounted, fair.value_discounted), (fair.value_discounted, own.mean_discounted)]
+    return Price(*(_gap(more, less, size) for more, less in pairs))
 
 
-def _gap(more: float, less: float) -> float:
-    """more − less, and 0 where they differ by rounding."""
+def _gap(more: float, less: float, size: float) -> float:
+    """more − less, and 0 where they differ by rounding; ``size`` is that of the rewards."""
     gap = more - less
-    return 0.0 if abs(gap) <= SLACK * max(1.0, abs(less)) < inf else gap
+    return 0.0 if abs(gap) <= SLACK * max(size, abs(less)) < inf else gap
 
 
 def _point(tracer: Tracer, view: View) -> FrontierPoint:
     profile, limit = tracer.profile(view.worst), tracer.limit
     discounted = evaluate(tracer.mdp, tracer.policies[view.worst], tracer.start, discounted=True, quiet=True)
     numbers = (profile.mean, discounted.mean, profile.std, profile.p_unsafe, profile.cvar(limit.alpha), profile.p_never)
-    return FrontierPoint(view.v, _beta(view.scheme), *numbers, view.worst, limit.allows(limit.sign * view.badness))
+    return FrontierPoint(view.v, _beta(view.scheme), *numbers, view.worst, tracer.keeps(limit, view.badness))
 
 
 def _frontier(tracer: Tracer, views: Sequence[View]) -> tuple[FrontierPoint, ...]:
     """The points of all views, those that no other beats marked."""
     points = [_point(tracer, view) for view in views]
     goods = np.array([(-point.mean, view.badness) for point, view in zip(points, views, strict=True)])
-    sound = np.isfinite(goods).all(1)
+    sound, slack = np.isfinite(goods).all(1), SLACK * np.array([tracer.size, tracer.limit.unit(tracer.size)])
 
     def pareto(own: Floats) -> bool:
-        no_worse = (goods[sound] <= own + SLACK).all(1)
-        return not bool((no_worse & (goods[sound] < own - SLACK).any(1)).any())
+        no_worse = (goods[sound] <= own + slack).all(1)
+        return not bool((no_worse & (goods[sound] < own - slack).any(1)).any())
 
     return tuple(
         replace(point, pareto=bool(fine) and pareto(own)) for point, own, fine in zip(points, goods, sound, strict=True)

@@ -21,6 +21,7 @@ from .. import _checks
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..schemes import Scheme
+from .linear import slack
 from .operator import Operator, given_visits, limit_weights, weighted
 from .solver import optimal
 
@@ -43,7 +44,7 @@ def valued(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats) -> tuple[Floats
         H = weighted(mdp, limit_weights(mdp, scheme, Q), v, d)
         step = H(Q) - Q
         residue = float(np.abs(step).max())
-        if residue <= TOLERANCE * max(1.0, float(np.abs(Q).max())):
+        if residue <= slack(TOLERANCE, Q, mdp.r):
             break
         if residue < 0.999 * least:
             least, since = residue, 0
