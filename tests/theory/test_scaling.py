@@ -45,7 +45,12 @@ def learners():
     made += [sr.ReplayQLearning(scheme, mixing=mixing) for scheme in schemes for mixing in ("literal", "matched")]
     made += [sr.RiskSensitive(-0.5), sr.QLearning(c0=3.0), sr.ErrorStates(0.3, scale=2.0), sr.Robust(0.0)]
     made += [sr.Pessimistic(0.0), sr.ExponentialUtility(0.0), sr.ExponentialUtility(-0.5)]
-    made += [sr.PrioritisedReplay(by="rank"), sr.PrioritisedReplay(1.0), sr.LagrangianQ(1.0), sr.LagrangianQ(0.5, trust=1.0)]
+    made += [
+        sr.PrioritisedReplay(by="rank"),
+        sr.PrioritisedReplay(1.0),
+        sr.LagrangianQ(1.0),
+        sr.LagrangianQ(0.5, trust=1.0),
+    ]
     return {repr(one): one for one in made}
 
 
