@@ -32,7 +32,7 @@ from .._config import plain
 from .._types import Bools, Floats, Ints
 from ..mdp import TabularMDP, reached
 from .hull import STRICTLY, Game, Hull, Line, settled
-from .linear import largest, solve
+from .linear import ROUNDING, largest, solve
 from .risk import RiskProfile, evaluate
 
 SLACK = 1e-9  # by which a limit may be missed and still count as met: rounding
@@ -366,8 +366,9 @@ class Harm(Program):
 
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under P(unsafe) ≤ limit."""
-        at_best = limit.value <= self.best * (1.0 + SLACK)
-        discounted = self._discounted(max(limit.value, self.best * (1.0 + SLACK)))
+        least = self.best * (1.0 + SLACK) + ROUNDING  # no chance is told from the least one below it
+        at_best = limit.value <= least
+        discounted = self._discounted(max(limit.value, least))
         line = self._careful if at_best else self._unhindered
         if line is None:
             return Ceiling(limit, UNBOUNDED, inf, discounted, nan, self.best, "some loop gains for ever")
@@ -382,7 +383,7 @@ class Harm(Program):
 
     def _discounted(self, bound: float) -> float:
         """The ceiling on the discounted return under E[γ^T·harm] ≤ bound."""
-        if bound == 0.0:
+        if bound <= ROUNDING:
             return float(settled(self._at_best.game(self.mdp.gamma).line(0.0)).gain[0])
         return self._hull_discounted.solve(np.array([bound])).upper
 
