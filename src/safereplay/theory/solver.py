@@ -28,6 +28,7 @@ MAX_ROUNDS = 1_000  # of policy iteration; it needs a handful
 EPSILON = float(np.finfo(np.float64).eps)
 SETTLED = 0.03  # a policy is evaluated until sweeps change V by this share of what maximising did
 SWEEPS = 100  # at most, for a policy that will change
+NEAR_ROUNDS = 40  # maximising sweeps, at most, from values that are near
 LAST_SWEEPS = 1_000  # at most, for one that seems to be the best
 
 
@@ -77,28 +78,36 @@ def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: 
     """Q of the best policy by sweeps, [S, A]; ``tolerance`` and ``near`` as in :func:`optimal`.
 
     A maximising sweep, then sweeps under the policy it found, then again, until the bound on the error allows to stop.
-    Sweeps must begin with a V that they raise. Values ``near``, of which a maximising sweep lowers none by more than m, are
-    such a V when m/(1−γ) is taken from them.
+    From a V below every return that is certain to end. From values ``near`` it is not, and where it takes long the first is
+    done instead; but the bound on the error holds all the same.
     """
     model, chain, order = made_ready(mdp, p)
-    gamma, width = mdp.gamma, int(np.diff(mdp.row).max())
-    if near is None:
-        V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - gamma))  # below every return
-    else:
-        change = mdp.expect(targets(mdp, near), p).max(1) - near
-        V = near[order] + min(0.0, float(change.min())) / (1.0 - gamma)
-    for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding can be left
+    width, most = int(np.diff(mdp.row).max()), ceil(log(1e-32) / log(mdp.gamma))
+    V = np.zeros(0) if near is None else near[order]
+    if near is None or not _swept(model, chain, V, width, mdp.gamma, tolerance, min(NEAR_ROUNDS, most)):
+        V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - mdp.gamma))  # below every return
+        _swept(
+            model, chain, V, width, mdp.gamma, tolerance, most
+        )  # then a change is 1e-32 of the first: rounding alone
+    Q = np.empty(mdp.n_pairs)
+    sweep.values(model, V, order, Q)
+    return Q.reshape(mdp.n_states, mdp.n_actions)
+
+
+def _swept(
+    model: sweep.Model, chain: sweep.Chain, V: Floats, width: int, gamma: float, tolerance: float | None, most: int
+) -> bool:
+    """Sweep V until it is within the tolerance, or ``most`` maximising sweeps are done; whether it is."""
+    for _ in range(most):
         change, size, switched = sweep.improve(model, chain, V)
         rounding = 4.0 * (width + 1) * EPSILON * size
         within = TOLERANCE * size if tolerance is None else tolerance
         goal = max(within * (1.0 - gamma) / gamma, rounding)
         if change <= goal:
-            break
+            return True
         enough = max(goal / 2.0, rounding, SETTLED * change if switched else 0.0)
         _evaluate(chain, V, enough, SWEEPS if switched else LAST_SWEEPS, rounding / 8.0, gamma)
-    Q = np.empty(mdp.n_pairs)
-    sweep.values(model, V, order, Q)
-    return Q.reshape(mdp.n_states, mdp.n_actions)
+    return False
 
 
 def _evaluate(chain: sweep.Chain, V: Floats, enough: float, most: int, slack: float, gamma: float) -> None:
