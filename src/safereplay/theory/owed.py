@@ -162,7 +162,7 @@ class _Windowed(Program):
         """The ceiling where the cost may be ``budget`` [L], −inf where z is out of question."""
         unit = float(self.cost(np.array([self.mesh * self.step]))[0])
         least = max(SLACK * unit, ROUNDING * largest(self.dual.game.totals[:, 1]))
-        budget = np.where(budget > -inf, budget + np.maximum(least, SLACK * np.abs(budget)), -inf)
+        budget = budget + np.maximum(least, SLACK * np.abs(np.where(budget > -inf, budget, 0.0)))
         found = self.dual.solve(budget)
         reason = (
             f"an upper bound: {found.loose:.2g} of probability is followed no further" if found.loose > SLACK else ""
