@@ -73,6 +73,7 @@ FLOORS = [
         "theory.theorem2",
         "theory.conditions",
         "theory.prospects",
+        "theory.hull",
         "theory.occupancy",
         "theory.owed",
         "theory.constrained",

@@ -81,7 +81,7 @@ def test_who_was_harmed_has_nothing_left_to_lose(limit, value):
         (lambda: sr.grids.from_map("S.........\n.X.X...X..\n...XX.....\n.X......XG", slip=0.2, start="S"), (0.05, 0.2)),
     ],
 )
-def test_the_policy_of_the_program_has_its_value_and_its_risk(make, limits):
+def test_the_policy_of_a_ceiling_has_its_value_and_its_risk(make, limits):
     mdp = make()
     for limit in limits:
         best = ceiling(mdp, max_p_unsafe=limit)
@@ -160,7 +160,7 @@ def test_without_a_limit_the_ceiling_is_the_best_deterministic_policy(seed):
 @settings(max_examples=15)
 @given(st.integers(0, 10_000))
 def test_more_risk_never_buys_less_and_ever_less_of_it(seed):
-    """The value of a linear program is concave in its bound, and rises with it."""
+    """The ceiling is concave in its limit, and rises with it."""
     ceilings = Ceilings(risky_model(seed, n_states=4), Limit("max_p_unsafe", 0.0))
     values = [point.value for point in ceilings.frontier(np.linspace(ceilings.best, 1.0, 6))]
     assert len(values) == 6
@@ -180,7 +180,7 @@ def test_nobody_can_leave_the_start_of_the_cliff_at_no_risk():
 
 
 def test_at_the_least_risk_and_just_above_it_there_is_an_answer():
-    """A long edge: the linear program at its very limit defeats the solver, and is not needed there."""
+    """A long edge: many policies have all but the least risk, and the price of risk is steep there."""
     mdp = sr.grids.from_map("\n".join(["." * 12] * 11 + ["S" + "X" * 10 + "G"]), slip=0.1, goal=40.0)
     ceilings = Ceilings(mdp, Limit("max_p_unsafe", 0.0))
     edges = [ceilings.at(ceilings.best * factor) for factor in (0.5, 1.0, 1.0 + 1e-8, 1.001, 1.1)]

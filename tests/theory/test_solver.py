@@ -184,9 +184,9 @@ def test_a_discount_near_one_and_a_tolerance_out_of_reach_still_end(gamma, toler
 
 
 def test_small_models_are_solved_exactly_whatever_the_tolerance():
-    mdp = endless(solver.DENSE, 0.9)
+    mdp = endless(solver.SMALL, 0.9)
     assert np.array_equal(optimal(mdp, mdp.p, 10.0), by_policies(mdp, mdp.p))
-    larger = endless(solver.DENSE + 1, 0.9)
+    larger = endless(solver.SMALL + 1, 0.9)
     assert np.array_equal(optimal(larger, larger.p, 1e-4), by_sweeps(larger, larger.p, 1e-4))
     assert not np.array_equal(optimal(larger, larger.p, 1e-4), by_policies(larger, larger.p))
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import safereplay as sr
 from safereplay.theory.limits import exact
 from safereplay.theory.theorem2 import first_below
-from safereplay.theory.tracing import dial_at, most_weight
+from safereplay.theory.tracing import dial_at
+from safereplay.theory.valued import Along
 from safereplay.theory.visits import self_consistent
 
 TIGHT = 1e-4
@@ -119,7 +120,7 @@ def test_a_plain_scan_finds_the_same_switches(grid, dial, learner):
     found = sr.switches(mdp, learner, tight=TIGHT)
     values = np.linspace(0.0, 0.99, 150)
     if dial == "v":
-        values = np.array([dial_at(u, most_weight(mdp, learner.scheme)) for u in values])
+        values = np.array([dial_at(u, Along(mdp, learner.scheme).most_weight) for u in values])
     first = np.full(mdp.n_states, np.nan)
     for x in values[::-1]:
         Q = exact(mdp, replace(learner, **{dial: float(x)}))

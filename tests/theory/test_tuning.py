@@ -146,7 +146,7 @@ def test_a_limit_that_nobody_can_meet_is_answered_with_the_best_reachable(cliff)
     assert plan.ceiling.status == "infeasible"
     assert 0.025 < plan.ceiling.best < plan.profile.p_unsafe < 0.031
     assert plan.profile.p_unsafe == min(point.p_unsafe for point in plan.frontier)
-    assert str(plan).startswith("P(unsafe) ≤ 1%: no replay keeps it; replay(")
+    assert str(plan).startswith("P(unsafe) ≤ 1%: no replay keeps it; the exact limit of replay(")
     assert "nobody can keep it; at best mean -1.391, P(unsafe) 2.781%" in str(plan)
 
 

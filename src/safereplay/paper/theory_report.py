@@ -126,7 +126,7 @@ def _plan_row(grid: str, plan: Plan) -> list[str]:
         f"{plan.profile.mean:.3f}",
         f"{plan.plain.mean:.3f}",
         best,
-        "plain Q-learning does" if last is None else f"{last.met} of {last.seeds} {'fresh ' * last.fresh}seeds",
+        "not trained" if last is None else f"{last.met} of {last.seeds} {'fresh ' * last.fresh}seeds",
     ]
 
 

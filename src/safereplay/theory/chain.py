@@ -15,7 +15,6 @@ are 0, else −∞ or +∞ by the sign of what a lap gains on average. Where a l
 from __future__ import annotations
 
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +24,6 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
-from scipy.sparse.linalg import MatrixRankWarning
 
 from .. import _checks
 from .._progress import Bar
@@ -93,13 +91,7 @@ class Chain:
         onward = self.p * passing * (here & inside[self.s_next])
         P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
         b = np.bincount(self.s, weights=weights, minlength=self.n_states).astype(np.float64)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", MatrixRankWarning)  # a singular sparse matrix: x is nan
-                x = np.where(inside, solve(P, b), 0.0)
-        except np.linalg.LinAlgError:
-            x = np.full(self.n_states, nan)
-        return x, float(np.abs(b).max())
+        return np.where(inside, solve(P, b), 0.0), float(np.abs(b).max())
 
     def _stuck(self, here: Bools) -> NoReturn:
         """Say that the outcomes ``here`` [K] lead out only with chances that are lost to rounding."""

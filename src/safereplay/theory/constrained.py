@@ -1,6 +1,7 @@
 """The best that any policy could do under a limit on its risk: a constrained MDP, solved exactly.
 
-A limit on P(unsafe) is linear in how often pairs are met, and makes a linear program: :mod:`safereplay.theory.occupancy`.
+A limit on P(unsafe) is linear in how often pairs are met, so a lottery between two policies is the best:
+:mod:`safereplay.theory.occupancy`.
 Limits on CVaR and on the spread need the return so far: :mod:`safereplay.theory.owed`.
 
 **Policies that never end** have no finite occupancy. The ceiling is over policies that end with probability 1.

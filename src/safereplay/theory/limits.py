@@ -14,9 +14,8 @@ from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
 from .linear import ROUNDING, slack
-from .operator import given_visits, operator
 from .solver import MAX_ROUNDS, TOLERANCE, finite, iterate, optimal, targets
-from .valued import valued
+from .valued import Along
 from .visits import SelfConsistent, self_consistent
 
 
@@ -83,9 +82,7 @@ def fixed_point(
         return self_consistent(mdp, scheme, v, exploration, **search)
     for name, value in {"exploration": exploration, **search}.items():
         _checks.require(value is None, name, "come with visitation='self'", value)
-    if scheme.follows_values:
-        return valued(mdp, scheme, v, given_visits(mdp, v, visitation))[0]
-    return operator(mdp, scheme, v, visitation).fixed_point()
+    return Along(mdp, scheme, visitation)(v)
 
 
 def exact(mdp: TabularMDP, learner: Learner) -> Floats:

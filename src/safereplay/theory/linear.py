@@ -9,15 +9,16 @@ first. Its answer counts only if it meets the equation as well as elimination wo
 and policies stay. So no tolerance on values is a fixed number. Each is a share of the values themselves (:func:`slack`).
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, bicgstab, spsolve
+from scipy.sparse.linalg import MatrixRankWarning, spsolve
 
 from .._types import Floats
 
-DENSE = 300  # states up to which a dense solve is the faster one
+DENSE = 150  # states up to which a dense solve is the faster one; beyond 200, BLAS would start threads for it
 ELIMINATED = 5_000  # states up to which elimination is quick for any P
 PASSES, STEPS = 4, 60  # of the Krylov method: each pass solves for what the one before has left
 ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # of the largest x: what elimination leaves of an equation
@@ -46,25 +47,40 @@ def slack(share: float, values: Any, rewards: Any) -> float:
 
 
 def solve(P: Any, b: Floats) -> Floats:
-    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish.
+    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish and b [S] or [S, n]; nan where it is singular.
 
     >>> from scipy import sparse
     >>> solve(sparse.csr_array([[0.5, 0.25], [0.0, 0.0]]), np.array([1.0, 4.0]))
     array([4., 4.])
     """
-    if b.size <= DENSE:
-        return np.linalg.solve(np.eye(b.size) - P.toarray(), b)
-    x = by_products(P, b) if b.size > ELIMINATED else None
-    return np.asarray(spsolve(sparse.csc_array(sparse.eye_array(b.size) - P), b)) if x is None else x
+    size = b.shape[0]
+    if size <= DENSE:
+        try:
+            return np.linalg.solve(np.eye(size) - P.toarray(), b)
+        except np.linalg.LinAlgError:
+            return np.full(b.shape, np.nan)
+    x = by_products(P, b) if size > ELIMINATED else None
+    if x is not None:
+        return x
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MatrixRankWarning)
+        return np.asarray(spsolve(sparse.csc_array(sparse.eye_array(size) - P), b))
 
 
 def by_products(P: Any, b: Floats) -> Floats | None:
     """The same x by products with P alone; None where these do not get to rounding in a few dozen."""
+    if b.ndim > 1:
+        found: list[Floats] = []
+        for column in b.T:
+            if (one := by_products(P, column)) is None:
+                return None
+            found.append(one)
+        return np.stack(found, 1)
     P = sparse.csr_array(P)
-    away = LinearOperator(P.shape, matvec=lambda x: x - P @ x, dtype=np.float64)
     x, left = np.zeros(b.size), np.asarray(b, np.float64)
     for _ in range(PASSES):
-        step, _ = bicgstab(away, left, rtol=1e-10, maxiter=STEPS)
+        with np.errstate(all="ignore"):  # what breaks down is seen in what is left
+            step = _bicgstab(P, left)
         before, x = float(np.abs(left).max()), x + step
         left = b + P @ x - x
         worst = float(np.abs(left).max())
@@ -73,3 +89,35 @@ def by_products(P: Any, b: Floats) -> Floats | None:
         if not worst < 1e-6 * before:
             return None
     return None
+
+
+def _bicgstab(P: Any, b: Floats) -> Floats:
+    """x with x − P·x = b, nearly: at most STEPS steps of BiCGSTAB, fewer where 1e-10 of b is left.
+
+    Scalar products are by einsum: those of BLAS start threads, and wait for them for long where cores are busy.
+
+    Ref: van der Vorst (1992), Bi-CGSTAB.
+    """
+    x, r = np.zeros(b.size), b
+    p = v = np.zeros(b.size)
+    rho = alpha = omega = 1.0
+    enough = 1e-20 * _dot(b, b)
+    for _ in range(STEPS):
+        before, rho = rho, _dot(b, r)
+        if _dot(r, r) <= enough or before == 0.0 or omega == 0.0:
+            break
+        p = r + (rho / before) * (alpha / omega) * (p - omega * v)
+        v = p - P @ p
+        along = _dot(b, v)
+        if along == 0.0:
+            break
+        alpha = rho / along
+        s = r - alpha * v
+        t = s - P @ s
+        omega = _dot(t, s) / (_dot(t, t) or 1.0)
+        x, r = x + alpha * p + omega * s, s - omega * t
+    return x
+
+
+def _dot(x: Floats, y: Floats) -> float:
+    return float(np.einsum("i,i", x, y))

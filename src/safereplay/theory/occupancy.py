@@ -1,15 +1,17 @@
-"""Occupancies: the best mean return of any policy as a linear program, without a limit and under P(unsafe) ≤ b.
+"""The best mean return of any policy that surely ends, without a limit and under P(unsafe) ≤ b.
 
 A policy may be random, and may remember. What counts is its occupancy x(s,a), how often a pair is expected to be met in
-an episode. The occupancy of a policy that ends with probability 1 is a solution x ≥ 0 of
+an episode. The occupancy of a policy that ends with probability 1 solves
 
-    Σ_a x(s',a)  −  Σ_{s,a} p(s', not ended | s,a)·x(s,a)  =  start(s'),                                            (1)
+    Σ_a x(s',a)  −  Σ_{s,a} p(s', not ended | s,a)·x(s,a)  =  start(s').                                            (1)
 
-and a solution is such an occupancy, but for flow that goes round in loops which no episode enters. The mean return is
-Σ x·R, and a limit that is linear in x makes a linear program.
+Mean return and mean cost are linear in x. So the occupancy (1−q)·x + q·x' of a lottery between two policies is that of the
+policy with probabilities ∝ x(s,a), which needs no memory of the lottery.
 
-**P(unsafe) ≤ b.** The state remembers whether harm was done, where an unsafe outcome need not end the episode. The
-chance of harm is Σ x·h, with h(s,a) the chance that the next outcome does the first harm; the program keeps it to 1e-10.
+**P(unsafe) ≤ b.** The state remembers whether harm was done, where an unsafe outcome need not end the episode. The chance of
+harm is Σ x·h, with h(s,a) the chance that the next outcome does the first harm. The best gain at a mean cost within b is
+found by :mod:`safereplay.theory.hull`: it gives an upper bound, and a lottery between two deterministic policies that attains
+it. Both are reported, and an evaluation of the policy must agree.
 
 Ref: Altman (1999), Constrained Markov Decision Processes.
 """
@@ -23,14 +25,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import linprog
+from scipy.sparse.csgraph import dijkstra
 
 from .. import _checks
 from .._config import plain
 from .._types import Bools, Floats, Ints
-from ..errors import SafeReplayError
-from ..mdp import TabularMDP
-from .linear import largest
+from ..mdp import TabularMDP, reached
+from .hull import STRICTLY, Game, Hull, Line, settled
+from .linear import ROUNDING, largest, solve
 from .risk import RiskProfile, evaluate
 
 SLACK = 1e-9  # by which a limit may be missed and still count as met: rounding
@@ -140,9 +142,14 @@ class Ceiling:
     policy: Floats | None = field(default=None, repr=False)
     profile: RiskProfile | None = field(default=None, repr=False)  #: of the policy, evaluated
 
+    @property
+    def attained(self) -> float:
+        """The mean of the policy, evaluated: no more than ``value`` but for rounding; nan where there is no policy."""
+        return nan if self.profile is None else self.profile.mean
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, without the policy; what is not finite becomes None."""
-        names = ("status", "value", "value_discounted", "risk", "best", "reason")
+        names = ("status", "value", "attained", "value_discounted", "risk", "best", "reason")
         return {"limit": plain(self.limit), **{name: plain(getattr(self, name)) for name in names}}
 
 
@@ -161,85 +168,62 @@ class _Endable(NamedTuple):
 def _endable(mdp: TabularMDP, use: Bools) -> _Endable:
     """Shrink the states until each can reach an end over pairs that never leave them.
 
-    The policy steps towards the end: it ends within |S| steps with some probability from everywhere, so in time surely.
+    The policy takes the shortest way to an end, where a step that happens with probability p counts 1/p: it can end from
+    everywhere, so in time it surely does.
     """
-    s, states = mdp.pair // mdp.n_actions, ~mdp.is_terminal
+    S, states = mdp.n_states, ~mdp.is_terminal
     while True:
         lost = np.bincount(mdp.pair, weights=~mdp.terminal & ~states[mdp.s_next], minlength=mdp.n_pairs) > 0
         kept = use & ~lost & np.repeat(states, mdp.n_actions)
-        found, policy = np.zeros(mdp.n_states, bool), np.zeros(mdp.n_states, np.int64)
-        while (towards := kept[mdp.pair] & (mdp.terminal | found[mdp.s_next]) & ~found[s]).any():
-            policy[s[towards]] = mdp.pair[towards] % mdp.n_actions
-            found[s[towards]] = True
+        k = np.flatnonzero(kept[mdp.pair] & (mdp.p > 0))
+        s, target, tries = mdp.pair[k] // mdp.n_actions, np.where(mdp.terminal[k], S, mdp.s_next[k]), 1.0 / mdp.p[k]
+        order = np.argsort(target, kind="stable")
+        row = np.searchsorted(target[order], np.arange(S + 2))
+        far = dijkstra(sparse.csr_array((tries[order], s[order], row), shape=(S + 1, S + 1)), indices=[S])[0]
+        found = np.isfinite(far[:S])
         if (found == states).all():
+            policy, nearest = np.zeros(S, np.int64), np.lexsort((tries + far[target], s))
+            here, first = np.unique(s[nearest], return_index=True)
+            policy[here] = mdp.pair[k][nearest[first]] % mdp.n_actions
             return _Endable(kept, states, policy, not (mdp.start > 0)[~states].any())
         states = found
 
 
-# -- the linear program -----------------------------------------------------------------------------------------------
+class Occupancy:
+    """The policies over some pairs of a model, on the N states that the start can lead to over these pairs.
 
+    Its games have the model's reward as gain and its unsafe outcomes as cost.
+    """
 
-class _Solution(NamedTuple):
-    """What a program gave: a value, the occupancy of each pair, and what a unit of start is worth at each state."""
+    def __init__(self, mdp: TabularMDP, endable: _Endable, start: Floats) -> None:
+        A, on = mdp.n_actions, endable.use[mdp.pair] & ~mdp.terminal
+        met = reached(mdp.n_states, np.flatnonzero(start > 0), mdp.pair[on] // A, mdp.s_next[on])
+        self.mdp, self.states, self.start = mdp, np.flatnonzero(met), start[met]  #: states [N]
+        pairs = (self.states[:, None] * A + np.arange(A)).ravel()
+        onward, shape = np.where(mdp.terminal, 0.0, mdp.p), (mdp.n_pairs, mdp.n_states)
+        P = sparse.csr_array((onward, (mdp.pair, mdp.s_next)), shape=shape)[pairs][:, self.states]
+        P.eliminate_zeros()
+        self.P = P
+        means = [mdp.expect(x.astype(np.float64)).ravel()[pairs] for x in (mdp.r, mdp.unsafe, mdp.terminal)]
+        self.totals, self.ends = np.stack([*means[:2], np.zeros(pairs.size)], 1), means[2] > 0
+        self.allowed, self.first = endable.use[pairs].reshape(-1, A), endable.policy[self.states]
 
-    status: str
-    value: float = nan
-    x: Floats = np.zeros(0)
-    V: Floats = np.zeros(0)
+    def game(self, gamma: float = 1.0) -> Game:
+        """The game of mean return and mean harm; with γ < 1, of discounted ones."""
+        surely = self.ends if gamma == 1.0 else None
+        return Game(gamma * self.P, self.totals, surely, self.allowed, self.first, self.start)
 
-
-class _Occupancy:
-    """The linear programs over the occupancies of a model: over the pairs in ``use`` that the start can lead to."""
-
-    def __init__(self, mdp: TabularMDP, use: Bools, start: Floats) -> None:
-        s, on = mdp.pair // mdp.n_actions, use[mdp.pair] & ~mdp.terminal
-        met = start > 0
-        while (ahead := met[s] & on & ~met[mdp.s_next]).any():
-            met[mdp.s_next[ahead]] = True
-        self.pairs = np.flatnonzero(use & np.repeat(met, mdp.n_actions))  #: [n]
-        self.states = np.flatnonzero(met)  #: [N]
-        self.start, self._mdp, self._use = start[self.states], mdp, use
-
-    def per_pair(self, values: Floats | Bools) -> Floats:
-        """Σ p·values over the outcomes of each pair, [n]."""
-        return self._mdp.expect(values.astype(np.float64)).ravel()[self.pairs]
-
-    def balance(self, gamma: float) -> Any:
-        """The left side of equation (1), [N, n]; with γ < 1, that of discounted occupancies."""
-        mdp, n, shape = self._mdp, self.pairs.size, (self._mdp.n_states, self._mdp.n_pairs)
-        on = ~mdp.terminal
-        enter = sparse.csr_array((gamma * mdp.p[on], (mdp.s_next[on], mdp.pair[on])), shape=shape)
-        leave = sparse.csr_array((np.ones(n), (self.pairs // mdp.n_actions, self.pairs)), shape=shape)
-        return sparse.csr_array((leave - enter)[self.states][:, self.pairs])
-
-    def solve(self, gain: Floats, cost: Floats | None = None, bound: float = inf, gamma: float = 1.0) -> _Solution:
-        """Maximise Σ x·gain under Σ x·cost ≤ bound."""
-        size = float(np.abs(gain).max(initial=0.0)) or 1.0
-        limit: dict[str, Any] = {}
-        if cost is not None and bound < inf:
-            limit = {"A_ub": sparse.csr_array(cost[None, :]), "b_ub": np.array([bound])}
-        flow: dict[str, Any] = {"A_eq": self.balance(gamma), "b_eq": self.start}
-        sharp = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-        # Presolve may leave open which of infeasible and unbounded it is, and sharp tolerances may be out of reach.
-        tries: tuple[Any, ...] = (sharp, {**sharp, "presolve": False}, {"presolve": False})
-        for options in tries:
-            done = linprog(-gain / size, **limit, **flow, bounds=(0, None), method="highs", options=options)
-            if done.status == 0:
-                x, V = np.asarray(done.x, np.float64), -size * np.asarray(done.eqlin.marginals, np.float64)
-                return _Solution(OPTIMAL, float(gain @ x), np.maximum(x, 0.0), V)
-            if done.status in (2, 3):
-                return _Solution(INFEASIBLE if done.status == 2 else UNBOUNDED)
-        return _Solution(UNKNOWN)
-
-    def policy(self, x: Floats, elsewhere: Ints) -> Floats:
-        """x(s,a) / Σ_b x(s,b), [S, A]; where nothing leads to, the policy ``elsewhere``."""
-        mdp = self._mdp
-        flat = np.zeros(mdp.n_pairs)
-        flat[self.pairs] = x
-        counts = flat.reshape(_shape(mdp))
-        total = counts.sum(1, keepdims=True)
-        default: Floats = np.eye(mdp.n_actions)[elsewhere]
-        return np.asarray(np.where(total > 0, counts / np.where(total > 0, total, 1.0), default))
+    def policy(self, lottery: tuple[tuple[float, Line], ...], elsewhere: Ints) -> Floats:
+        """x(s,a) / Σ_b x(s,b) of a lottery, [S, A]; where nothing leads to, the policy ``elsewhere``."""
+        mdp, states = self.mdp, np.arange(self.states.size)
+        x = np.zeros(self.allowed.shape)
+        for share, line in lottery:
+            P = self.P[states * mdp.n_actions + line.policy]
+            x[states, line.policy] += share * np.maximum(solve(sparse.csr_array(P.T), self.start), 0.0)
+        total = x.sum(1, keepdims=True)
+        chosen: Floats = np.eye(mdp.n_actions)[elsewhere]
+        chosen[self.states] = np.where(total > 0, x / np.where(total > 0, total, 1.0), chosen[self.states])
+        return chosen
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -268,13 +252,6 @@ class Program:
         raise NotImplementedError
 
     @cached_property
-    def _everywhere(self) -> _Occupancy:
-        """From every state that the start can lead to, so that each has its value."""
-        reached = _Occupancy(self.mdp, self.endable.use, self.mdp.start).states
-        start = np.bincount(reached, minlength=self.mdp.n_states) / reached.size
-        return _Occupancy(self.mdp, self.endable.use, start)
-
-    @cached_property
     def values(self) -> Floats:
         """The best mean return from each state, [S]; inf everywhere if some loop that can be reached gains for ever."""
         return self._values(1.0)[0]
@@ -284,15 +261,16 @@ class Program:
         """The best discounted return from each state, [S]."""
         return self._values(self.mdp.gamma)[0]
 
-    def _values(self, gamma: float) -> tuple[Floats, Floats]:
-        """V and a policy [S, A] that has it."""
-        solved = self._everywhere.solve(self._everywhere.per_pair(self.mdp.r), gamma=gamma)
-        if solved.status != OPTIMAL:
-            _settled(solved)
-            return np.full(self.mdp.n_states, inf), np.zeros(0)
+    def _values(self, gamma: float) -> tuple[Floats, Ints]:
+        """V and a policy [S] that has it; 0 where the start does not lead to."""
+        occupancy = Occupancy(self.mdp, self.endable, self.mdp.start)
+        game, policy = occupancy.game(gamma), self.endable.policy.copy()
+        line = game.line(0.0)
+        if line is None:
+            return np.full(self.mdp.n_states, inf), policy
         V = np.zeros(self.mdp.n_states)
-        V[self._everywhere.states] = solved.V
-        return V, self._everywhere.policy(solved.x, self.endable.policy)
+        V[occupancy.states], policy[occupancy.states] = settled(game.means(line.policy))[:, 0], line.policy
+        return V, policy
 
     def unlimited(self, discounted: bool = False) -> float:
         """The best mean return, or discounted return, without a limit."""
@@ -305,15 +283,8 @@ class Program:
         return evaluate(self.mdp, self._values(1.0)[1], quiet=True)
 
 
-def _settled(solved: _Solution) -> _Solution:
-    """What a program gave, if it gave anything: rounding may keep it from that."""
-    if solved.status == UNKNOWN:
-        raise SafeReplayError("the linear program must be solvable to rounding, got one that is not")
-    return solved
-
-
 class Harm(Program):
-    """P(unsafe) ≤ b: the linear program over (harmed, s, a)."""
+    """P(unsafe) ≤ b: the best lottery between policies that know (harmed, s)."""
 
     @cached_property
     def model(self) -> TabularMDP:
@@ -340,69 +311,87 @@ class Harm(Program):
         return _endable(self.model, ~(self.model.expect(self.model.unsafe.astype(np.float64)).ravel() > 0))
 
     @cached_property
-    def occupancy(self) -> _Occupancy:
-        """Of the policies that surely end."""
-        return _Occupancy(self.model, self.surely.use, self.model.start)
+    def occupancy(self) -> Occupancy:
+        """The policies that surely end."""
+        return Occupancy(self.model, self.surely, self.model.start)
 
     @cached_property
-    def _gentlest(self) -> _Solution:
-        return _settled(self.occupancy.solve(-self.occupancy.per_pair(self.model.unsafe)))
+    def _gentlest(self) -> Line:
+        return settled(self.occupancy.game().line(inf))
 
     @cached_property
     def best(self) -> float:
         """The least chance of harm."""
-        return 0.0 if self.harmless.starts else max(0.0, -self._gentlest.value)
+        return 0.0 if self.harmless.starts else max(0.0, float(self._gentlest.cost[0]))
 
     @cached_property
-    def _at_best(self) -> _Occupancy:
-        """Of the policies that have the least chance of harm.
+    def _at_best(self) -> Occupancy:
+        """The policies that have the least chance of harm.
 
         With U(s) the least chance from s, they are those that take only pairs with h(s,a) + Σ p·U(s') = U(s): such a
         pair loses nothing, and over an episode that ends these equations add up to the least chance from the start.
         """
         if self.harmless.starts:
-            return _Occupancy(self.model, self.harmless.use, self.model.start)
-        model, occupancy = self.model, self.occupancy
-        U = np.zeros(model.n_states)
-        U[occupancy.states] = -self._gentlest.V
+            return Occupancy(self.model, self.harmless, self.model.start)
+        model, occupancy, gentlest = self.model, self.occupancy, self._gentlest.policy
+        U, policy = np.zeros(model.n_states), self.surely.policy.copy()
+        U[occupancy.states], policy[occupancy.states] = settled(occupancy.game().means(gentlest))[:, 1], gentlest
         harm = np.where(model.unsafe, 1.0, 0.0)
         loss = model.expect(harm + np.where(model.terminal, 0.0, U[model.s_next])) - U[:, None]
-        use = np.zeros(model.n_pairs, bool)
-        use[occupancy.pairs] = loss.ravel()[occupancy.pairs] <= SLACK
-        return _Occupancy(model, use, model.start)
+        use = self.surely.use & (loss.ravel() <= 2.0 * STRICTLY * U.max())
+        return Occupancy(model, self.surely._replace(use=use, policy=policy), model.start)
+
+    @cached_property
+    def _unhindered(self) -> Line | None:
+        """The best policy without a limit; None where some loop gains for ever."""
+        return self.occupancy.game().line(0.0)
+
+    @cached_property
+    def _careful(self) -> Line | None:
+        """The best policy of those with the least chance of harm; None where some loop gains for ever."""
+        return self._at_best.game().line(0.0)
+
+    @cached_property
+    def _hull(self) -> Hull:
+        lines = [settled(self._unhindered), self._gentlest]
+        if self._careful is not None:
+            policy = self.surely.policy.copy()
+            policy[self._at_best.states] = self._careful.policy
+            lines.append(self._careful._replace(weight=inf, policy=policy[self.occupancy.states]))
+        return Hull(self.occupancy.game(), lines)
+
+    @cached_property
+    def _hull_discounted(self) -> Hull:
+        return Hull(self.occupancy.game(self.mdp.gamma))
 
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under P(unsafe) ≤ limit."""
-        at_best = limit.value <= self.best * (1.0 + SLACK)
-        occupancy, reason = self._at_best if at_best else self.occupancy, ""
-        elsewhere = self.harmless.policy if at_best and self.harmless.starts else self.surely.policy
-        gain, harm = occupancy.per_pair(self.model.r), occupancy.per_pair(self.model.unsafe)
-        for room in (0.0, 1e-6, 1e-5, 1e-4, 1e-3):  # near the least chance, rounding may leave no way through
-            bound = inf if at_best else limit.value * (1.0 + room)
-            solved = occupancy.solve(gain, harm, bound)
-            if solved.status in (OPTIMAL, UNBOUNDED):
-                break
-            reason = f"an upper bound: to rounding, it is that under {limit.at(limit.value * (1.0 + 10.0 * room))}"
-        value_discounted = self._discounted(max(limit.value, self.best * (1.0 + SLACK)))
-        if solved.status == UNBOUNDED:
-            return Ceiling(limit, UNBOUNDED, inf, value_discounted, nan, self.best, "some loop gains for ever")
-        if solved.status != OPTIMAL:
-            return Ceiling(limit, UNKNOWN, nan, value_discounted, nan, self.best, "rounding defeats the program")
-        answer = Ceiling(limit, OPTIMAL, solved.value, value_discounted, float(harm @ solved.x), self.best, reason)
-        return self._with_policy(answer, occupancy.policy(solved.x, elsewhere))
+        least = self.best * (1.0 + SLACK) + ROUNDING  # no chance is told from the least one below it
+        at_best = limit.value <= least
+        discounted = self._discounted(max(limit.value, least))
+        line = self._careful if at_best else self._unhindered
+        if line is None:
+            return Ceiling(limit, UNBOUNDED, inf, discounted, nan, self.best, "some loop gains for ever")
+        if at_best:
+            value, risk = float(line.gain[0]), float(line.cost[0])
+            elsewhere = self.harmless.policy if self.harmless.starts else self.surely.policy
+            answer = Ceiling(limit, OPTIMAL, value, discounted, risk, self.best)
+            return self._with_policy(answer, self._at_best.policy(((1.0, line),), elsewhere))
+        found = self._hull.solve(np.array([limit.value]))
+        answer = Ceiling(limit, OPTIMAL, found.upper, discounted, found.cost, self.best)
+        return self._with_policy(answer, self.occupancy.policy(found.lottery, self.surely.policy))
 
     def _discounted(self, bound: float) -> float:
-        """The ceiling on the discounted return under E[γ^T·harm] ≤ bound; without a bound where rounding defeats it."""
-        occupancy = self._at_best if bound == 0.0 else self.occupancy
-        gain, harm = occupancy.per_pair(self.model.r), occupancy.per_pair(self.model.unsafe)
-        solved = occupancy.solve(gain, harm, bound, self.mdp.gamma)
-        return solved.value if solved.status == OPTIMAL else self.unlimited(True)
+        """The ceiling on the discounted return under E[γ^T·harm] ≤ bound."""
+        if bound <= ROUNDING:
+            return float(settled(self._at_best.game(self.mdp.gamma).line(0.0)).gain[0])
+        return self._hull_discounted.solve(np.array([bound])).upper
 
     def _with_policy(self, answer: Ceiling, policy: Floats) -> Ceiling:
-        """The answer with its policy, unless an evaluation disagrees."""
+        """The answer with its policy, unless an evaluation disagrees: then its value is an upper bound and no more."""
         profile = evaluate(self.model, policy, quiet=True)
         if not abs(profile.mean - answer.value) <= 1e-6 * max(self.size, abs(answer.value)):
-            return replace(answer, reason=answer.reason or f"to rounding: its policy has a mean of {profile.mean:.6g}")
+            return replace(answer, reason=f"an upper bound: the best policy found has a mean of {profile.mean:.6g}")
         shaped = policy if self.model is self.mdp else policy.reshape(2, *_shape(self.mdp))
         return replace(answer, policy=shaped, profile=profile)
 

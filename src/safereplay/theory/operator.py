@@ -104,9 +104,9 @@ class Operator(NamedTuple):
         """HQ, [S, A]."""
         return self.mdp.expect(targets(self.mdp, Q.max(1)), self.p)
 
-    def fixed_point(self) -> Floats:
-        """The Q with HQ = Q, [S, A]."""
-        return optimal(self.mdp, self.p)
+    def fixed_point(self, near: Floats | None = None) -> Floats:
+        """The Q with HQ = Q, [S, A]; ``near`` [S] are values near its own, which make the search shorter."""
+        return optimal(self.mdp, self.p, near=near)
 
     @property
     def R(self) -> Floats:  # noqa: N802

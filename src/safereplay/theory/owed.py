@@ -23,40 +23,27 @@ Ref: Rockafellar & Uryasev (2000), Optimization of CVaR.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from math import ceil, floor, inf, isfinite, nan, sqrt
-from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import splu
 
 from .._types import Bools, Floats
 from ..mdp import TabularMDP
-from .linear import ROUNDING, largest, slack
+from .hull import Game, Hull
+from .linear import ROUNDING, largest
 from .occupancy import OPTIMAL, SLACK, Ceiling, Limit, Program
 from .risk import lattice
-from .solver import MAX_ROUNDS
 
 MAX_VARIABLES = 60_000  # (state, owed, action) triples of a dynamic program
-MAX_LINES = 60  # values of λ
 MESH = 4  # points a unit of reward at which a spread is looked at
 
 
-# -- the dynamic program and its dual ---------------------------------------------------------------------------------
+# -- the dynamic program ----------------------------------------------------------------------------------------------
 
 
-class _Line(NamedTuple):
-    """What the best policies at one λ have, for each z owed at the start: λ is inf where only the cost counts."""
-
-    weight: float
-    gain: Floats  #: [L]
-    cost: Floats  #: [L]
-    loose: Floats  #: [L] the chance of leaving the window where the bound there is not exact
-
-
-class _Owed:
+class _Owed(Game):
     """max_π E[R] − λ·E[cost] as a dynamic program over (z, s), z = what is still owed: for all z at once.
 
     Policy iteration. It begins with a policy that surely ends, and a change that strictly improves cannot make a policy
@@ -79,78 +66,17 @@ class _Owed:
         price = np.where(mdp.terminal[k], program.cost(z), np.where(left, least, 0.0))
         exact = program.linear & (z >= program.luckiest[ahead])
         s, a = np.divmod(mdp.pair[k], mdp.n_actions)
-        self.n_states, self.n_actions, self.levels = int(endable.states.sum()), mdp.n_actions, levels
-        self.N = levels * self.n_states
-        row = (i * self.n_states + number[s]) * self.n_actions + a
+        S, A = int(endable.states.sum()), mdp.n_actions
+        N = levels * S
+        row = (i * S + number[s]) * A + a
         columns = (mdp.r[k] + gamma * beyond, price, left & ~exact)
-        totals = [np.bincount(row, weights=mdp.p[k] * c, minlength=self.N * self.n_actions) for c in columns]
-        self.totals = np.stack(totals, axis=1)  #: gain, cost and looseness of each (z, s, a)
-        entries = (gamma * mdp.p[k][inside], (row[inside], (j * self.n_states + number[ahead])[inside]))
-        self.P = sparse.csr_array(entries, shape=(self.N * self.n_actions, self.N))
-        self.allowed = np.tile(endable.use.reshape(-1, mdp.n_actions)[endable.states], (levels, 1))
-        self.policy = np.tile(endable.policy[endable.states], levels)
-        self.start = mdp.start[endable.states]
-        one = np.array([program.mesh * program.step])
-        self.unit, self.unit_cost = float(one[0]), float(program.cost(one)[0])
-
-    def line(self, weight: float) -> _Line:
-        """The best policies at λ = weight."""
-        reward, price = (0.0, 1.0) if weight == inf else (1.0, weight)
-        states = np.arange(self.N)
-        for _ in range(MAX_ROUNDS):
-            rows = states * self.n_actions + self.policy
-            X = splu(sparse.csc_array(sparse.eye_array(self.N) - self.P[rows])).solve(self.totals[rows])
-            value = reward * X[:, 0] - price * X[:, 1]
-            Q = reward * self.totals[:, 0] - price * self.totals[:, 1] + self.P @ value
-            Q = np.where(self.allowed, Q.reshape(self.N, self.n_actions), -inf)
-            parts = reward * np.abs(self.totals[:, 0]) + price * self.totals[:, 1]
-            better = Q.max(1) > Q[states, self.policy] + slack(1e-11, value, parts)
-            if not better.any():
-                break
-            self.policy = np.where(better, Q.argmax(1), self.policy)
-        return _Line(weight, *(self.start @ X[:, c].reshape(self.levels, self.n_states).T for c in range(3)))
-
-
-class _Dual:
-    """Equation (2) for every z owed at the start: lines, one a λ, added where they are needed."""
-
-    def __init__(self, owed: _Owed) -> None:
-        self.owed, self.lines = owed, [owed.line(0.0), owed.line(inf)]
-
-    @property
-    def least(self) -> Floats:
-        """The least cost, [L]."""
-        return self.lines[1].cost
-
-    def solve(self, budget: Floats) -> tuple[float, float]:
-        """(upper bound on the gain at a cost within the budget [L] of some z, chance that it is generous)."""
-        asked = budget > -inf
-        budget = np.where(asked, budget, 0.0)
-        least = max(SLACK * self.owed.unit_cost, ROUNDING * largest(self.owed.totals[:, 1]))
-        budget = budget + np.maximum(least, SLACK * np.abs(budget))
-        while True:
-            known = [line for line in self.lines if line.weight < inf]
-            upper = np.min([line.gain + line.weight * (budget - line.cost) for line in known], axis=0)
-            upper = np.where(asked & (self.least <= budget), upper, -inf)
-            i = int(np.argmax(upper))
-            attained, slope = _mixed([(line.cost[i], line.gain[i]) for line in self.lines], float(budget[i]))
-            rounding = SLACK * max(self.owed.unit, abs(float(upper[i])))
-            known_slope = slope in [line.weight for line in self.lines]
-            if upper[i] - attained <= rounding or known_slope or len(self.lines) >= MAX_LINES:
-                held = [x for x in self.lines if x.gain[i] + slope * (budget[i] - x.cost[i]) >= upper[i] - rounding]
-                return float(upper[i]), max((float(line.loose[i]) for line in held), default=1.0)
-            self.lines.append(self.owed.line(slope))
-
-
-def _mixed(points: Sequence[tuple[float, float]], budget: float) -> tuple[float, float]:
-    """The best gain of a lottery between two (cost, gain) within the budget, and the gain a unit of cost between them."""
-    best, slope = max(((gain, 0.0) for cost, gain in points if cost <= budget), default=(-inf, 0.0))
-    for cost, gain in points:
-        for more, reward in points:
-            if cost <= budget < more and reward > gain:
-                rate = (reward - gain) / (more - cost)
-                best, slope = max((best, slope), (gain + rate * (budget - cost), rate))
-    return best, slope
+        sums = [np.bincount(row, weights=mdp.p[k] * c, minlength=N * A).astype(np.float64) for c in columns]
+        entries = (gamma * mdp.p[k][inside], (row[inside], (j * S + number[ahead])[inside]))
+        P = sparse.csr_array(entries, shape=(N * A, N))
+        ends = np.bincount(row, weights=~inside, minlength=N * A) > 0 if gamma == 1.0 else None
+        allowed = np.tile(endable.use.reshape(-1, A)[endable.states], (levels, 1))
+        policy = np.tile(endable.policy[endable.states], levels)
+        super().__init__(P, np.stack(sums, axis=1), ends, allowed, policy, mdp.start[endable.states], levels)
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -222,23 +148,28 @@ class _Windowed(Program):
         return np.asarray((low + np.arange(levels)) * self.step, np.float64)
 
     @cached_property
-    def dual(self) -> _Dual:
+    def dual(self) -> Hull:
         """Of the return."""
-        return _Dual(_Owed(self, *self.window, 1.0))
+        return Hull(_Owed(self, *self.window, 1.0))
 
     @cached_property
-    def dual_discounted(self) -> _Dual:
+    def dual_discounted(self) -> Hull:
         """Of the discounted return, with room to owe more: what lies beyond the window counts as free there."""
         low, levels = self.window
-        return _Dual(_Owed(self, low, levels + self.typical, self.mdp.gamma))
+        return Hull(_Owed(self, low, levels + self.typical, self.mdp.gamma))
 
     def answer(self, limit: Limit, budget: Floats) -> Ceiling:
         """The ceiling where the cost may be ``budget`` [L], −inf where z is out of question."""
-        value, loose = self.dual.solve(budget)
-        reason = f"an upper bound: {loose:.2g} of probability is followed no further" if loose > SLACK else ""
+        unit = float(self.cost(np.array([self.mesh * self.step]))[0])
+        least = max(SLACK * unit, ROUNDING * largest(self.dual.game.totals[:, 1]))
+        budget = budget + np.maximum(least, SLACK * np.abs(np.where(budget > -inf, budget, 0.0)))
+        found = self.dual.solve(budget)
+        reason = (
+            f"an upper bound: {found.loose:.2g} of probability is followed no further" if found.loose > SLACK else ""
+        )
         wider = np.concatenate([budget, np.full(self.typical, -inf)])
-        discounted = self.dual_discounted.solve(wider)[0]
-        return Ceiling(limit, OPTIMAL, value, discounted, limit.value, self.best, reason)
+        discounted = self.dual_discounted.solve(wider).upper
+        return Ceiling(limit, OPTIMAL, found.upper, discounted, limit.value, self.best, reason)
 
     def unhindered(self, limit: Limit) -> Ceiling:
         """The ceiling where the limit is none."""

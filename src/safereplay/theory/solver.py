@@ -20,13 +20,15 @@ from .. import _checks
 from .._types import AnyArray, Floats
 from ..kernels import sweep
 from ..mdp import TabularMDP
-from .linear import DENSE, slack, solve
+from .linear import slack, solve
 
 TOLERANCE = 1e-10  # of a fixed point, as a share of the largest value
+SMALL = 300  # states up to which policy iteration is the faster one
 MAX_ROUNDS = 1_000  # of policy iteration; it needs a handful
 EPSILON = float(np.finfo(np.float64).eps)
 SETTLED = 0.03  # a policy is evaluated until sweeps change V by this share of what maximising did
 SWEEPS = 100  # at most, for a policy that will change
+NEAR_ROUNDS = 40  # maximising sweeps, at most, from values that are near
 LAST_SWEEPS = 1_000  # at most, for one that seems to be the best
 
 
@@ -35,12 +37,12 @@ def targets(mdp: TabularMDP, V: Floats) -> Floats:
     return mdp.r + mdp.gamma * np.where(mdp.terminal, 0.0, V[mdp.s_next])
 
 
-def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None) -> Floats:
+def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
     """Q of the best policy when outcomes have probabilities p [K], as [S, A].
 
     No entry is further than ``tolerance`` from the exact one; None stands for 1e-10 of the largest value. A tolerance below
     what rounding leaves, about 10⁻¹⁵/(1−γ) of the largest value, is taken as that. Models of up to 300 states are
-    solved exactly, whatever the tolerance.
+    solved exactly, whatever the tolerance. ``near`` [S] are values near those looked for, which make the search shorter.
 
     >>> import safereplay as sr
     >>> from safereplay.theory.solver import optimal
@@ -50,14 +52,14 @@ def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None) -> Float
     """
     if tolerance is not None:
         tolerance = _checks.between("tolerance", tolerance, "(0, inf)")
-    return by_policies(mdp, p) if mdp.n_states <= DENSE else by_sweeps(mdp, p, tolerance)
+    return by_policies(mdp, p, near) if mdp.n_states <= SMALL else by_sweeps(mdp, p, tolerance, near)
 
 
-def by_policies(mdp: TabularMDP, p: Floats) -> Floats:
-    """Q of the best policy by policy iteration, [S, A]."""
+def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Floats:
+    """Q of the best policy by policy iteration, [S, A], from the greedy policy for the values ``near``."""
     reward = mdp.expect(mdp.r, p)
     onward = np.where(mdp.terminal, 0.0, p)
-    policy = reward.argmax(1)
+    policy = (reward if near is None else mdp.expect(targets(mdp, near), p)).argmax(1)
     states = np.arange(mdp.n_states)
     for _ in range(MAX_ROUNDS):
         chosen = np.flatnonzero(policy[mdp.pair // mdp.n_actions] == mdp.pair % mdp.n_actions)
@@ -72,26 +74,40 @@ def by_policies(mdp: TabularMDP, p: Floats) -> Floats:
     return Q
 
 
-def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None) -> Floats:
-    """Q of the best policy by sweeps, [S, A]; ``tolerance`` as in :func:`optimal`.
+def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
+    """Q of the best policy by sweeps, [S, A]; ``tolerance`` and ``near`` as in :func:`optimal`.
 
     A maximising sweep, then sweeps under the policy it found, then again, until the bound on the error allows to stop.
+    From a V below every return that is certain to end. From values ``near`` it is not, and where it takes long the first is
+    done instead; but the bound on the error holds all the same.
     """
     model, chain, order = made_ready(mdp, p)
-    gamma, width = mdp.gamma, int(np.diff(mdp.row).max())
-    V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - gamma))  # below every return
-    for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding can be left
+    width, most = int(np.diff(mdp.row).max()), ceil(log(1e-32) / log(mdp.gamma))
+    V = np.zeros(0) if near is None else near[order]
+    if near is None or not _swept(model, chain, V, width, mdp.gamma, tolerance, min(NEAR_ROUNDS, most)):
+        V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - mdp.gamma))  # below every return
+        _swept(
+            model, chain, V, width, mdp.gamma, tolerance, most
+        )  # then a change is 1e-32 of the first: rounding alone
+    Q = np.empty(mdp.n_pairs)
+    sweep.values(model, V, order, Q)
+    return Q.reshape(mdp.n_states, mdp.n_actions)
+
+
+def _swept(
+    model: sweep.Model, chain: sweep.Chain, V: Floats, width: int, gamma: float, tolerance: float | None, most: int
+) -> bool:
+    """Sweep V until it is within the tolerance, or ``most`` maximising sweeps are done; whether it is."""
+    for _ in range(most):
         change, size, switched = sweep.improve(model, chain, V)
         rounding = 4.0 * (width + 1) * EPSILON * size
         within = TOLERANCE * size if tolerance is None else tolerance
         goal = max(within * (1.0 - gamma) / gamma, rounding)
         if change <= goal:
-            break
+            return True
         enough = max(goal / 2.0, rounding, SETTLED * change if switched else 0.0)
         _evaluate(chain, V, enough, SWEEPS if switched else LAST_SWEEPS, rounding / 8.0, gamma)
-    Q = np.empty(mdp.n_pairs)
-    sweep.values(model, V, order, Q)
-    return Q.reshape(mdp.n_states, mdp.n_actions)
+    return False
 
 
 def _evaluate(chain: sweep.Chain, V: Floats, enough: float, most: int, slack: float, gamma: float) -> None:

@@ -27,7 +27,8 @@ from .limits import exact
 from .linear import slack
 from .solver import optimal
 from .theorem2 import TIE, first_below, lead
-from .tracing import LITERAL_MOST, LITERAL_STEPS, MOST_RHO, dial_at, most_weight
+from .tracing import LITERAL_MOST, LITERAL_STEPS, MOST_RHO, dial_at
+from .valued import Along
 from .visits import self_consistent
 
 STEPS = 32
@@ -156,24 +157,25 @@ def _dial(learner: Any, mdp: TabularMDP, search: _Search) -> _Dial:
 def _(learner: ReplayQLearning, mdp: TabularMDP, search: _Search) -> _Dial:
     if learner.mixing == "literal":
         return _Dial("v", "(0, 1)", LITERAL_MOST, LITERAL_STEPS, _literal_limit(learner, mdp, search))
-    W = most_weight(mdp, learner.scheme)
-    limit, most = _exact_limit(learner, "v", mdp), dial_at(MOST_RHO, W)
+    along = Along(mdp, learner.scheme)
+    W = along.most_weight
+    limit, most = _rounded(mdp, along), dial_at(MOST_RHO, W)
     return _Dial("v", "(0, 1)", most, STEPS, limit, lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
 
 
 @_dial.register
 def _(learner: RiskSensitive, mdp: TabularMDP, search: _Search) -> _Dial:
-    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, _exact_limit(learner, "kappa", mdp))
+    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, _rounded(mdp, lambda x: exact(mdp, replace(learner, kappa=x))))
 
 
 @_dial.register
 def _(learner: Pessimistic, mdp: TabularMDP, search: _Search) -> _Dial:
-    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, _exact_limit(learner, "beta", mdp))
+    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, _rounded(mdp, lambda x: exact(mdp, replace(learner, beta=x))))
 
 
-def _exact_limit(learner: Any, dial: str, mdp: TabularMDP) -> Callable[[float], tuple[Floats, float]]:
+def _rounded(mdp: TabularMDP, exactly: Callable[[float], Floats]) -> Callable[[float], tuple[Floats, float]]:
     def limit(x: float) -> tuple[Floats, float]:
-        Q = exact(mdp, replace(learner, **{dial: x}))
+        Q = exactly(x)
         return Q, slack(TIE, Q, mdp.r)
 
     return limit

@@ -40,6 +40,7 @@ from .assumption1 import NEARLY, Part
 from .linear import largest, slack
 from .operator import Operator, operator
 from .solver import optimal, targets
+from .valued import Along
 from .weights import extremes
 
 TIE = 1e-9  # values of Q that differ by less (relative) are equal
@@ -228,7 +229,8 @@ def _first_switch(mdp: TabularMDP, scheme: Scheme, visitation: Any, a: Ints, tie
     if mdp.n_actions == 1:
         return np.full(mdp.n_states, np.nan)
     grid = [*np.linspace(0.0, 1.0, SWEEP + 1)[:-1].tolist(), 1.0 - V_TOLERANCE]
-    return first_below(_Lead(mdp, scheme, visitation, a, tie), grid, V_TOLERANCE)
+    along = Along(mdp, scheme, visitation)
+    return first_below(lambda v: lead(along(v), a) + tie, grid, V_TOLERANCE)
 
 
 def first_below(look: Callable[[float], Floats], grid: Sequence[float], tight: float) -> Floats:
@@ -260,22 +262,3 @@ def first_below(look: Callable[[float], Floats], grid: Sequence[float], tight: f
         low[stays], at_low[stays] = x, lead[stays]
         tried += 1
     return high
-
-
-class _Lead:
-    """How far a leads the other actions of its state at v, [S]: below 0 once the policy has left it.
-
-    Rewards are shaped by the values Φ found last, r + γ·Φ(s') − Φ(s). That changes no policy, and lets policy iteration
-    start from the last one's.
-    """
-
-    def __init__(self, mdp: TabularMDP, scheme: Scheme, visitation: Any, a: Ints, tie: float) -> None:
-        self.mdp, self.scheme, self.visitation, self.a, self.tie = mdp, scheme, visitation, a, tie
-        self.phi = np.zeros(mdp.n_states)
-
-    def __call__(self, v: float) -> Floats:
-        mdp = self.mdp
-        shaped = replace(mdp, r=targets(mdp, self.phi) - self.phi[mdp.pair // mdp.n_actions])
-        Q = optimal(shaped, operator(mdp, self.scheme, v, self.visitation).p)
-        self.phi = self.phi + Q.max(1)
-        return lead(Q, self.a) + self.tie

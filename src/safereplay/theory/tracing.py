@@ -21,11 +21,10 @@ from .._types import Ints
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
-from .limits import fixed_point
 from .linear import largest
 from .occupancy import SLACK, Limit
-from .operator import limit_weights
 from .risk import RiskProfile, evaluate
+from .valued import Along
 from .visits import self_consistent
 
 MOST_RHO = 0.99  # share of replays at the most replayed pair up to which v is looked at
@@ -57,7 +56,7 @@ class Tracer:
         self.policies: list[Ints] = []
         self._number: dict[bytes, int] = {}
         self._profiles: dict[int, RiskProfile] = {}
-        self._weight: dict[Scheme, float] = {}
+        self._along: dict[Scheme, Along] = {}
 
     def number(self, policy: Ints) -> int:
         """The number of a policy, counted from 0 as they come."""
@@ -86,9 +85,11 @@ class Tracer:
 
     def v_at(self, scheme: Scheme, u: float) -> float:
         """The v at which ρ = vW/((1−v) + vW) is u at the most replayed pair; literal mixing is traced by v itself."""
-        if scheme not in self._weight:
-            self._weight[scheme] = most_weight(self.mdp, scheme) if self.matched else 1.0
-        return dial_at(u, self._weight[scheme])
+        return dial_at(u, self.along(scheme).most_weight if self.matched else 1.0)
+
+    def along(self, scheme: Scheme) -> Along:
+        """The limits of a scheme along v."""
+        return self._along.setdefault(scheme, Along(self.mdp, scheme))
 
     def view(self, scheme: Scheme, u: float, v: float | None = None) -> View:
         """The limits at one v."""
@@ -100,7 +101,7 @@ class Tracer:
 
     def _limits(self, scheme: Scheme, v: float) -> list[Ints]:
         if self.matched or v == 0.0:
-            return [fixed_point(self.mdp, scheme, v).argmax(1)]
+            return [self.along(scheme)(v).argmax(1)]
         return [np.asarray(x.policy) for x in self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)]
 
     def stretches(self, scheme: Scheme) -> list[View]:
@@ -132,11 +133,6 @@ class Tracer:
             else:
                 low = middle
         return high
-
-
-def most_weight(mdp: TabularMDP, scheme: Scheme) -> float:
-    """W of the pair that is replayed most; 1 where none is."""
-    return float(np.bincount(mdp.pair, weights=limit_weights(mdp, scheme)).max()) or 1.0
 
 
 def dial_at(u: float, W: float) -> float:

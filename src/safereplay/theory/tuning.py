@@ -18,15 +18,15 @@ its points are tried at distances 0, 1, 3, 6, 10, ... from the first.
 
     plain − plan  =  (plain − ceiling)  +  (ceiling − plan):    what it must cost, and what is replay's own.
 
-Where replay cannot keep the limit, the plan is the gentlest replay with the best risk that it can reach, and the price
-is that of this risk.
+Where replay cannot keep the limit, the plan is the gentlest replay with the best risk that its exact limit can reach, and
+the price is that of this risk. Nothing is learned then: no learner could confirm it.
 
 Ref: Szlak & Shamir (2021), Section 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from math import ceil, floor, inf, isfinite, log10, nan
@@ -51,7 +51,6 @@ from .tracing import Tracer, View, candidates, traced
 SHARE = 0.95  # of the seeds that must keep the limit
 FRESH = 3  # times as many seeds, for what passed
 MOST_TRIES = 12  # values of v that are tried by learning
-FEWER_TRIES = 4  # where replay misses the limit anyway
 CEILINGS = 13  # points of the best frontier
 
 
@@ -125,7 +124,7 @@ class Plan:
     """A tuned replay, the evidence for it, and what else there is.
 
     ``meets`` says whether some replay's exact limit keeps the limit, ``confirmed`` whether learners did. Where none was
-    confirmed, v is the one at which most seeds kept it.
+    confirmed, v is the one at which most seeds kept it. Where no exact limit keeps it, no learner was trained.
 
     >>> import safereplay as sr
     >>> plan = tune(sr.grids.volatile(), sr.VarianceReplay(), max_p_unsafe=0.5, episodes=5_000)
@@ -244,7 +243,8 @@ def tune(
     meets = any(tracer.keeps(limit, view.badness) for view in views)
     goal = limit if meets else limit.at(limit.sign * min(view.badness for view in views))
     first = _gentlest(tracer, views, goal, v_step)
-    chosen, trials = _confirmed(tracer, test, first, goal, v_step, MOST_TRIES if meets else FEWER_TRIES)
+    offered = _offered(tracer, first, goal, v_step)
+    chosen, trials = _confirmed(tracer, test, first, goal, offered) if meets else (next(offered, first), ())
     return _plan(tracer, test, views, first, chosen, trials, meets)
 
 
@@ -282,11 +282,11 @@ def _up(v: float, v_step: float) -> float:
     return round(ceil(v / step - 1e-9) * step, 12)
 
 
-def _grid(v: float, most: float, v_step: float, tries: int = MOST_TRIES) -> list[float]:
+def _grid(v: float, most: float, v_step: float) -> list[float]:
     """Points of the grid at distances 0, 1, 3, 6, 10, ... from the first at or above v."""
     points: list[float] = []
     point, ahead = _up(v, v_step), 0
-    while point <= most and len(points) < tries:
+    while point <= most and len(points) < MOST_TRIES:
         points.append(point)
         ahead += 1
         for _ in range(ahead):
@@ -294,18 +294,23 @@ def _grid(v: float, most: float, v_step: float, tries: int = MOST_TRIES) -> list
     return points
 
 
+def _offered(tracer: Tracer, first: View, goal: Limit, v_step: float) -> Iterator[View]:
+    """The views on the grid whose exact limit keeps the limit, from the first on."""
+    most = tracer.v_at(first.scheme, tracer.most)
+    for v in _grid(first.v, most, v_step) or [first.v]:
+        view = tracer.view(first.scheme, nan, v)
+        if tracer.keeps(goal, view.badness):
+            yield view
+
+
 def _confirmed(
-    tracer: Tracer, test: _Test, first: View, goal: Limit, v_step: float, tries: int
+    tracer: Tracer, test: _Test, first: View, goal: Limit, offered: Iterator[View]
 ) -> tuple[View, tuple[Trial, ...]]:
-    """The first view on the grid that learners keep the limit at, else the one where most did; and all trials."""
+    """The first view offered that learners keep the limit at, else the one where most did; and all trials."""
     trials: list[Trial] = []
     unused = (seed for seed in count() if seed not in set(test.seeds))
     tried: list[tuple[int, View]] = []
-    most = tracer.v_at(first.scheme, tracer.most)
-    for v in _grid(first.v, most, v_step, tries) or [first.v]:
-        view = tracer.view(first.scheme, nan, v)
-        if not tracer.keeps(goal, view.badness):
-            continue
+    for view in offered:
         trials.append(_trial(tracer, test, view, goal, test.seeds))
         if trials[-1].passed:
             fresh = list(islice(unused, FRESH * len(test.seeds)))
@@ -437,7 +442,7 @@ def _headline(plan: Plan) -> str:
     if plan.profile.p_never > SLACK:
         return f"{plan.limit}: no replay keeps it; under {plan.learner.describe()} episodes may never end"
     reached = f"{plan.limit.label} {plan.limit.shown(plan.risk)}"
-    return f"{plan.limit}: no replay keeps it; {plan.learner.describe()} reaches {reached}{learned}"
+    return f"{plan.limit}: no replay keeps it; the exact limit of {plan.learner.describe()} has {reached}"
 
 
 def _lines(plan: Plan) -> list[tuple[str, str]]:
@@ -470,5 +475,5 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
         ("plain Q-learning", numbers(plan.plain.mean, getattr(plan.plain, limit.measure))),
         ("any policy", best),
         ("price of safety", cost if isfinite(must) else "unknown"),
-        ("seeds that kept it", learned if trials else "none was tried"),
+        ("seeds that kept it", learned if trials else "no learner was trained"),
     ]

@@ -254,12 +254,9 @@ def _endless(P: Any) -> Bools:
 
     A class is sound if x = 1 + P·x has a solution of at least 1 on it: then P·x < x, and P shrinks x.
     """
-    try:
-        x = solve(P, np.ones(P.shape[0]))
-        if np.isfinite(x).all() and (x >= 1.0 - 1e-9).all():
-            return np.zeros(P.shape[0], bool)
-    except np.linalg.LinAlgError:
-        pass
+    x = solve(P, np.ones(P.shape[0]))
+    if np.isfinite(x).all() and (x >= 1.0 - 1e-9).all():
+        return np.zeros(P.shape[0], bool)
     found = np.zeros(P.shape[0], bool)
     count, label = connected_components(P, connection="strong")
     for one in range(count):

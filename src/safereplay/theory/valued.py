@@ -1,4 +1,4 @@
-"""Limits of schemes that look at values: Q and w that make each other.
+"""Limits of one scheme at one v after another, and those of schemes that look at values: Q and w that make each other.
 
 Where the weights depend on Q ahead of a pair (``y``, ``spread``), each Q has its own w(Q) and its own operator, and a limit
 is a Q that its own operator leaves alone:
@@ -12,6 +12,9 @@ at a Q whose residue is nothing, or says that it found none.
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 
 from .. import _checks
@@ -19,7 +22,7 @@ from .._types import Floats
 from ..mdp import TabularMDP
 from ..schemes import Scheme
 from .linear import slack
-from .operator import Operator, limit_weights, weighted
+from .operator import Operator, given_visits, limit_weights, weighted
 from .solver import optimal
 
 ROUNDS = 20_000
@@ -51,3 +54,37 @@ def valued(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats) -> tuple[Floats
     else:
         _checks.fail("scheme", "come to a limit on this model", scheme, f"Q still moves by {residue:.2g} a round")
     return Q, H
+
+
+class Along:
+    """The limits of one scheme along v: w is worked out once, and each limit begins the search for the next.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> along = Along(mdp, sr.VarianceReplay(beta=5.0))
+    >>> [sr.verdict(mdp, along(v).argmax(1)) for v in (0.0, 0.5)]
+    ['risky', 'safe']
+    """
+
+    def __init__(self, mdp: TabularMDP, scheme: Scheme, visitation: Any = None) -> None:
+        self.mdp, self.scheme, self.visitation = mdp, scheme, visitation
+        self.near: Floats | None = None
+
+    @cached_property
+    def w(self) -> Floats:
+        """w^∞ of every outcome, [K]: it does not depend on v."""
+        return limit_weights(self.mdp, self.scheme, visitation=given_visits(self.mdp, 0.0, self.visitation))
+
+    @property
+    def most_weight(self) -> float:
+        """W of the pair that is replayed most; 1 where none is."""
+        return float(np.bincount(self.mdp.pair, weights=self.w).max()) or 1.0
+
+    def __call__(self, v: float) -> Floats:
+        """The fixed point of H at v, [S, A]."""
+        d = given_visits(self.mdp, v, self.visitation)
+        if self.scheme.follows_values:
+            return valued(self.mdp, self.scheme, v, d)[0]
+        Q = weighted(self.mdp, self.w, v, d).fixed_point(self.near)
+        self.near = Q.max(1)
+        return Q

@@ -49,6 +49,7 @@ ROUNDS = 1_000  # of an iteration, at most
 BLOCKS = (32, 32, 64, 128, 256, 512)  # rounds of averaging, each block forgetting all but the one before
 NEWTON = 8  # steps of Newton's method, at most
 NUDGE = 1e-5  # of its differences
+LOOK = 16  # steps between two looks at what is still under way
 HEAVY = 1e4  # how much more it counts that shares sum to 1 than that they close gaps, and that than staying near
 
 
@@ -89,7 +90,7 @@ def visitation(mdp: TabularMDP, behaviour: Any, max_steps: int = 1_000) -> Float
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     b = _checks.finite_array("behaviour", behaviour, (mdp.n_states, mdp.n_actions))
     fair = bool((b >= 0.0).all() and np.allclose(b.sum(1)[~mdp.is_terminal], 1.0, rtol=0.0, atol=1e-9))
-    _checks.require(fair, "behaviour", "be probabilities that sum to 1 in each state", b.tolist())
+    _checks.require(fair, "behaviour", "be probabilities that sum to 1 in each state", b)
     steps = _checks.whole("max_steps", max_steps, 1)
     onward = np.where(mdp.terminal, 0.0, mdp.p * b.ravel()[mdp.pair])
     entries = (onward, (mdp.pair // mdp.n_actions, mdp.s_next))
@@ -113,10 +114,10 @@ def _doubled(P: Floats, x: Floats, steps: int) -> Floats:
 def _stepped(P: Any, x: Floats, steps: int) -> Floats:
     """Σ_{t<T} x·P^t, until what is still under way no longer counts."""
     onward, total = sparse.csr_array(P.T), np.zeros_like(x)
-    for _ in range(steps):
-        total = total + x
+    for step in range(steps):
+        total += x
         x = onward @ x
-        if x.sum() <= 1e-17 * total.sum():
+        if step % LOOK == 0 and x.sum() <= 1e-17 * total.sum():
             break
     return total
 
@@ -244,6 +245,14 @@ class _Mix(NamedTuple):
         return np.asarray(np.tensordot(self.shares, self.visits, 1))
 
 
+class _Seen(NamedTuple):
+    """What tells a limit from another."""
+
+    met: Bools  #: [S] where it goes
+    best: Bools  #: [S, A] which actions are as good as the best
+    width: float  #: the range of Q
+
+
 class _Search:
     """The limits found so far, and the steps that find them."""
 
@@ -254,6 +263,7 @@ class _Search:
         self.w, self.most, self.solved = limit_weights(mdp, scheme), most, 0
         self.smooth = exploration.SOFTMAX and exploration.limit_rate > 0.0
         self.found: list[SelfConsistent] = []
+        self.seen: list[_Seen] = []  # what is compared of each of these
         self.averaged: dict[bytes, SelfConsistent | None] = {}
         self.cycles: list[tuple[list[Floats], Ints, int]] = []  # what a bounded search has still to average
         self.open: list[SelfConsistent] = []  # what averaging was left at
@@ -431,18 +441,20 @@ class _Search:
 
     def keep(self, new: SelfConsistent) -> None:
         """Add a limit, or count it for the one it is."""
+        seen = _Seen(new.d.sum(1) > 0.0, self.best(new), self.width(new.Q))
         for k, old in enumerate(self.found):
-            if self.same(old, new):
+            if self.same(k, new, seen):
                 self.found[k] = old._replace(starts=old.starts + new.starts)
                 return
         self.found.append(new)
+        self.seen.append(seen)
 
-    def same(self, one: SelfConsistent, other: SelfConsistent) -> bool:
-        """Alike in Q, or in which actions are best, wherever either goes."""
-        met = (one.d + other.d).sum(1) > 0.0
-        if np.abs(one.Q - other.Q)[met].max() <= ALIKE * self.width(one.Q):
+    def same(self, k: int, new: SelfConsistent, seen: _Seen) -> bool:
+        """Whether a limit is the k-th: alike in Q, or in which actions are best, wherever either goes."""
+        apart, old = (self.seen[k].met | seen.met)[:, None], self.seen[k]
+        if not self.smooth and not (apart & (old.best != seen.best)).any():
             return True
-        return not self.smooth and np.array_equal(self.best(one)[met], self.best(other)[met])
+        return float(np.abs(self.found[k].Q - new.Q).max(where=apart, initial=0.0)) <= ALIKE * old.width
 
     def best(self, one: SelfConsistent) -> Bools:
         """Which actions are as good as the best, [S, A]."""
