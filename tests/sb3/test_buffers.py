@@ -259,6 +259,52 @@ def test_infos_may_be_missing_as_for_sb3():
     assert len(buffer.shaper) == 4
 
 
+@pytest.mark.parametrize("v", [0.0, 0.6])
+@pytest.mark.parametrize("infos", [None, {}, {"episode": {"r": np.zeros(4)}, "_episode": np.ones(4, bool)}])
+def test_infos_may_be_none_or_gymnasiums_dict_of_arrays_as_for_sb3(v, infos):
+    buffer = made(v=v, handle_timeout_termination=False)
+    place = np.zeros((4, 2), np.float32)
+    for _ in range(3):
+        buffer.add(place, place, np.zeros(4), np.zeros(4), np.zeros(4), infos)
+    assert buffer.sample(5).rewards.shape == (5, 1)
+    assert not buffer.unsafe.any()
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["", "in the last step"])
+def test_what_gymnasiums_dict_of_infos_calls_unsafe_is_kept(ended):
+    buffer = made(handle_timeout_termination=False)
+    place = np.zeros((4, 2), np.float32)
+    infos = {"unsafe": np.array([False, True, False, True]), "_unsafe": np.ones(4, bool)}
+    buffer.add(place, place, np.zeros(4), np.zeros(4), np.zeros(4), {"final_info": infos} if ended else infos)
+    assert buffer.unsafe[0].tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize("reward", [np.nan, np.inf, 1e39], ids=str)
+def test_a_reward_that_is_not_finite_is_refused_when_it_is_added_and_nothing_is_lost(reward):
+    buffer = made()
+    stored(buffer, 10, 4)
+    place = np.zeros((4, 2), np.float32)
+    with pytest.raises(sr.BadInput, match=r"reward must be finite as float32, got .*; nothing was stored"):
+        buffer.add(place, place, np.zeros(4), np.array([0.0, reward, 0.0, 0.0]), np.zeros(4), [{}] * 4)
+    assert buffer.pos == 10
+    stored(buffer, 5, 4, seed=1)
+    assert len(buffer.shaper) == 60
+    assert buffer.sample(100).rewards.isfinite().all()
+
+
+def test_what_was_stored_at_v_0_is_not_lost_to_a_nan_that_is_mended_later():
+    """SB3 stores a NaN, and so do we at v = 0; only a tilt needs the number."""
+    buffer = made(v=0.0)
+    stored(buffer, 10, 4)
+    buffer.rewards[6, 1] = np.nan
+    for _ in range(2):
+        with pytest.raises(sr.BadInput, match="reward must be finite, got nan"):
+            buffer.v = 0.6
+    buffer.rewards[6, 1] = 0.0
+    buffer.v = 0.6
+    assert len(buffer.shaper) == 40
+
+
 @pytest.mark.slow
 def test_storing_costs_at_most_twice_and_drawing_three_times_what_sb3_takes():
     """100,000 transitions of 8 numbers, batches of 256; the best of seven turns each, taken in turn."""

@@ -36,6 +36,7 @@ from ..shaper import Shaper
 from .advice import advise
 
 Stored = AnyArray | dict[str, AnyArray]
+LARGEST = float(np.finfo(np.float32).max)  #: SB3 stores rewards as float32
 AT_ONCE = 1024  #: transitions that the shaper hears of at once, about
 
 
@@ -174,12 +175,17 @@ class ShapedReplayBuffer(ReplayBuffer):
         action: AnyArray,
         reward: AnyArray,
         done: AnyArray,
-        infos: list[dict[str, Any]],
+        infos: list[dict[str, Any]] | dict[str, Any] | None,
     ) -> None:
-        """Store one transition of each environment."""
+        """Store one transition of each environment.
+
+        As for SB3, ``infos`` may be None or Gymnasium's dict of arrays where ``handle_timeout_termination`` is False.
+        """
+        if self._shaper is not None:
+            _check_rewards(reward)
         position = self.pos
-        super().add(obs, next_obs, action, reward, done, infos)
-        self.unsafe[position] = [info.get("unsafe", False) for info in infos] or False
+        super().add(obs, next_obs, action, reward, done, cast(list[dict[str, Any]], infos))
+        self.unsafe[position] = _unsafe(infos)
         if self._shaper is not None:
             self._untold += 1
             if self._untold >= min(self._at_once, self.buffer_size):
@@ -247,14 +253,13 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     def _tell(self, shaper: Shaper) -> None:
         """Let the shaper know what was stored since it was last told, oldest first."""
-        first, untold = (self.pos - self._untold) % self.buffer_size, self._untold
-        self._untold = 0
-        while untold:
-            n = min(untold, self._at_once, self.buffer_size - first)
+        while self._untold:  # counted down as it goes: what the shaper refuses is not lost
+            first = (self.pos - self._untold) % self.buffer_size
+            n = min(self._untold, self._at_once, self.buffer_size - first)
             slots = np.arange(first * self.n_envs, (first + n) * self.n_envs)
             obs, actions = self.seen(slots)
             shaper.add(slots, obs, actions, self.rewards.take(slots), self.dones.take(slots) > 0)
-            first, untold = (first + n) % self.buffer_size, untold - n
+            self._untold -= n
         if self.optimize_memory_usage and self.full:  # the last next observation took the place of an observation
             shaper.drop(np.arange(self.n_envs) + self.pos * self.n_envs)
 
@@ -302,6 +307,22 @@ def _rows(stored: Stored, slots: Ints) -> Any:
     if isinstance(stored, dict):
         return {k: _rows(x, slots) for k, x in stored.items()}
     return stored.reshape((-1, *stored.shape[2:])).take(slots, axis=0)
+
+
+def _unsafe(infos: Any) -> Any:
+    """Which environments said ``unsafe``: in a list of infos, one each, or in Gymnasium's dict of arrays."""
+    if not isinstance(infos, dict):
+        return [info.get("unsafe", False) for info in infos or ()] or False
+    last = infos.get("final_info")  # of episodes that ended in this step
+    flags = last.get("unsafe", False) if isinstance(last, dict) else False
+    return np.logical_or(infos.get("unsafe", False), flags)
+
+
+def _check_rewards(reward: Any) -> None:
+    """Refuse a reward that the buffer cannot hold as a finite number."""
+    for x in np.ravel(reward).tolist():  # a row of n_envs numbers: faster so than by numpy
+        if not -LARGEST <= x <= LARGEST:
+            _checks.fail("reward", "be finite as float32", x, "nothing was stored")
 
 
 def _as_stored(space: spaces.Space[Any]) -> spaces.Space[Any]:
