@@ -198,6 +198,104 @@ def test_a_reset_forgets_everything():
         buffer.sample(3)
 
 
+# -- what others wrote ------------------------------------------------------------------------------------------------
+
+
+def filled_by_hand(buffer, n, seed=0):
+    """Write n positions straight into the arrays; the pair is the position modulo 5."""
+    rng = np.random.default_rng(seed)
+    buffer.actions[:n] = (np.arange(n) % 5)[:, None, None]
+    buffer.rewards[:n] = rng.choice([1.0, -8.0], p=[0.9, 0.1], size=(n, buffer.n_envs))
+    buffer.pos, buffer.full = n % buffer.buffer_size, n == buffer.buffer_size
+
+
+@pytest.mark.parametrize("looked", [False, True], ids=["", "after it was looked at"])
+@pytest.mark.parametrize("n", [40, 60], ids=["half", "full"])
+def test_what_was_written_straight_into_the_arrays_is_drawn(n, looked):
+    """Seed 7, 200,000 draws of 160 or 240 slots, chi-squared p > 1e-3 for p̃; and all of it, not the one that was added."""
+    buffer, place = made(), np.zeros((4, 2), np.float32)
+    if looked:
+        stored(buffer, 3, 4)
+        buffer.sample(5)
+        buffer.pos = 0
+    filled_by_hand(buffer, n)
+    buffer.add(place, place, np.zeros(4), np.zeros(4), np.zeros(4), [{}] * 4)
+    p, counts = buffer.shaper.index.distribution(), drawn(buffer)
+    held = buffer.held()
+    assert held.size == min(4 * (n + 1), 240)
+    np.testing.assert_array_equal(buffer.shaper.index.x_of(held), buffer.rewards.ravel()[held])
+    assert set(np.flatnonzero(p)) == set(held) == set(np.flatnonzero(counts))
+    assert chisquare(counts[held], p[held] * counts.sum()).pvalue > 1e-3
+
+
+def test_a_full_flag_that_was_set_by_hand_is_believed():
+    buffer = ShapedReplayBuffer(1, PLACE, Discrete(5), "cpu")
+    buffer.full = True
+    assert buffer.sample(64).rewards.shape == (64, 1)
+
+
+def test_a_position_that_was_set_back_forgets_what_lies_behind_it():
+    buffer = made()
+    stored(buffer, 50, 4)
+    buffer.sample(5)
+    buffer.pos = 20
+    assert buffer.sample(500).observations[:, 0].max() < 20
+    assert len(buffer.shaper) == 80
+
+
+class AddsItself(ShapedReplayBuffer):
+    """Stores without SB3's or our add."""
+
+    def add(self, obs, next_obs, action, reward, done, infos):
+        self.observations[self.pos], self.actions[self.pos, :, 0], self.rewards[self.pos] = obs, action, reward
+        self.pos += 1
+        if self.pos == self.buffer_size:
+            self.full, self.pos = True, 0
+
+
+def test_a_subclass_that_stores_by_itself_is_read_step_by_step(monkeypatch):
+    """What was read is not read again, but for its first eight steps and where the ring closes."""
+    buffer = AddsItself(240, PLACE, Discrete(5), "cpu", 4, v=0.6, key=POSITION_KEY, seed=7)
+    assert len(buffer.shaper) == 0
+    told, add = [], buffer.shaper.add
+    monkeypatch.setattr(buffer.shaper, "add", lambda slots, *rest: (told.append(slots.size), add(slots, *rest)))
+    for t in range(97):
+        obs = np.full((4, 2), t, np.float32)
+        buffer.add(obs, obs, np.full(4, t % 5), np.full(4, t % 2), np.zeros(4), [{}] * 4)
+        buffer.sample(5)
+        held = buffer.held()
+        np.testing.assert_array_equal(buffer.shaper.index.x_of(held), buffer.rewards.ravel()[held])
+    assert sum(told) == 4 * (sum(range(1, 9)) + (59 - 8) + 60 + 37)
+
+
+def test_what_was_changed_in_place_is_seen_after_a_word():
+    buffer = made()
+    stored(buffer, 50, 4)
+    buffer.sample(5)
+    buffer.rewards[:] *= 0.5
+    buffer.reread()
+    held = buffer.held()
+    np.testing.assert_array_equal(buffer.shaper.index.x_of(held), buffer.rewards.ravel()[held])
+
+
+@pytest.mark.parametrize("kind", ["box", "dict"])
+def test_a_plain_buffer_becomes_a_shaped_one_with_all_it_holds(kind):
+    space, base = (Dict(place=PLACE), DictReplayBuffer) if kind == "dict" else (PLACE, ReplayBuffer)
+    plain, always = base(240, space, Discrete(5), "cpu", 4), made(space=space)
+    for buffer in (plain, always):
+        stored(buffer, 97, 4)
+    shaped = ShapedReplayBuffer.from_buffer(plain, v=0.6, key=POSITION_KEY, seed=7)
+    assert (shaped.pos, shaped.full) == (37, True)
+    assert shaped.rewards is plain.rewards
+    np.testing.assert_allclose(
+        shaped.shaper.index.distribution(), always.shaper.index.distribution(), rtol=1e-9, atol=1e-15
+    )
+    stored(shaped, 10, 4, seed=1)
+    assert len(shaped.shaper) == 240
+    with pytest.raises(sr.BadInput, match="buffer must be a ReplayBuffer of SB3's, got 'list'"):
+        ShapedReplayBuffer.from_buffer([])
+
+
 # -- what is tilted ---------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ storing does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch as th
@@ -35,8 +35,10 @@ from ..schemes import Scheme
 from ..shaper import Shaper
 from .advice import advise
 
+STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
 Stored = AnyArray | dict[str, AnyArray]
 LARGEST = float(np.finfo(np.float32).max)  #: SB3 stores rewards as float32
+FEW = 8  #: steps of others are few if they are less than one in so many of what is stored: reading all costs no more than that
 AT_ONCE = 1024  #: transitions that the shaper hears of at once, about
 
 
@@ -111,6 +113,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self.unsafe: Bools = np.zeros((self.buffer_size, n_envs), bool)  #: what ``info["unsafe"]`` said
         self.on_draw: Callable[[Ints], None] | None = None  #: told the slots of each batch; not saved
         self._untold = 0  # positions before ``pos`` that the shaper has not heard of
+        self._seen_at = (0, False)  # ``pos`` and ``full`` as we left them; others may move them
         self._seed = seed
         self._aware = tilt_on != "target"  # whether somebody is known to look after the targets
         self._dials: dict[str, Any] = {
@@ -129,6 +132,32 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._shaper = self._new_shaper()
         else:
             Shaper(self.buffer_size * n_envs, **self._dials)  # bad arguments are refused here, too
+
+    @classmethod
+    def from_buffer(cls, buffer: ReplayBuffer, **dials: Any) -> Self:
+        """A shaped buffer of what a buffer of SB3's holds, with these dials. The arrays are shared, not copied.
+
+        >>> from gymnasium.spaces import Box, Discrete
+        >>> plain = ReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2))
+        >>> shaped = ShapedReplayBuffer.from_buffer(plain, v=0.5)
+        >>> shaped.observations is plain.observations
+        True
+        """
+        _checks.require(isinstance(buffer, ReplayBuffer), "buffer", "be a ReplayBuffer of SB3's", type(buffer).__name__)
+        made = cls(
+            buffer_size=buffer.buffer_size * buffer.n_envs,
+            observation_space=buffer.observation_space,
+            action_space=buffer.action_space,
+            device=buffer.device,
+            n_envs=buffer.n_envs,
+            optimize_memory_usage=buffer.optimize_memory_usage,
+            handle_timeout_termination=buffer.handle_timeout_termination,
+            **dials,
+        )
+        for name in (*STORED, "pos", "full"):
+            if hasattr(buffer, name):
+                setattr(made, name, getattr(buffer, name))
+        return made
 
     # -- the dial -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +181,8 @@ class ShapedReplayBuffer(ReplayBuffer):
         """What chooses the slots, up to date with what is stored. At v = 0 there is none until it is asked for."""
         if self._shaper is None:
             self._shaper = self._new_shaper()
-            self._untold = self.size()
+            self._read_again(self._shaper)
+        self._look(self._shaper)
         if self._untold:
             self._tell(self._shaper)
         return self._shaper
@@ -183,11 +213,13 @@ class ShapedReplayBuffer(ReplayBuffer):
         """
         if self._shaper is not None:
             _check_rewards(reward)
+            self._look(self._shaper)
         position = self.pos
         super().add(obs, next_obs, action, reward, done, cast(list[dict[str, Any]], infos))
         self.unsafe[position] = _unsafe(infos)
         if self._shaper is not None:
             self._untold += 1
+            self._seen_at = (self.pos, self.full)
             if self._untold >= min(self._at_once, self.buffer_size):
                 self._tell(self._shaper)
 
@@ -205,9 +237,16 @@ class ShapedReplayBuffer(ReplayBuffer):
     def reset(self) -> None:
         """Forget everything stored."""
         super().reset()
-        self._untold = 0
         if self._shaper is not None:
-            self._shaper.clear()
+            self._read_again(self._shaper)
+
+    def reread(self) -> None:
+        """What is stored was changed in place (``buffer.rewards[:] *= 0.1``): read all of it again.
+
+        Nothing needs to be said of arrays that were filled by hand if ``pos`` and ``full`` were set as well.
+        """
+        if self._shaper is not None:
+            self._read_again(self._shaper)
 
     def cut(self) -> None:
         """The running episodes are over, though their last step did not say so: n-step returns end there."""
@@ -250,6 +289,27 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     def _samples(self, *data: Any) -> ReplayBufferSamples:
         return ReplayBufferSamples(*(th.as_tensor(x, device=self.device) for x in data))
+
+    def _look(self, shaper: Shaper) -> None:
+        """Notice in O(1) that somebody else wrote: ``pos`` or ``full`` are not where we left them.
+
+        A few steps further, as of a subclass with its own ``add``, are read as such. Anything else may have changed all.
+        """
+        pos, full = self._seen_at
+        if (self.pos, self.full) == (pos, full):
+            return
+        steps = (self.pos - pos) % self.buffer_size
+        if full == self.full and (full or self.pos > pos) and FEW * steps < self.size():
+            self._untold = min(self._untold + steps, self.buffer_size)
+            self._seen_at = (self.pos, self.full)
+        else:
+            self._read_again(shaper)
+
+    def _read_again(self, shaper: Shaper) -> None:
+        """Let the shaper forget all, to be told of all that is stored."""
+        shaper.clear()
+        self._untold = self.size()
+        self._seen_at = (self.pos, self.full)
 
     def _tell(self, shaper: Shaper) -> None:
         """Let the shaper know what was stored since it was last told, oldest first."""
