@@ -15,6 +15,7 @@ from sb3_contrib import QRDQN
 from scipy.stats import chisquare
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 import safereplay as sr
@@ -296,6 +297,84 @@ def test_a_plain_buffer_becomes_a_shaped_one_with_all_it_holds(kind):
         ShapedReplayBuffer.from_buffer([])
 
 
+# -- subclasses -------------------------------------------------------------------------------------------------------
+
+
+class Relabels(ShapedReplayBuffer):
+    """Changes what SB3 gives, as most subclasses do."""
+
+    def _get_samples(self, batch_inds, env=None):
+        batch = super()._get_samples(batch_inds, env)
+        self.calls = getattr(self, "calls", 0) + 1
+        return batch._replace(rewards=batch.rewards * 10)
+
+
+class RandomEnvironments(ShapedReplayBuffer):
+    """Does all by itself, with an environment drawn at random for each position: a copy of SB3's lines."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.twice = np.zeros((self.buffer_size, self.n_envs))
+
+    def add(self, obs, next_obs, action, reward, done, infos):
+        self.twice[self.pos] = 2 * reward
+        super().add(obs, next_obs, action, reward, done, infos)
+
+    def _get_samples(self, batch_inds, env=None):
+        e = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))  # noqa: NPY002
+        columns = (self.observations, self.actions, self.next_observations)
+        data = [self.to_torch(x[batch_inds, e]) for x in columns]
+        ends, rewards = self.dones[batch_inds, e], self.twice[batch_inds, e]
+        return ReplayBufferSamples(*data, self.to_torch(ends[:, None]), self.to_torch(rewards[:, None]))
+
+
+@pytest.mark.parametrize("n_envs", [1, 4])
+@pytest.mark.parametrize(("subclass", "factor"), [(Relabels, 10), (RandomEnvironments, 2)])
+def test_a_subclass_makes_the_batches_by_its_own_get_samples(subclass, factor, n_envs):
+    """From exactly the transitions that were drawn, with the environment that was drawn."""
+    buffer, seen = subclass(60 * n_envs, PLACE, Discrete(5), "cpu", n_envs, v=0.6, key=POSITION_KEY, seed=7), []
+    rewards, dones = stored(buffer, 97, n_envs)
+    buffer.on_draw = seen.append
+    batch = buffer.sample(500)
+    t, e = batch.observations.numpy().astype(int).T
+    np.testing.assert_array_equal(seen[0], (t % 60) * n_envs + e)
+    np.testing.assert_array_equal(batch.next_observations.numpy(), np.stack([t + 1, e], 1))
+    np.testing.assert_allclose(batch.rewards.numpy().ravel(), factor * rewards[t, e], rtol=1e-6)
+    np.testing.assert_array_equal(batch.dones.numpy().ravel(), dones[t, e])
+    assert getattr(buffer, "calls", n_envs) == n_envs
+    assert (buffer.n_envs, buffer.rewards.shape) == (n_envs, (60, n_envs))
+    again = pickled(buffer)
+    assert torch.equal(again.sample(64).rewards, buffer.sample(64).rewards)
+
+
+@pytest.mark.parametrize("v", [0.0, 0.6])
+@pytest.mark.parametrize("n_envs", [1, 4])
+def test_a_subclass_may_have_dict_observations(n_envs, v):
+    space = Dict(place=PLACE)
+    buffer = Relabels(60 * n_envs, space, Discrete(5), "cpu", n_envs, v=v, key=POSITION_KEY, seed=7)
+    assert isinstance(buffer, Relabels)
+    assert isinstance(buffer, DictReplayBuffer)
+    assert type(buffer).__name__ == "Relabels"
+    rewards, _ = stored(buffer, 97, n_envs)
+    for one in (buffer, pickled(buffer), copy.deepcopy(buffer)):
+        assert type(one) is type(buffer)
+        batch = one.sample(200)
+        t, e = batch.observations["place"].numpy().astype(int).T
+        np.testing.assert_allclose(batch.rewards.numpy().ravel(), 10 * rewards[t, e], rtol=1e-6)
+
+
+def test_a_get_samples_that_fails_leaves_the_buffer_as_it_was():
+    class Fails(ShapedReplayBuffer):
+        def _get_samples(self, batch_inds, env=None):
+            raise RuntimeError("no")
+
+    buffer = Fails(240, PLACE, Discrete(5), "cpu", 4, v=0.6, key=POSITION_KEY, seed=7)
+    stored(buffer, 10, 4)
+    with pytest.raises(RuntimeError, match="no"):
+        buffer.sample(5)
+    assert (buffer.n_envs, buffer.observations.shape) == (4, (60, 4, 2))
+
+
 # -- what is tilted ---------------------------------------------------------------------------------------------------
 
 
@@ -535,15 +614,9 @@ def test_a_bad_argument_gets_one_line(options, message):
         ShapedReplayBuffer(100, PLACE, Discrete(2), "cpu", **options)
 
 
-def test_a_dict_is_for_the_dicts_class_and_nothing_else_is():
+def test_the_class_for_dicts_is_for_nothing_else():
     with pytest.raises(sr.BadInput, match="observation_space must be a Dict for ShapedDictReplayBuffer"):
         ShapedDictReplayBuffer(100, PLACE, Discrete(2))
-
-    class Mine(ShapedReplayBuffer):
-        pass
-
-    with pytest.raises(sr.BadInput, match="observation_space must not be a Dict for Mine"):
-        Mine(100, Dict(place=PLACE), Discrete(2))
 
 
 def test_a_buffer_of_one_cannot_share_its_memory():

@@ -17,7 +17,9 @@ storing does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, Self, cast
 
 import numpy as np
@@ -42,13 +44,17 @@ FEW = 8  #: steps of others are few if they are less than one in so many of what
 AT_ONCE = 1024  #: transitions that the shaper hears of at once, about
 
 
+OWN = (ReplayBuffer._get_samples, DictReplayBuffer._get_samples)  #: what we do ourselves
+
+
 class ShapedReplayBuffer(ReplayBuffer):
     """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
 
     ``v`` is how much of a volatile pair's updates are replays, ``beta`` (1.0) how strongly they lean to low rewards, β < 0 to
     high ones; ``key`` says which transitions are of one pair, ``tilt_on`` what is tilted. ``seed`` None is drawn once
     from numpy's global generator, which SB3 seeds with the model's seed just before: same seed, same run.
-    Dict observations get a :class:`ShapedDictReplayBuffer`, of their own accord.
+    Dict observations get a :class:`ShapedDictReplayBuffer`, of their own accord. A subclass may override ``add``, ``sample``
+    and ``_get_samples`` as with SB3, and may have Dict observations, too.
 
     >>> import numpy as np, safereplay as sr
     >>> from gymnasium.spaces import Box, Discrete
@@ -61,12 +67,6 @@ class ShapedReplayBuffer(ReplayBuffer):
     >>> buffer.sample(32).rewards.shape
     torch.Size([32, 1])
     """
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> ShapedReplayBuffer:
-        """Dict observations are another class; unpickling comes without arguments."""
-        space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
-        wanted = ShapedDictReplayBuffer if cls is ShapedReplayBuffer and isinstance(space, spaces.Dict) else cls
-        return super().__new__(wanted)
 
     def __init__(
         self,
@@ -90,11 +90,13 @@ class ShapedReplayBuffer(ReplayBuffer):
     ) -> None:
         is_dict = isinstance(observation_space, spaces.Dict)
         _checks.require(
-            is_dict == isinstance(self, DictReplayBuffer),
+            is_dict or not isinstance(self, DictReplayBuffer),
             "observation_space",
-            f"{'not ' * is_dict}be a Dict for {type(self).__name__}",
+            f"be a Dict for {type(self).__name__}",
             observation_space,
         )
+        if is_dict:
+            self.__class__ = _joined(type(self), ShapedDictReplayBuffer)
         _checks.require(key is None or isinstance(key, PairKey), "key", "be a PairKey", key)
         if seed is not None:
             seed = _checks.whole("seed", seed, 0)
@@ -256,7 +258,23 @@ class ShapedReplayBuffer(ReplayBuffer):
     # -- slots --------------------------------------------------------------------------------------------------------
 
     def transitions(self, slots: Ints, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """The transitions in these slots, as SB3's algorithms want them."""
+        """The transitions in these slots, as SB3's algorithms want them; a ``_get_samples`` of a subclass makes them."""
+        if getattr(self._get_samples, "__func__", None) in OWN:
+            return self._taken(slots, env)
+        if self.n_envs == 1:
+            return self._get_samples(slots, env)
+        positions, which = np.divmod(slots, self.n_envs)
+        parts, order = [], []
+        for e in np.unique(which) if slots.size else [0]:
+            mine = np.flatnonzero(which == e)
+            with self._only(int(e)):
+                parts.append(self._get_samples(positions[mine], env))
+            order.append(mine)
+        back = th.as_tensor(np.argsort(np.concatenate(order)), device=self.device)
+        return cast(ReplayBufferSamples, _merged(parts, back))
+
+    def _taken(self, slots: Ints, env: VecNormalize | None) -> ReplayBufferSamples:
+        """What SB3's own ``_get_samples`` gives, for these environments instead of random ones."""
         after: Stored = self.observations if self.optimize_memory_usage else self.next_observations
         where = (slots + self.n_envs) % (self.buffer_size * self.n_envs) if self.optimize_memory_usage else slots
         ends = self.dones.take(slots) * (1 - self.timeouts.take(slots))
@@ -267,6 +285,17 @@ class ShapedReplayBuffer(ReplayBuffer):
             ends.reshape(-1, 1),
             self._normalize_reward(self.rewards.take(slots).reshape(-1, 1), env),
         )
+
+    @contextmanager
+    def _only(self, e: int) -> Iterator[None]:
+        """Be a buffer of environment ``e`` alone: a ``_get_samples`` that draws the environment then draws this one."""
+        n_envs, shape = self.n_envs, (self.buffer_size, self.n_envs)
+        stored = {name: x for name, x in self.__dict__.items() if _is_stored(x, shape)}
+        self.__dict__.update({name: _column(x, e) for name, x in stored.items()}, n_envs=1)
+        try:
+            yield
+        finally:
+            self.__dict__.update(stored, n_envs=n_envs)
 
     def seen(self, slots: Ints) -> tuple[Any, AnyArray]:
         """Observations and actions in these slots, as they are stored: what a key is asked about."""
@@ -288,7 +317,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         return np.asarray(positions[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
 
     def _samples(self, *data: Any) -> ReplayBufferSamples:
-        return ReplayBufferSamples(*(th.as_tensor(x, device=self.device) for x in data))
+        return ReplayBufferSamples(*(self.to_torch(x, copy=False) for x in data))
 
     def _look(self, shaper: Shaper) -> None:
         """Notice in O(1) that somebody else wrote: ``pos`` or ``full`` are not where we left them.
@@ -335,6 +364,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         books = None if self._shaper is None else self.shaper.state_dict()
         return {**self.__dict__, "on_draw": None, "_shaper": books}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A class that was joined for Dict observations is named by its parts: it has no name of its own."""
+        parts = vars(type(self)).get("parts", (type(self), type(self)))
+        return _empty, parts, self.__getstate__()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take up where :meth:`__getstate__` left."""
         books = state["_shaper"]
@@ -354,12 +388,52 @@ class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ign
 
     def _samples(self, *data: Any) -> ReplayBufferSamples:
         tensors: Any = [
-            {k: th.as_tensor(y, device=self.device) for k, y in x.items()}
-            if isinstance(x, dict)
-            else th.as_tensor(x, device=self.device)
+            {k: self.to_torch(y, copy=False) for k, y in x.items()} if isinstance(x, dict) else self.to_torch(x, copy=False)
             for x in data
         ]
         return cast(ReplayBufferSamples, DictReplayBufferSamples(*tensors))
+
+
+@cache
+def _joined(cls: type[Any], kind: type[Any]) -> type[Any]:
+    """The class, with what ``kind`` adds to :class:`ShapedReplayBuffer`; it keeps its name."""
+    if issubclass(cls, kind):
+        return cls
+    if issubclass(kind, cls):
+        return kind
+    named = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (cls, kind), {**named, "parts": (cls, kind)})
+
+
+def _empty(cls: type[Any], kind: type[Any]) -> Any:
+    """An object of the joined class, to be given its state."""
+    joined = _joined(cls, kind)
+    return joined.__new__(joined)
+
+
+def _is_stored(x: Any, shape: tuple[int, int]) -> bool:
+    """Whether this is an array [positions, environments, ...], or a dict of them."""
+    if isinstance(x, dict):
+        return bool(x) and all(_is_stored(y, shape) for y in x.values())
+    return isinstance(x, np.ndarray) and x.shape[:2] == shape
+
+
+def _column(x: Any, e: int) -> Any:
+    """Column ``e`` of what is stored."""
+    return {k: _column(y, e) for k, y in x.items()} if isinstance(x, dict) else x[:, e : e + 1]
+
+
+def _merged(parts: list[Any], order: th.Tensor) -> Any:
+    """Batches as one, in this order: tuples and dicts of tensors; None stays None."""
+    first = parts[0]
+    if first is None:
+        return None
+    if isinstance(first, dict):
+        return {k: _merged([part[k] for part in parts], order) for k in first}
+    if isinstance(first, tuple):
+        make: Any = getattr(type(first), "_make", tuple)
+        return make(_merged(list(column), order) for column in zip(*parts, strict=True))
+    return th.cat(parts)[order]
 
 
 def _rows(stored: Stored, slots: Ints) -> Any:
