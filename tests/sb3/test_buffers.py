@@ -3,7 +3,9 @@
 import copy
 import pickle
 import time
+from dataclasses import dataclass
 
+import gymnasium
 import numpy as np
 import pair_functions
 import pytest
@@ -14,12 +16,13 @@ from hypothesis import strategies as st
 from sb3_contrib import QRDQN
 from scipy.stats import chisquare
 from stable_baselines3 import DQN, SAC, TD3
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 import safereplay as sr
-from safereplay.sb3 import ShapedDictReplayBuffer, ShapedReplayBuffer, ShapingWarning
+from safereplay.sb3 import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer, ShapingWarning
 
 PLACE = Box(-1e6, 1e6, (2,), np.float32)
 POSITION_KEY = sr.TileKey(tiles=(1, 1), low=(-1e6, -1e6), high=(1e6, 1e6), action_tiles=0)
@@ -279,6 +282,87 @@ def test_what_was_changed_in_place_is_seen_after_a_word():
     np.testing.assert_array_equal(buffer.shaper.index.x_of(held), buffer.rewards.ravel()[held])
 
 
+@pytest.mark.parametrize("mixing", ["matched", "literal"])
+def test_beta_and_the_scheme_can_be_set_at_any_time(mixing):
+    """Afterwards draws are exactly those of a buffer that was made so: seed 7, 200,000 draws, chi-squared p > 1e-3."""
+    for before, change, wanted in [
+        ({"beta": 1.0}, {"beta": 5.0}, {"beta": 5.0}),
+        ({"scheme": sr.ScoreReplay(1.0, floor=0.5)}, {"beta": 3.0}, {"scheme": sr.ScoreReplay(3.0, floor=0.5)}),
+        ({"beta": 1.0}, {"scheme": sr.ScoreReplay(-2.0)}, {"beta": -2.0}),
+    ]:
+        changed, fresh = made(mixing=mixing, **before), made(mixing=mixing, **wanted)
+        for buffer in (changed, fresh):
+            stored(buffer, 97, 4)
+        changed.sample(5)
+        for name, value in change.items():
+            setattr(changed, name, value)
+        assert changed.beta == fresh.beta == changed.shaper.index.scheme.beta
+        p = fresh.shaper.index.distribution()
+        np.testing.assert_allclose(changed.shaper.index.distribution(), p, rtol=1e-9, atol=1e-15)
+        counts = drawn(changed)
+        assert chisquare(counts, p * counts.sum()).pvalue > 1e-3
+        assert pickled(changed).beta == fresh.beta
+
+
+def test_beta_set_at_v_0_waits_for_v():
+    buffer = made(v=0.0)
+    buffer.beta = 4.0
+    stored(buffer, 20, 4)
+    assert buffer._shaper is None
+    buffer.v = 0.5
+    assert buffer.shaper.index.scheme.beta == buffer.beta == 4.0
+    with pytest.raises(sr.BadInput, match="beta must be a number, got 'much'"):
+        buffer.beta = "much"
+    assert buffer.beta == 4.0
+
+
+@dataclass(frozen=True)
+class Steep(sr.Scheme):
+    """A scheme whose dial has another name."""
+
+    slope: float = 0.5
+
+    @staticmethod
+    def pair_weight(var):
+        return 1.0 if var > 0.0 else 0.0
+
+    @staticmethod
+    def log_tilt(r, mean, slope):
+        return slope * (mean - r)
+
+
+def test_a_scheme_without_beta_has_none_to_set():
+    buffer = made(scheme=Steep())
+    assert buffer.beta is None
+    with pytest.raises(sr.BadInput, match="beta must be a dial of the scheme, Steep, got 2"):
+        buffer.beta = 2.0
+
+
+FIXED = {
+    "key": sr.ExactKey(),
+    "mixing": "literal",
+    "tilt_on": "return",
+    "horizon": 2,
+    "n_steps": 2,
+    "gamma": 0.5,
+    "seed": 1,
+}
+
+
+@pytest.mark.parametrize(("name", "value"), FIXED.items(), ids=FIXED)
+def test_a_dial_that_cannot_be_turned_later_says_so_and_from_buffer_does_it(name, value):
+    buffer = made(beta=3.0)
+    stored(buffer, 20, 4)
+    with pytest.raises(
+        sr.BadInput, match=rf"{name} must be given when the buffer is made, got .*from_buffer\(buffer, {name}="
+    ):
+        setattr(buffer, name, value)
+    other = ShapedReplayBuffer.from_buffer(buffer, **{name: value})
+    assert getattr(other, name) == value
+    assert (other.v, other.beta, len(other.shaper)) == (0.6, 3.0, 80)
+    assert ShapedReplayBuffer.from_buffer(buffer, beta=2.0).beta == 2.0
+
+
 @pytest.mark.parametrize("kind", ["box", "dict"])
 def test_a_plain_buffer_becomes_a_shaped_one_with_all_it_holds(kind):
     space, base = (Dict(place=PLACE), DictReplayBuffer) if kind == "dict" else (PLACE, ReplayBuffer)
@@ -363,6 +447,83 @@ def test_a_subclass_may_have_dict_observations(n_envs, v):
         np.testing.assert_allclose(batch.rewards.numpy().ravel(), 10 * rewards[t, e], rtol=1e-6)
 
 
+@pytest.mark.parametrize("n_envs", [1, 4])
+@pytest.mark.parametrize("steps", [40, 97], ids=["half", "wrapped"])
+def test_n_steps_gives_sb3s_n_step_targets_for_the_transitions_that_were_drawn(n_envs, steps):
+    """Each against SB3's own buffer of that environment alone."""
+    buffer, seen = made(60 * n_envs, n_envs, n_steps=3, gamma=0.9), []
+    stored(buffer, steps, n_envs)
+    buffer.on_draw = seen.append
+    batch = buffer.sample(300)
+    (slots,) = seen
+    for e in range(n_envs):
+        plain = NStepReplayBuffer(60, PLACE, Discrete(5), "cpu", n_steps=3, gamma=0.9)
+        for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+            setattr(plain, name, getattr(buffer, name)[:, e : e + 1])
+        plain.pos, plain.full = buffer.pos, buffer.full
+        mine = np.flatnonzero(slots % n_envs == e)
+        wanted = plain._get_samples(slots[mine] // n_envs)
+        for name, column in wanted._asdict().items():
+            assert torch.equal(getattr(batch, name)[mine], column), name
+    assert len(set(batch.discounts.ravel().tolist())) == 3
+
+
+def test_n_steps_in_the_kwargs_that_sb3_recommends_is_the_same_run_at_v_0(slips, parameters):
+    kwargs = {"n_steps": 3, "gamma": 0.9}
+    plain = DQN("MlpPolicy", slips(2), n_steps=3, gamma=0.9, **SMALL, **net()).learn(300)
+    ours = {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": {"v": 0.0, **kwargs}}
+    shaped = DQN("MlpPolicy", slips(2), gamma=0.9, **SMALL, **net(), **ours).learn(300)
+    np.testing.assert_array_equal(parameters(plain), parameters(shaped))
+    ours["replay_buffer_kwargs"]["v"] = 0.5
+    other = DQN("MlpPolicy", slips(2), gamma=0.9, **SMALL, **net(), **ours).learn(300)
+    assert isinstance(other.replay_buffer, NStepReplayBuffer)
+    assert not np.array_equal(parameters(plain), parameters(other))
+    assert type(pickled(other.replay_buffer)) is type(other.replay_buffer) is ShapedNStepReplayBuffer
+
+
+def test_n_steps_and_a_subclass_go_together():
+    """A subclass changes the n-step returns; the horizon of the tilt follows n_steps."""
+    buffer = Relabels(240, PLACE, Discrete(5), "cpu", 4, v=0.6, key=POSITION_KEY, seed=7, n_steps=2, tilt_on="return")
+    twin = made(n_steps=2, tilt_on="return")
+    for one in (buffer, twin):
+        stored(one, 50, 4)
+    assert buffer.horizon == 2
+    np.testing.assert_array_equal(pickled(buffer).sample(99).rewards, 10 * twin.sample(99).rewards)
+    assert made().horizon == 3
+
+
+def test_a_plain_n_step_buffer_stays_one():
+    plain = NStepReplayBuffer(60, PLACE, Discrete(5), "cpu", n_steps=4, gamma=0.8)
+    stored(plain, 50, 1)
+    shaped = ShapedReplayBuffer.from_buffer(plain, v=0.6, key=POSITION_KEY)
+    assert (type(shaped), shaped.n_steps, shaped.gamma) == (ShapedNStepReplayBuffer, 4, 0.8)
+
+
+def test_the_horizons_former_name_is_understood():
+    with pytest.warns(ShapingWarning, match=r"n_step is called horizon now; n_steps \(SB3's\) is for n-step targets"):
+        assert made(n_step=5).horizon == 5
+
+
+def test_what_sb3_cannot_do_for_n_steps_is_refused():
+    with pytest.raises(sr.BadInput, match="n_steps must be 1 with Dict observations, as in SB3, got 2"):
+        made(space=Dict(place=PLACE), n_steps=2)
+    with pytest.raises(NotImplementedError, match="optimize_memory_usage"):
+        made(n_steps=2, optimize_memory_usage=True, handle_timeout_termination=False)
+
+
+def test_an_unknown_keyword_is_refused_as_by_python():
+    with pytest.raises(TypeError, match=r"ShapedReplayBuffer.__init__\(\) got an unexpected keyword argument 'wrong'"):
+        made(wrong=1)
+
+
+def test_a_buffer_for_hindsight_cannot_be_taken_over():
+    space = Dict(observation=PLACE, achieved_goal=PLACE, desired_goal=PLACE)
+    env = DummyVecEnv([lambda: gymnasium.make("CartPole-v1")])
+    her = HerReplayBuffer(50, space, Discrete(2), env, handle_timeout_termination=False)
+    with pytest.raises(sr.BadInput, match="buffer must not be one for HER, got 'HerReplayBuffer'; shaped replay and"):
+        ShapedReplayBuffer.from_buffer(her)
+
+
 def test_a_get_samples_that_fails_leaves_the_buffer_as_it_was():
     class Fails(ShapedReplayBuffer):
         def _get_samples(self, batch_inds, env=None):
@@ -380,7 +541,7 @@ def test_a_get_samples_that_fails_leaves_the_buffer_as_it_was():
 
 def test_returns_stop_where_an_episode_ends_by_itself_or_by_a_time_limit():
     buffer = ShapedReplayBuffer(
-        20, PLACE, Discrete(5), "cpu", 2, tilt_on="return", n_step=2, gamma=0.5, key=sr.ExactKey(), seed=0
+        20, PLACE, Discrete(5), "cpu", 2, tilt_on="return", horizon=2, gamma=0.5, key=sr.ExactKey(), seed=0
     )
     ends = [(False, True), (False, False), (True, False), (False, False)]
     for t, done in enumerate(ends):
@@ -600,7 +761,11 @@ BAD = [
     ({"v": 0.0, "seed": 0.5}, "seed must be a whole number, got 0.5"),
     ({"mixing": "half"}, "unknown mixing 'half'; choose from literal, matched"),
     ({"tilt_on": "rewards"}, "unknown tilt_on 'rewards'; did you mean 'reward'?"),
-    ({"tilt_on": "return", "n_step": 0}, "n_step must be at least 1, got 0"),
+    ({"tilt_on": "return", "horizon": 0}, "horizon must be at least 1, got 0"),
+    ({"n_steps": 0}, "n_steps must be at least 1, got 0"),
+    ({"n_sampled_goal": 4}, r"n_sampled_goal must be left out, got 4; shaped replay and hindsight \(HER\) cannot be"),
+    ({"goal_selection_strategy": "future"}, "goal_selection_strategy must be left out, got 'future'; shaped replay"),
+    ({"copy_info_dict": True}, "copy_info_dict must be left out, got True; shaped replay"),
     ({"gamma": 2.0}, r"gamma must be in \[0, 1\], got 2"),
     ({"key": "exact"}, "key must be a PairKey, got 'exact'"),
     ({"scheme": "score"}, "scheme must be a Scheme, got 'score'"),

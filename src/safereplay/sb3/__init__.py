@@ -17,12 +17,13 @@ except ImportError:
     ) from None
 
 from .advice import ShapingWarning
-from .buffers import ShapedDictReplayBuffer, ShapedReplayBuffer
+from .buffers import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
 from .callbacks import ShapingCallback
 from .checkpoints import TrainingCheckpoint, load_training, save_training
 
 __all__ = [
     "ShapedDictReplayBuffer",
+    "ShapedNStepReplayBuffer",
     "ShapedReplayBuffer",
     "ShapingCallback",
     "ShapingWarning",

@@ -19,20 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any, Self, cast
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from .. import _checks
 from .._types import AnyArray, Bools, Ints
 from ..keys.auto import AutoKey
 from ..keys.base import PairKey
+from ..pair_index import PairIndex
 from ..schemes import Scheme
 from ..shaper import Shaper
 from .advice import advise
@@ -44,14 +47,34 @@ FEW = 8  #: steps of others are few if they are less than one in so many of what
 AT_ONCE = 1024  #: transitions that the shaper hears of at once, about
 
 
+HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
+NO_HER = "shaped replay and hindsight (HER) cannot be combined; use HerReplayBuffer without a dial, or this without HER"
 OWN = (ReplayBuffer._get_samples, DictReplayBuffer._get_samples)  #: what we do ourselves
+
+
+class _Fixed:
+    """A dial that is given when the buffer is made and only read from then on: setting it would do nothing."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, buffer: Any, owner: type | None = None) -> Any:
+        return self if buffer is None else buffer._dials[self.name]
+
+    def __set__(self, buffer: Any, value: Any) -> None:
+        if "_dials" in buffer.__dict__:  # before that it is SB3's __init__ that sets it
+            another = (
+                f"{type(buffer).__name__}.from_buffer(buffer, {self.name}=...) makes another one of what is stored"
+            )
+            _checks.fail(self.name, "be given when the buffer is made", value, another)
 
 
 class ShapedReplayBuffer(ReplayBuffer):
     """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
 
     ``v`` is how much of a volatile pair's updates are replays, ``beta`` (1.0) how strongly they lean to low rewards, β < 0 to
-    high ones; ``key`` says which transitions are of one pair, ``tilt_on`` what is tilted. ``seed`` None is drawn once
+    high ones; both can be set at any time. ``key`` says which transitions are of one pair, ``tilt_on`` what is tilted,
+    ``horizon`` of how many steps for ``tilt_on="return"``. ``n_steps`` is SB3's: targets of so many steps. ``seed`` None is drawn once
     from numpy's global generator, which SB3 seeds with the model's seed just before: same seed, same run.
     Dict observations get a :class:`ShapedDictReplayBuffer`, of their own accord. A subclass may override ``add``, ``sample``
     and ``_get_samples`` as with SB3, and may have Dict observations, too.
@@ -84,22 +107,22 @@ class ShapedReplayBuffer(ReplayBuffer):
         scheme: Scheme | None = None,
         mixing: str = "matched",
         tilt_on: str = "reward",
-        n_step: int = 3,
+        horizon: int | None = None,
+        n_steps: int | None = None,
         gamma: float = 0.99,
         seed: int | None = None,
+        **others: Any,
     ) -> None:
-        is_dict = isinstance(observation_space, spaces.Dict)
-        _checks.require(
-            is_dict or not isinstance(self, DictReplayBuffer),
-            "observation_space",
-            f"be a Dict for {type(self).__name__}",
-            observation_space,
-        )
-        if is_dict:
-            self.__class__ = _joined(type(self), ShapedDictReplayBuffer)
+        if n_steps is None:
+            n_steps = 3 if isinstance(self, NStepReplayBuffer) else 1
+        n_steps = _checks.whole("n_steps", n_steps, 1, bits=16)
+        horizon = _former(type(self).__name__, others, horizon)
+        if horizon is None:
+            horizon = n_steps if n_steps > 1 else 3
         _checks.require(key is None or isinstance(key, PairKey), "key", "be a PairKey", key)
         if seed is not None:
             seed = _checks.whole("seed", seed, 0)
+        self._become(observation_space, n_steps)
         super().__init__(
             buffer_size,
             observation_space,
@@ -108,6 +131,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             n_envs,
             optimize_memory_usage,
             handle_timeout_termination,
+            **({"n_steps": n_steps, "gamma": gamma} if isinstance(self, NStepReplayBuffer) else {}),
         )
         _checks.require(
             self.buffer_size > 1 or not optimize_memory_usage, "buffer_size", "be at least 2 · n_envs here", buffer_size
@@ -119,25 +143,38 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._seed = seed
         self._aware = tilt_on != "target"  # whether somebody is known to look after the targets
         self._dials: dict[str, Any] = {
-            "beta": beta,
             "key": (AutoKey() if key is None else key).prepared(observation_space, _as_stored(action_space)),
-            "scheme": scheme,
             "mixing": mixing,
             "tilt_on": tilt_on,
-            "n_step": n_step,
+            "horizon": _checks.whole("horizon", horizon, 1, bits=16),
+            "n_steps": n_steps,
             "gamma": gamma,
-            "n_envs": n_envs,
+            "seed": seed,
         }
         self._v = _checks.between("v", v, "[0, 1]")
+        self._scheme = Shaper(1, beta=beta, scheme=scheme).index.scheme
         self._shaper: Shaper | None = None
         if self._v > 0.0:
             self._shaper = self._new_shaper()
         else:
-            Shaper(self.buffer_size * n_envs, **self._dials)  # bad arguments are refused here, too
+            self._a_shaper(1, 0)  # bad arguments are refused here, too
+
+    def _become(self, observation_space: spaces.Space[Any], n_steps: int) -> None:
+        """Be of the class that can do what is asked for: SB3 has one for Dict observations and one for n-step targets."""
+        is_dict, cls = isinstance(observation_space, spaces.Dict), type(self)
+        ok = is_dict or not isinstance(self, DictReplayBuffer)
+        _checks.require(ok, "observation_space", f"be a Dict for {cls.__name__}", observation_space)
+        _checks.require(n_steps == 1 or not is_dict, "n_steps", "be 1 with Dict observations, as in SB3", n_steps)
+        if is_dict:
+            self.__class__ = _joined(cls, ShapedDictReplayBuffer)
+        elif n_steps > 1:
+            self.__class__ = _joined(cls, ShapedNStepReplayBuffer)
 
     @classmethod
     def from_buffer(cls, buffer: ReplayBuffer, **dials: Any) -> Self:
         """A shaped buffer of what a buffer of SB3's holds, with these dials. The arrays are shared, not copied.
+
+        From a shaped buffer the dials that are not given are taken over, too.
 
         >>> from gymnasium.spaces import Box, Discrete
         >>> plain = ReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2))
@@ -145,7 +182,14 @@ class ShapedReplayBuffer(ReplayBuffer):
         >>> shaped.observations is plain.observations
         True
         """
-        _checks.require(isinstance(buffer, ReplayBuffer), "buffer", "be a ReplayBuffer of SB3's", type(buffer).__name__)
+        name = type(buffer).__name__
+        _checks.require(isinstance(buffer, ReplayBuffer), "buffer", "be a ReplayBuffer of SB3's", name)
+        _checks.require(not isinstance(buffer, HerReplayBuffer), "buffer", "not be one for HER", name, NO_HER)
+        if isinstance(buffer, ShapedReplayBuffer):
+            scheme = {} if "beta" in dials else {"scheme": buffer.scheme}
+            dials = {"v": buffer.v, **scheme, **buffer._dials, **dials}
+        elif isinstance(buffer, NStepReplayBuffer):
+            dials = {"n_steps": buffer.n_steps, "gamma": buffer.gamma, **dials}
         made = cls(
             buffer_size=buffer.buffer_size * buffer.n_envs,
             observation_space=buffer.observation_space,
@@ -174,9 +218,28 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._v = self.shaper.index.v
 
     @property
-    def tilt_on(self) -> str:
-        """What is tilted: "reward", "return" or "target"."""
-        return str(self._dials["tilt_on"])
+    def scheme(self) -> Scheme:
+        """What is replayed at a pair. It can be set at any time."""
+        return self._scheme
+
+    @scheme.setter
+    def scheme(self, scheme: Scheme) -> None:
+        self._scheme = Shaper(1, scheme=scheme).index.scheme
+        if self._shaper is not None:
+            _use(self.shaper.index, self._scheme)
+
+    @property
+    def beta(self) -> float | None:
+        """How strongly replays lean to low rewards; None if the scheme has no such dial. It can be set at any time."""
+        return getattr(self._scheme, "beta", None)
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        name = type(self._scheme).__name__
+        _checks.require(hasattr(self._scheme, "beta"), "beta", f"be a dial of the scheme, {name}", value)
+        self.scheme = replace(cast(Any, self._scheme), beta=value)
+
+    key, mixing, tilt_on, horizon, n_steps, gamma, seed = (_Fixed() for _ in range(7))
 
     @property
     def shaper(self) -> Shaper:
@@ -196,7 +259,21 @@ class ShapedReplayBuffer(ReplayBuffer):
     def _new_shaper(self) -> Shaper:
         if self._seed is None:  # SB3 has no other generator to be repeatable by
             self._seed = int(np.random.randint(2**31))  # noqa: NPY002
-        return Shaper(self.buffer_size * self.n_envs, self._v, **self._dials, seed=self._seed)
+        return self._a_shaper(self.buffer_size * self.n_envs, self._seed)
+
+    def _a_shaper(self, capacity: int, seed: int) -> Shaper:
+        return Shaper(
+            capacity,
+            self._v,
+            key=self.key,
+            scheme=self._scheme,
+            mixing=self.mixing,
+            tilt_on=self.tilt_on,
+            n_step=self.horizon,
+            gamma=self.gamma,
+            n_envs=self.n_envs,
+            seed=seed,
+        )
 
     # -- what SB3 calls -----------------------------------------------------------------------------------------------
 
@@ -388,14 +465,48 @@ class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ign
 
     def _samples(self, *data: Any) -> ReplayBufferSamples:
         tensors: Any = [
-            {k: self.to_torch(y, copy=False) for k, y in x.items()} if isinstance(x, dict) else self.to_torch(x, copy=False)
+            {k: self.to_torch(y, copy=False) for k, y in x.items()}
+            if isinstance(x, dict)
+            else self.to_torch(x, copy=False)
             for x in data
         ]
         return cast(ReplayBufferSamples, DictReplayBufferSamples(*tensors))
 
 
+class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
+    """The same with SB3's n-step targets; :class:`ShapedReplayBuffer` makes it where ``n_steps`` is above 1.
+
+    >>> from gymnasium.spaces import Box, Discrete
+    >>> type(ShapedReplayBuffer(10, Box(0.0, 1.0), Discrete(2), n_steps=3, gamma=0.9)).__name__
+    'ShapedNStepReplayBuffer'
+    """
+
+
+def _former(name: str, others: dict[str, Any], horizon: int | None) -> int | None:
+    """The horizon, by its former name if that was used; every other keyword is refused."""
+    if "n_step" in others:
+        advise("n_step is called horizon now; n_steps (SB3's) is for n-step targets")
+        horizon = others.pop("n_step")
+    for other, value in others.items():
+        _checks.require(other not in HER, other, "be left out", value, NO_HER)
+        raise TypeError(f"{name}.__init__() got an unexpected keyword argument {other!r}")
+    return horizon
+
+
+def _use(index: PairIndex, scheme: Scheme) -> None:
+    """Give an index another scheme; the generator goes on."""
+    if isinstance(getattr(PairIndex, "scheme", None), property):
+        index.scheme = scheme
+        return
+    held = np.flatnonzero(index.is_held(np.arange(index.capacity)))
+    keys, x = index.key_of(held), index.x_of(held)
+    index.clear()
+    index._use(scheme)
+    index.put(held, keys, x)
+
+
 @cache
-def _joined(cls: type[Any], kind: type[Any]) -> type[Any]:
+def _joined(cls: Any, kind: Any) -> Any:
     """The class, with what ``kind`` adds to :class:`ShapedReplayBuffer`; it keeps its name."""
     if issubclass(cls, kind):
         return cls
@@ -405,7 +516,7 @@ def _joined(cls: type[Any], kind: type[Any]) -> type[Any]:
     return type(cls.__name__, (cls, kind), {**named, "parts": (cls, kind)})
 
 
-def _empty(cls: type[Any], kind: type[Any]) -> Any:
+def _empty(cls: Any, kind: Any) -> Any:
     """An object of the joined class, to be given its state."""
     joined = _joined(cls, kind)
     return joined.__new__(joined)

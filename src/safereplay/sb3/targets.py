@@ -42,7 +42,8 @@ def targets(model: OffPolicyAlgorithm, buffer: ShapedReplayBuffer, slots: Ints) 
     batch = buffer.transitions(slots, model.get_vec_normalize_env())
     with th.no_grad():
         values = next_values(model, batch.next_observations).reshape(-1, 1)
-        found = batch.rewards + model.gamma * (1.0 - batch.dones) * values
+        discounts = model.gamma if batch.discounts is None else batch.discounts  # given for n-step targets
+        found = batch.rewards + discounts * (1.0 - batch.dones) * values
     return np.asarray(found.cpu().numpy(), np.float64).ravel()
 
 
