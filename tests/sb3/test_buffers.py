@@ -730,6 +730,28 @@ def test_model_and_buffer_are_saved_and_loaded_as_with_sb3(slips, tmp_path):
     again.learn(100, reset_num_timesteps=False)
 
 
+def test_a_plain_buffer_that_a_shaped_model_loads_is_spoken_of_with_the_remedy(slips, tmp_path):
+    DQN("MlpPolicy", slips(2), **SMALL, **net()).learn(60).save_replay_buffer(tmp_path / "plain")
+    options = {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": {"v": 0.5, "beta": 2.0}}
+    model = DQN("MlpPolicy", slips(2), **SMALL, **net(), **options)
+    message = (
+        "the loaded buffer is a plain ReplayBuffer, so replay is not shaped any more; model.replay_buffer = Shaped"
+    )
+    with pytest.warns(ShapingWarning, match=message) as caught:
+        model.load_replay_buffer(tmp_path / "plain")
+    assert caught[0].filename == __file__
+    exec(str(caught[0].message).split("; ")[1])  # noqa: S102  what the warning says
+    assert (model.replay_buffer.v, model.replay_buffer.beta, len(model.replay_buffer.shaper)) == (0.5, 2.0, 64)
+    model.learn(60, reset_num_timesteps=False)
+
+
+def test_nothing_is_said_of_a_plain_model_or_a_shaped_buffer_that_is_loaded(slips, tmp_path):
+    for kind in (None, ReplayBuffer, ShapedReplayBuffer):
+        model = DQN("MlpPolicy", slips(2), replay_buffer_class=kind, **SMALL, **net()).learn(60)
+        model.save_replay_buffer(tmp_path / "buffer")
+        model.load_replay_buffer(tmp_path / "buffer")
+
+
 def test_another_number_of_environments_than_stored_is_refused_as_sb3_does(slips, tmp_path):
     messages = []
     for kind in (ReplayBuffer, ShapedReplayBuffer):

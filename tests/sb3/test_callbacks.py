@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from sb3_contrib import QRDQN
+from sb3_contrib import QRDQN, TQC
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.vec_env import VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -193,7 +193,7 @@ def test_returns_by_another_gamma_than_the_models_are_spoken_of(slips):
 # -- targets ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", [DQN, QRDQN, SAC, TD3])
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN, SAC, TD3, TQC])
 def test_targets_are_what_the_algorithm_would_learn_from(slips, algorithm):
     actions = "discrete" if algorithm in (DQN, QRDQN) else "box"
     model = made(slips(2, actions=actions), algorithm, key=None, tilt_on="target", gamma=0.9)
@@ -207,6 +207,9 @@ def test_targets_are_what_the_algorithm_would_learn_from(slips, algorithm):
             value = model.quantile_net_target(obs).mean(1).max(1).values
         else:
             act = model.actor_target(obs) if algorithm is TD3 else model.actor(obs, deterministic=True)
+        if algorithm is TQC:  # 2 critics of 25 quantiles, of which the highest 2 each are dropped
+            value = model.critic_target(obs, act).reshape(-1, 50).sort(1).values[:, :46].mean(1)
+        elif algorithm in (SAC, TD3):
             value = torch.minimum(*model.critic_target(obs, act)).ravel()
     over = buffer.dones.ravel()[slots] * (1 - buffer.timeouts.ravel()[slots])
     wanted = buffer.rewards.ravel()[slots] + 0.9 * (1 - over) * value.numpy()

@@ -20,6 +20,7 @@ from .advice import ShapingWarning
 from .buffers import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
 from .callbacks import ShapingCallback
 from .checkpoints import TrainingCheckpoint, load_training, save_training
+from .loading import look_at_loading as _look_at_loading
 
 __all__ = [
     "ShapedDictReplayBuffer",
@@ -31,3 +32,5 @@ __all__ = [
     "load_training",
     "save_training",
 ]
+
+_look_at_loading()

@@ -39,10 +39,9 @@ from ..pair_index import PairIndex
 from ..schemes import Scheme
 from ..shaper import Shaper
 from .advice import advise
+from .stored import Stored, as_stored, check_rewards, column, is_stored, merged, rows, unsafe_flags
 
 STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
-Stored = AnyArray | dict[str, AnyArray]
-LARGEST = float(np.finfo(np.float32).max)  #: SB3 stores rewards as float32
 FEW = 8  #: steps of others are few if they are less than one in so many of what is stored: reading all costs no more than that
 AT_ONCE = 1024  #: transitions that the shaper hears of at once, about
 
@@ -143,7 +142,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._seed = seed
         self._aware = tilt_on != "target"  # whether somebody is known to look after the targets
         self._dials: dict[str, Any] = {
-            "key": (AutoKey() if key is None else key).prepared(observation_space, _as_stored(action_space)),
+            "key": (AutoKey() if key is None else key).prepared(observation_space, as_stored(action_space)),
             "mixing": mixing,
             "tilt_on": tilt_on,
             "horizon": _checks.whole("horizon", horizon, 1, bits=16),
@@ -291,11 +290,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         As for SB3, ``infos`` may be None or Gymnasium's dict of arrays where ``handle_timeout_termination`` is False.
         """
         if self._shaper is not None:
-            _check_rewards(reward)
+            check_rewards(reward)
             self._look(self._shaper)
         position = self.pos
         super().add(obs, next_obs, action, reward, done, cast(list[dict[str, Any]], infos))
-        self.unsafe[position] = _unsafe(infos)
+        self.unsafe[position] = unsafe_flags(infos)
         if self._shaper is not None:
             self._untold += 1
             self._seen_at = (self.pos, self.full)
@@ -348,7 +347,7 @@ class ShapedReplayBuffer(ReplayBuffer):
                 parts.append(self._get_samples(positions[mine], env))
             order.append(mine)
         back = th.as_tensor(np.argsort(np.concatenate(order)), device=self.device)
-        return cast(ReplayBufferSamples, _merged(parts, back))
+        return cast(ReplayBufferSamples, merged(parts, back))
 
     def _taken(self, slots: Ints, env: VecNormalize | None) -> ReplayBufferSamples:
         """What SB3's own ``_get_samples`` gives, for these environments instead of random ones."""
@@ -356,9 +355,9 @@ class ShapedReplayBuffer(ReplayBuffer):
         where = (slots + self.n_envs) % (self.buffer_size * self.n_envs) if self.optimize_memory_usage else slots
         ends = self.dones.take(slots) * (1 - self.timeouts.take(slots))
         return self._samples(
-            self._normalize_obs(_rows(self.observations, slots), env),
-            _rows(self.actions, slots),
-            self._normalize_obs(_rows(after, where), env),
+            self._normalize_obs(rows(self.observations, slots), env),
+            rows(self.actions, slots),
+            self._normalize_obs(rows(after, where), env),
             ends.reshape(-1, 1),
             self._normalize_reward(self.rewards.take(slots).reshape(-1, 1), env),
         )
@@ -367,8 +366,8 @@ class ShapedReplayBuffer(ReplayBuffer):
     def _only(self, e: int) -> Iterator[None]:
         """Be a buffer of environment ``e`` alone: a ``_get_samples`` that draws the environment then draws this one."""
         n_envs, shape = self.n_envs, (self.buffer_size, self.n_envs)
-        stored = {name: x for name, x in self.__dict__.items() if _is_stored(x, shape)}
-        self.__dict__.update({name: _column(x, e) for name, x in stored.items()}, n_envs=1)
+        stored = {name: x for name, x in self.__dict__.items() if is_stored(x, shape)}
+        self.__dict__.update({name: column(x, e) for name, x in stored.items()}, n_envs=1)
         try:
             yield
         finally:
@@ -376,7 +375,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     def seen(self, slots: Ints) -> tuple[Any, AnyArray]:
         """Observations and actions in these slots, as they are stored: what a key is asked about."""
-        return _rows(self.observations, slots), _rows(self.actions, slots)
+        return rows(self.observations, slots), rows(self.actions, slots)
 
     @property
     def row_bytes(self) -> int:
@@ -520,56 +519,3 @@ def _empty(cls: Any, kind: Any) -> Any:
     """An object of the joined class, to be given its state."""
     joined = _joined(cls, kind)
     return joined.__new__(joined)
-
-
-def _is_stored(x: Any, shape: tuple[int, int]) -> bool:
-    """Whether this is an array [positions, environments, ...], or a dict of them."""
-    if isinstance(x, dict):
-        return bool(x) and all(_is_stored(y, shape) for y in x.values())
-    return isinstance(x, np.ndarray) and x.shape[:2] == shape
-
-
-def _column(x: Any, e: int) -> Any:
-    """Column ``e`` of what is stored."""
-    return {k: _column(y, e) for k, y in x.items()} if isinstance(x, dict) else x[:, e : e + 1]
-
-
-def _merged(parts: list[Any], order: th.Tensor) -> Any:
-    """Batches as one, in this order: tuples and dicts of tensors; None stays None."""
-    first = parts[0]
-    if first is None:
-        return None
-    if isinstance(first, dict):
-        return {k: _merged([part[k] for part in parts], order) for k in first}
-    if isinstance(first, tuple):
-        make: Any = getattr(type(first), "_make", tuple)
-        return make(_merged(list(column), order) for column in zip(*parts, strict=True))
-    return th.cat(parts)[order]
-
-
-def _rows(stored: Stored, slots: Ints) -> Any:
-    """Rows of an array [positions, environments, ...], or of a dict of them."""
-    if isinstance(stored, dict):
-        return {k: _rows(x, slots) for k, x in stored.items()}
-    return stored.reshape((-1, *stored.shape[2:])).take(slots, axis=0)
-
-
-def _unsafe(infos: Any) -> Any:
-    """Which environments said ``unsafe``: in a list of infos, one each, or in Gymnasium's dict of arrays."""
-    if not isinstance(infos, dict):
-        return [info.get("unsafe", False) for info in infos or ()] or False
-    last = infos.get("final_info")  # of episodes that ended in this step
-    flags = last.get("unsafe", False) if isinstance(last, dict) else False
-    return np.logical_or(infos.get("unsafe", False), flags)
-
-
-def _check_rewards(reward: Any) -> None:
-    """Refuse a reward that the buffer cannot hold as a finite number."""
-    for x in np.ravel(reward).tolist():  # a row of n_envs numbers: faster so than by numpy
-        if not -LARGEST <= x <= LARGEST:
-            _checks.fail("reward", "be finite as float32", x, "nothing was stored")
-
-
-def _as_stored(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """The space of stored actions: SB3 scales continuous ones to [−1, 1]."""
-    return spaces.Box(-1.0, 1.0, space.shape, np.float32) if isinstance(space, spaces.Box) else space
