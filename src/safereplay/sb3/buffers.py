@@ -246,7 +246,8 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self._shaper is None:
             self._shaper = self._new_shaper()
             self._read_again(self._shaper)
-        self._look(self._shaper)
+        if (self.pos, self.full) != self._seen_at:
+            self._look(self._shaper)
         if self._untold:
             self._tell(self._shaper)
         return self._shaper
@@ -291,9 +292,10 @@ class ShapedReplayBuffer(ReplayBuffer):
         """
         if self._shaper is not None:
             check_rewards(reward)
-            self._look(self._shaper)
+            if (self.pos, self.full) != self._seen_at:
+                self._look(self._shaper)
         position = self.pos
-        super().add(obs, next_obs, action, reward, done, cast(list[dict[str, Any]], infos))
+        super().add(obs, next_obs, action, reward, done, infos)  # type: ignore[arg-type]
         self.unsafe[position] = unsafe_flags(infos)
         if self._shaper is not None:
             self._untold += 1
@@ -396,13 +398,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         return ReplayBufferSamples(*(self.to_torch(x, copy=False) for x in data))
 
     def _look(self, shaper: Shaper) -> None:
-        """Notice in O(1) that somebody else wrote: ``pos`` or ``full`` are not where we left them.
+        """Somebody else wrote: ``pos`` or ``full`` are not where we left them.
 
         A few steps further, as of a subclass with its own ``add``, are read as such. Anything else may have changed all.
         """
         pos, full = self._seen_at
-        if (self.pos, self.full) == (pos, full):
-            return
         steps = (self.pos - pos) % self.buffer_size
         if full == self.full and (full or self.pos > pos) and FEW * steps < self.size():
             self._untold = min(self._untold + steps, self.buffer_size)

@@ -49,7 +49,7 @@ def rows(stored: Stored, slots: Ints) -> Any:
 
 def unsafe_flags(infos: Any) -> Any:
     """Which environments said ``unsafe``: in a list of infos, one each, or in Gymnasium's dict of arrays."""
-    if not isinstance(infos, dict):
+    if infos is None or isinstance(infos, list | tuple):
         return [info.get("unsafe", False) for info in infos or ()] or False
     last = infos.get("final_info")  # of episodes that ended in this step
     flags = last.get("unsafe", False) if isinstance(last, dict) else False
@@ -58,7 +58,8 @@ def unsafe_flags(infos: Any) -> Any:
 
 def check_rewards(reward: Any) -> None:
     """Refuse a reward that the buffer cannot hold as a finite number."""
-    for x in np.ravel(reward).tolist():  # a row of n_envs numbers: faster so than by numpy
+    numbers = reward if isinstance(reward, np.ndarray) else np.asarray(reward)
+    for x in numbers.ravel().tolist():  # a few numbers, one per environment: faster so than by numpy
         if not -LARGEST <= x <= LARGEST:
             _checks.fail("reward", "be finite as float32", x, "nothing was stored")
 
