@@ -288,7 +288,7 @@ def test_beta_and_the_scheme_can_be_set_at_any_time(mixing):
     for before, change, wanted in [
         ({"beta": 1.0}, {"beta": 5.0}, {"beta": 5.0}),
         ({"scheme": sr.ScoreReplay(1.0, floor=0.5)}, {"beta": 3.0}, {"scheme": sr.ScoreReplay(3.0, floor=0.5)}),
-        ({"beta": 1.0}, {"scheme": sr.ScoreReplay(-2.0)}, {"beta": -2.0}),
+        ({"beta": 1.0}, {"scheme": sr.ScoreReplay(-2.0)}, {"scheme": sr.ScoreReplay(-2.0)}),
     ]:
         changed, fresh = made(mixing=mixing, **before), made(mixing=mixing, **wanted)
         for buffer in (changed, fresh):

@@ -35,7 +35,6 @@ from .. import _checks
 from .._types import AnyArray, Bools, Ints
 from ..keys.auto import AutoKey
 from ..keys.base import PairKey
-from ..pair_index import PairIndex
 from ..schemes import Scheme
 from ..shaper import Shaper
 from .advice import advise
@@ -225,7 +224,7 @@ class ShapedReplayBuffer(ReplayBuffer):
     def scheme(self, scheme: Scheme) -> None:
         self._scheme = Shaper(1, scheme=scheme).index.scheme
         if self._shaper is not None:
-            _use(self.shaper.index, self._scheme)
+            self.shaper.index.scheme = self._scheme
 
     @property
     def beta(self) -> float | None:
@@ -490,18 +489,6 @@ def _former(name: str, others: dict[str, Any], horizon: int | None) -> int | Non
         _checks.require(other not in HER, other, "be left out", value, NO_HER)
         raise TypeError(f"{name}.__init__() got an unexpected keyword argument {other!r}")
     return horizon
-
-
-def _use(index: PairIndex, scheme: Scheme) -> None:
-    """Give an index another scheme; the generator goes on."""
-    if isinstance(getattr(PairIndex, "scheme", None), property):
-        index.scheme = scheme
-        return
-    held = np.flatnonzero(index.is_held(np.arange(index.capacity)))
-    keys, x = index.key_of(held), index.x_of(held)
-    index.clear()
-    index._use(scheme)
-    index.put(held, keys, x)
 
 
 @cache
