@@ -58,6 +58,7 @@ WHOLE = {"api/worlds.md": ("grids",)}  # modules whose functions are public one 
 ADAPTERS = [
     ("sb3.buffers", "ShapedReplayBuffer"),
     ("sb3.buffers", "ShapedDictReplayBuffer"),
+    ("sb3.buffers", "ShapedNStepReplayBuffer"),
     ("sb3.callbacks", "ShapingCallback"),
     ("sb3.advice", "ShapingWarning"),
     ("sb3.checkpoints", "TrainingCheckpoint"),

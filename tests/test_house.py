@@ -85,7 +85,16 @@ FLOORS = [
         "theory.augmented",
     ],
     ["rivals.histories", "rivals.ledgers", "rivals.*"],
-    ["sb3.advice", "sb3.buffers", "sb3.targets", "sb3.callbacks", "sb3.checkpoints", "torchrl"],
+    [
+        "sb3.advice",
+        "sb3.stored",
+        "sb3.buffers",
+        "sb3.targets",
+        "sb3.callbacks",
+        "sb3.loading",
+        "sb3.checkpoints",
+        "torchrl",
+    ],
     ["views.drawing", "views.document", "views.figures", "views.pages"],
     ["views.intervals", "views.sweeps", "views.axes", "views.phases", "views.spreads", "views.sweep_pages"],
     [

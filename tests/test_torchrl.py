@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
+from torch._dynamo.testing import CompileCounter
 from torchrl.data import (
     LazyMemmapStorage,
     LazyStackStorage,
@@ -20,6 +21,7 @@ from torchrl.data import (
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
 )
+from torchrl.data.replay_buffers import SampleUnit, Sequence
 from torchrl.envs import GymWrapper
 
 import safereplay as sr
@@ -54,7 +56,7 @@ def transitions(n, seed=0, one_hot=True, shape=None):
 def shaped(
     capacity=200, storage=LazyTensorStorage, buffer=TensorDictReplayBuffer, batch=64, storage_kwargs=None, **kwargs
 ):
-    sampler = ShapedSampler(**{"key": sr.ExactKey(), "seed": 3, **kwargs})
+    sampler = ShapedSampler(**{"key": sr.ExactKey(), "seed": 3, "report": True, **kwargs})
     return buffer(storage=storage(capacity, **(storage_kwargs or {})), sampler=sampler, batch_size=batch)
 
 
@@ -170,6 +172,75 @@ def test_the_same_seed_gives_the_same_draws_and_another_gives_others():
 
     assert torch.equal(indices(1), indices(1))
     assert not torch.equal(indices(1), indices(2))
+
+
+def test_torchs_seed_repeats_the_draws_unless_the_sampler_has_its_own():
+    def indices(torchs, **kwargs):
+        buffer = shaped(**kwargs)
+        buffer.extend(transitions(200))
+        with torch.random.fork_rng():
+            torch.manual_seed(torchs)
+            return torch.stack([buffer.sample()["index"] for _ in range(5)])
+
+    first = indices(0, seed=None)
+    assert len({tuple(row) for row in first.tolist()}) == 5
+    assert torch.equal(first, indices(0, seed=None))
+    assert not torch.equal(first, indices(1, seed=None))
+    assert torch.equal(indices(0, seed=1), indices(1, seed=1))
+
+
+def test_without_a_seed_the_buffers_generator_is_followed_and_the_mixture_stays_exact():
+    def buffer(seed):
+        made = TensorDictReplayBuffer(
+            storage=LazyTensorStorage(200),
+            sampler=ShapedSampler(key=sr.ExactKey()),
+            generator=torch.Generator().manual_seed(seed),
+            batch_size=64,
+        )
+        made.extend(transitions(200))
+        return made
+
+    assert torch.equal(buffer(0).sample()["index"], buffer(0).sample()["index"])
+    assert not torch.equal(buffer(0).sample()["index"], buffer(1).sample()["index"])
+    assert_draws_follow(buffer(0), index_of(buffer(0)).distribution())
+
+
+class Twice(SampleUnit):
+    """Each draw and the one after it: more records than draws."""
+
+    def expand(self, index, info, storage):
+        return torch.stack([index, (index + 1) % len(storage)], 1).reshape(-1), info
+
+
+@pytest.mark.parametrize("unit", [Twice(), Sequence(length=3)], ids=["own", "TorchRL's"])
+def test_a_sample_unit_may_make_more_records_than_were_drawn(unit):
+    sampler = ShapedSampler(key=sr.ExactKey())
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(200), sampler=sampler, batch_size=8, sample_unit=unit)
+    buffer.extend(transitions(200))
+    batch = buffer.sample()
+    assert len(batch) in (16, 24)
+    assert "rho" not in batch.keys()  # noqa: SIM118  (a tensordict iterates over its rows)
+
+
+def test_it_works_inside_torch_compile():
+    """The graph breaks at the sampler, and nothing is compiled again once it ran a few times."""
+    torch._dynamo.reset()
+    storage, sampler, counter = LazyTensorStorage(400), ShapedSampler(key=sr.ExactKey(), seed=3), CompileCounter()
+    storage.set(torch.arange(160), transitions(160))
+
+    @torch.compile(backend=counter)
+    def turn(index):
+        sampler.mark_update(index + 0, storage=storage)
+        drawn, _ = sampler.sample(storage, 64)
+        return drawn * 2
+
+    seen = []
+    for n in range(8):
+        assert turn(torch.arange(20 * n, 20 * n + 20)).max() < 40 * (n + 1)
+        seen.append(counter.frame_count)
+    assert len(sampler.shaper) == 160
+    assert 0 < seen[3] == seen[-1]
+    torch._dynamo.reset()
 
 
 def test_a_sample_says_what_was_tilted_and_how_much_its_pairs_are():
@@ -467,7 +538,7 @@ def test_it_travels_to_another_process():
 
 
 def test_prefetching_threads_and_a_writer_do_not_disturb_each_other():
-    sampler = ShapedSampler(key=sr.ExactKey())
+    sampler = ShapedSampler(key=sr.ExactKey(), report=True)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(300), sampler=sampler, batch_size=32, prefetch=3)
     buffer.extend(transitions(300))
     stop, problems = threading.Event(), []
@@ -500,10 +571,9 @@ def test_prefetching_threads_and_a_writer_do_not_disturb_each_other():
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_storage_has_nothing_to_draw():
-    with pytest.raises(
-        sr.BadInput, match="storage must hold a transition, got 'an empty one'; extend the buffer first"
-    ):
+@pytest.mark.parametrize("error", [sr.BadInput, RuntimeError], ids=["ours", "as TorchRL's"])
+def test_an_empty_storage_has_nothing_to_draw(error):
+    with pytest.raises(error, match="storage must hold a transition, got an empty one; extend the buffer first"):
         shaped().sample()
 
 

@@ -31,6 +31,7 @@ from ._files import load_state, make_folder, save_state
 from ._types import AnyArray, Floats, Ints
 from .errors import BadInput, MissingExtra
 from .keys.base import PairKey
+from .pair_index import PairIndex
 from .schemes import Scheme
 from .shaper import Shaper
 
@@ -51,6 +52,10 @@ HINT = "say which one it is: ShapedSampler(observation=..., action=..., reward=.
 MOST = 1 << 30
 
 
+class EmptyStorage(BadInput, RuntimeError):
+    """There is nothing to draw yet. TorchRL's own samplers raise a RuntimeError."""
+
+
 class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     """Draws transitions as :class:`~safereplay.Shaper` does: plain replay, but at each pair its worst more often.
 
@@ -59,9 +64,10 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     transitions must be written in the order they happened: those of one environment into a storage of one dimension,
     those of several into one with ``ndim=2``.
 
-    A sample says of each draw whether it was ``tilted``, and the ``rho`` of its pair. With ``tilt_on="target"``,
-    ``buffer.update_priority(index, r + γ·max Q(s',·))`` gives the slots of :meth:`due` their targets. Draws come from
-    the sampler's own generator, of ``seed``, and not from the buffer's.
+    With ``report=True`` a sample says of each draw whether it was ``tilted``, and the ``rho`` of its pair. With
+    ``tilt_on="target"``, ``buffer.update_priority(index, r + γ·max Q(s',·))`` gives the slots of :meth:`due` their
+    targets. Draws follow the buffer's ``generator`` or torch's own, so that ``torch.manual_seed`` repeats a run; with a
+    ``seed`` they come from a stream of the sampler's own, which is saved with it.
 
     >>> import safereplay as sr, torch
     >>> from tensordict import TensorDict
@@ -89,7 +95,8 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         tilt_on: str = "reward",
         n_step: int = 3,
         gamma: float = 0.99,
-        seed: int = 0,
+        seed: int | None = None,
+        report: bool = False,
         observation: Name | list[Name] = "observation",
         action: Name = "action",
         reward: Name = ("next", "reward"),
@@ -98,6 +105,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         several = observation if isinstance(observation, list) else [observation]
         _checks.require(bool(several), "observation", "name at least one entry", observation)
         self._observation = [_name("observation", name) for name in several]
+        self._report, self._follows = _checks.flag("report", report), seed is None
         self._action, self._reward, self._done = _name("action", action), _name("reward", reward), _name("done", done)
         self._settings: dict[str, Any] = {
             "v": v,
@@ -108,7 +116,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             "tilt_on": tilt_on,
             "n_step": n_step,
             "gamma": gamma,
-            "seed": seed,
+            "seed": 0 if seed is None else seed,
         }
         self._lock = threading.RLock()  # a prefetching buffer samples in threads, and empties without its own lock
         self._shaper: Shaper | None = None
@@ -128,6 +136,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
 
     # -- what was written ---------------------------------------------------------------------------------------------
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def mark_update(self, index: Index, *, storage: Storage | None = None) -> None:
         """Slots were written: read what they hold now."""
         _checks.require(storage is not None, "storage", "be given", None)
@@ -151,16 +160,22 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
 
     # -- what is drawn ------------------------------------------------------------------------------------------------
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def sample(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Slots to train on, and of each whether it was ``tilted``, and the ``rho`` of its pair."""
+        """Slots to train on; with ``report``, of each whether it was ``tilted``, and the ``rho`` of its pair."""
         _checks.whole("batch_size", batch_size, 1)
         with self._lock:
-            _checks.require(len(storage) > 0, "storage", "hold a transition", "an empty one", "extend the buffer first")
+            if not len(storage):
+                raise EmptyStorage("storage must hold a transition, got an empty one; extend the buffer first")
             if self._shaper is None or not len(self._shaper):  # the storage was filled before we came
                 self._read(np.arange(len(storage), dtype=np.int64), storage)
-            slots = self.shaper.draw(batch_size)
-            tilted, rho = self.shaper.index.tilted.copy(), self.shaper.index.rho(slots)
-        return _index(slots, storage), {"tilted": torch.from_numpy(tilted), "rho": torch.from_numpy(rho)}
+            index = self.shaper.index
+            if self._follows:
+                _reseed(index, self._rng)
+            slots, said = self.shaper.draw(batch_size), {}
+            if self._report:
+                said = {"tilted": torch.from_numpy(index.tilted.copy()), "rho": torch.from_numpy(index.rho(slots))}
+        return _index(slots, storage), said
 
     def due(self, k: int, storage: Storage | None = None) -> Any:
         """Up to ``k`` slots whose target should be computed now; for a storage of several dimensions, give it."""
@@ -299,6 +314,13 @@ def _name(argument: str, name: Any) -> tuple[str, ...]:
 
 def _shown(name: tuple[str, ...]) -> str:
     return repr(name[0] if len(name) == 1 else name)
+
+
+def _reseed(index: PairIndex, generator: torch.Generator | None) -> None:
+    """Let the next draws follow from torch's generator: the 256 bits of ours are taken from it."""
+    device = "cpu" if generator is None else generator.device
+    words = torch.randint(-(2**63), 2**63 - 1, (4,), generator=generator, device=device)
+    index._here.generator[:] = words.cpu().numpy().view(np.uint64)
 
 
 # -- slots are numbered through; an index of TorchRL's has a number for each dimension of the storage ------------------

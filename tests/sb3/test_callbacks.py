@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from sb3_contrib import QRDQN
+from sb3_contrib import QRDQN, TQC
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.vec_env import VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -166,8 +166,22 @@ def test_a_key_that_does_not_fit_is_spoken_of_once(key, message):
 def test_steps_that_sb3_ignores_are_spoken_of(slips):
     with pytest.warns(UserWarning, match="`n_steps=3` is ignored"):
         model = made(slips(), n_steps=3)
-    with pytest.warns(ShapingWarning, match="n_steps=3 is ignored"):
+    with pytest.warns(ShapingWarning, match="n_steps=3 is ignored by SB3 .* set it in replay_buffer_kwargs"):
         model.learn(50, callback=ShapingCallback())
+
+
+def test_targets_by_another_gamma_than_the_models_are_spoken_of(slips):
+    model = made(slips(), gamma=0.9)
+    model.replay_buffer = ShapedReplayBuffer.from_buffer(model.replay_buffer, n_steps=3)
+    with pytest.warns(ShapingWarning, match=r"the model has gamma=0.9 but targets are of gamma=0.99; set it in"):
+        model.learn(50, callback=ShapingCallback())
+
+
+def test_the_worst_transition_of_a_pair_has_its_own_reward_with_n_step_targets_too(slips):
+    model, callback = made(slips(2)), ShapingCallback()
+    model.replay_buffer = ShapedReplayBuffer.from_buffer(model.replay_buffer, n_steps=3)
+    model.learn(600, callback=callback)
+    assert {row["reward"] for row in callback.most_replayed(4)} == {-1.0}
 
 
 def test_returns_by_another_gamma_than_the_models_are_spoken_of(slips):
@@ -179,7 +193,7 @@ def test_returns_by_another_gamma_than_the_models_are_spoken_of(slips):
 # -- targets ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", [DQN, QRDQN, SAC, TD3])
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN, SAC, TD3, TQC])
 def test_targets_are_what_the_algorithm_would_learn_from(slips, algorithm):
     actions = "discrete" if algorithm in (DQN, QRDQN) else "box"
     model = made(slips(2, actions=actions), algorithm, key=None, tilt_on="target", gamma=0.9)
@@ -193,6 +207,9 @@ def test_targets_are_what_the_algorithm_would_learn_from(slips, algorithm):
             value = model.quantile_net_target(obs).mean(1).max(1).values
         else:
             act = model.actor_target(obs) if algorithm is TD3 else model.actor(obs, deterministic=True)
+        if algorithm is TQC:  # 2 critics of 25 quantiles, of which the highest 2 each are dropped
+            value = model.critic_target(obs, act).reshape(-1, 50).sort(1).values[:, :46].mean(1)
+        elif algorithm in (SAC, TD3):
             value = torch.minimum(*model.critic_target(obs, act)).ravel()
     over = buffer.dones.ravel()[slots] * (1 - buffer.timeouts.ravel()[slots])
     wanted = buffer.rewards.ravel()[slots] + 0.9 * (1 - over) * value.numpy()
@@ -200,6 +217,28 @@ def test_targets_are_what_the_algorithm_would_learn_from(slips, algorithm):
     assert buffer.timeouts.sum() > 0
     known = buffer.shaper.index.x_of(slots)
     assert np.isfinite(known).mean() > 0.7
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_targets_of_several_steps_are_what_the_algorithm_would_learn_from(slips, n_envs):
+    """r + γr' + γ²r'' + γ³·max Q, less where an episode ends, by a loop over the steps."""
+    model = made(slips(n_envs), tilt_on="target", gamma=0.9)
+    model.replay_buffer = ShapedReplayBuffer.from_buffer(model.replay_buffer, n_steps=3, gamma=0.9)
+    model.learn(200, callback=ShapingCallback(refresh_every=50))
+    buffer, slots = model.replay_buffer, model.replay_buffer.held()
+    wanted = np.zeros(slots.size)
+    with torch.no_grad():
+        after = torch.as_tensor(buffer.next_observations.reshape(-1, 4))
+        values = model.q_net_target(after).max(1).values.numpy().reshape(-1, n_envs)
+    for i, slot in enumerate(slots):
+        t, e = divmod(slot, n_envs)
+        for step in range(3):
+            wanted[i] += 0.9**step * buffer.rewards[t + step, e]
+            if buffer.dones[t + step, e] or step == 2 or t + step == buffer.pos - 1:
+                goes_on = 1 - buffer.dones[t + step, e] * (1 - buffer.timeouts[t + step, e])
+                wanted[i] += goes_on * 0.9 ** (step + 1) * values[t + step, e]
+                break
+    np.testing.assert_allclose(targets(model, buffer, slots), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_all_targets_are_known_when_learning_starts_and_new_ones_soon(slips):

@@ -17,12 +17,14 @@ except ImportError:
     ) from None
 
 from .advice import ShapingWarning
-from .buffers import ShapedDictReplayBuffer, ShapedReplayBuffer
+from .buffers import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
 from .callbacks import ShapingCallback
 from .checkpoints import TrainingCheckpoint, load_training, save_training
+from .loading import look_at_loading as _look_at_loading
 
 __all__ = [
     "ShapedDictReplayBuffer",
+    "ShapedNStepReplayBuffer",
     "ShapedReplayBuffer",
     "ShapingCallback",
     "ShapingWarning",
@@ -30,3 +32,5 @@ __all__ = [
     "load_training",
     "save_training",
 ]
+
+_look_at_loading()

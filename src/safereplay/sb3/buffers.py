@@ -17,15 +17,19 @@ storing does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any, Self, cast
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from .. import _checks
 from .._types import AnyArray, Bools, Ints
@@ -34,18 +38,44 @@ from ..keys.base import PairKey
 from ..schemes import Scheme
 from ..shaper import Shaper
 from .advice import advise
+from .stored import Stored, as_stored, check_rewards, column, is_stored, merged, rows, unsafe_flags
 
-Stored = AnyArray | dict[str, AnyArray]
+STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
+FEW = 8  #: steps of others are few if they are less than one in so many of what is stored: reading all costs no more than that
 AT_ONCE = 1024  #: transitions that the shaper hears of at once, about
+
+
+HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
+NO_HER = "shaped replay and hindsight (HER) cannot be combined; use HerReplayBuffer without a dial, or this without HER"
+OWN = (ReplayBuffer._get_samples, DictReplayBuffer._get_samples)  #: what we do ourselves
+
+
+class _Fixed:
+    """A dial that is given when the buffer is made and only read from then on: setting it would do nothing."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, buffer: Any, owner: type | None = None) -> Any:
+        return self if buffer is None else buffer._dials[self.name]
+
+    def __set__(self, buffer: Any, value: Any) -> None:
+        if "_dials" in buffer.__dict__:  # before that it is SB3's __init__ that sets it
+            another = (
+                f"{type(buffer).__name__}.from_buffer(buffer, {self.name}=...) makes another one of what is stored"
+            )
+            _checks.fail(self.name, "be given when the buffer is made", value, another)
 
 
 class ShapedReplayBuffer(ReplayBuffer):
     """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
 
     ``v`` is how much of a volatile pair's updates are replays, ``beta`` (1.0) how strongly they lean to low rewards, β < 0 to
-    high ones; ``key`` says which transitions are of one pair, ``tilt_on`` what is tilted. ``seed`` None is drawn once
+    high ones; both can be set at any time. ``key`` says which transitions are of one pair, ``tilt_on`` what is tilted,
+    ``horizon`` of how many steps for ``tilt_on="return"``. ``n_steps`` is SB3's: targets of so many steps. ``seed`` None is drawn once
     from numpy's global generator, which SB3 seeds with the model's seed just before: same seed, same run.
-    Dict observations get a :class:`ShapedDictReplayBuffer`, of their own accord.
+    Dict observations get a :class:`ShapedDictReplayBuffer`, of their own accord. A subclass may override ``add``, ``sample``
+    and ``_get_samples`` as with SB3, and may have Dict observations, too.
 
     >>> import numpy as np, safereplay as sr
     >>> from gymnasium.spaces import Box, Discrete
@@ -58,12 +88,6 @@ class ShapedReplayBuffer(ReplayBuffer):
     >>> buffer.sample(32).rewards.shape
     torch.Size([32, 1])
     """
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> ShapedReplayBuffer:
-        """Dict observations are another class; unpickling comes without arguments."""
-        space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
-        wanted = ShapedDictReplayBuffer if cls is ShapedReplayBuffer and isinstance(space, spaces.Dict) else cls
-        return super().__new__(wanted)
 
     def __init__(
         self,
@@ -81,20 +105,22 @@ class ShapedReplayBuffer(ReplayBuffer):
         scheme: Scheme | None = None,
         mixing: str = "matched",
         tilt_on: str = "reward",
-        n_step: int = 3,
+        horizon: int | None = None,
+        n_steps: int | None = None,
         gamma: float = 0.99,
         seed: int | None = None,
+        **others: Any,
     ) -> None:
-        is_dict = isinstance(observation_space, spaces.Dict)
-        _checks.require(
-            is_dict == isinstance(self, DictReplayBuffer),
-            "observation_space",
-            f"{'not ' * is_dict}be a Dict for {type(self).__name__}",
-            observation_space,
-        )
+        if n_steps is None:
+            n_steps = 3 if isinstance(self, NStepReplayBuffer) else 1
+        n_steps = _checks.whole("n_steps", n_steps, 1, bits=16)
+        horizon = _former(type(self).__name__, others, horizon)
+        if horizon is None:
+            horizon = n_steps if n_steps > 1 else 3
         _checks.require(key is None or isinstance(key, PairKey), "key", "be a PairKey", key)
         if seed is not None:
             seed = _checks.whole("seed", seed, 0)
+        self._become(observation_space, n_steps)
         super().__init__(
             buffer_size,
             observation_space,
@@ -103,6 +129,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             n_envs,
             optimize_memory_usage,
             handle_timeout_termination,
+            **({"n_steps": n_steps, "gamma": gamma} if isinstance(self, NStepReplayBuffer) else {}),
         )
         _checks.require(
             self.buffer_size > 1 or not optimize_memory_usage, "buffer_size", "be at least 2 · n_envs here", buffer_size
@@ -110,24 +137,71 @@ class ShapedReplayBuffer(ReplayBuffer):
         self.unsafe: Bools = np.zeros((self.buffer_size, n_envs), bool)  #: what ``info["unsafe"]`` said
         self.on_draw: Callable[[Ints], None] | None = None  #: told the slots of each batch; not saved
         self._untold = 0  # positions before ``pos`` that the shaper has not heard of
+        self._seen_at = (0, False)  # ``pos`` and ``full`` as we left them; others may move them
         self._seed = seed
         self._aware = tilt_on != "target"  # whether somebody is known to look after the targets
         self._dials: dict[str, Any] = {
-            "beta": beta,
-            "key": (AutoKey() if key is None else key).prepared(observation_space, _as_stored(action_space)),
-            "scheme": scheme,
+            "key": (AutoKey() if key is None else key).prepared(observation_space, as_stored(action_space)),
             "mixing": mixing,
             "tilt_on": tilt_on,
-            "n_step": n_step,
+            "horizon": _checks.whole("horizon", horizon, 1, bits=16),
+            "n_steps": n_steps,
             "gamma": gamma,
-            "n_envs": n_envs,
+            "seed": seed,
         }
         self._v = _checks.between("v", v, "[0, 1]")
+        self._scheme = Shaper(1, beta=beta, scheme=scheme).index.scheme
         self._shaper: Shaper | None = None
         if self._v > 0.0:
             self._shaper = self._new_shaper()
         else:
-            Shaper(self.buffer_size * n_envs, **self._dials)  # bad arguments are refused here, too
+            self._a_shaper(1, 0)  # bad arguments are refused here, too
+
+    def _become(self, observation_space: spaces.Space[Any], n_steps: int) -> None:
+        """Be of the class that can do what is asked for: SB3 has one for Dict observations and one for n-step targets."""
+        is_dict, cls = isinstance(observation_space, spaces.Dict), type(self)
+        ok = is_dict or not isinstance(self, DictReplayBuffer)
+        _checks.require(ok, "observation_space", f"be a Dict for {cls.__name__}", observation_space)
+        _checks.require(n_steps == 1 or not is_dict, "n_steps", "be 1 with Dict observations, as in SB3", n_steps)
+        if is_dict:
+            self.__class__ = _joined(cls, ShapedDictReplayBuffer)
+        elif n_steps > 1:
+            self.__class__ = _joined(cls, ShapedNStepReplayBuffer)
+
+    @classmethod
+    def from_buffer(cls, buffer: ReplayBuffer, **dials: Any) -> Self:
+        """A shaped buffer of what a buffer of SB3's holds, with these dials. The arrays are shared, not copied.
+
+        From a shaped buffer the dials that are not given are taken over, too.
+
+        >>> from gymnasium.spaces import Box, Discrete
+        >>> plain = ReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2))
+        >>> shaped = ShapedReplayBuffer.from_buffer(plain, v=0.5)
+        >>> shaped.observations is plain.observations
+        True
+        """
+        name = type(buffer).__name__
+        _checks.require(isinstance(buffer, ReplayBuffer), "buffer", "be a ReplayBuffer of SB3's", name)
+        _checks.require(not isinstance(buffer, HerReplayBuffer), "buffer", "not be one for HER", name, NO_HER)
+        if isinstance(buffer, ShapedReplayBuffer):
+            scheme = {} if "beta" in dials else {"scheme": buffer.scheme}
+            dials = {"v": buffer.v, **scheme, **buffer._dials, **dials}
+        elif isinstance(buffer, NStepReplayBuffer):
+            dials = {"n_steps": buffer.n_steps, "gamma": buffer.gamma, **dials}
+        made = cls(
+            buffer_size=buffer.buffer_size * buffer.n_envs,
+            observation_space=buffer.observation_space,
+            action_space=buffer.action_space,
+            device=buffer.device,
+            n_envs=buffer.n_envs,
+            optimize_memory_usage=buffer.optimize_memory_usage,
+            handle_timeout_termination=buffer.handle_timeout_termination,
+            **dials,
+        )
+        for name in (*STORED, "pos", "full"):
+            if hasattr(buffer, name):
+                setattr(made, name, getattr(buffer, name))
+        return made
 
     # -- the dial -----------------------------------------------------------------------------------------------------
 
@@ -142,16 +216,37 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._v = self.shaper.index.v
 
     @property
-    def tilt_on(self) -> str:
-        """What is tilted: "reward", "return" or "target"."""
-        return str(self._dials["tilt_on"])
+    def scheme(self) -> Scheme:
+        """What is replayed at a pair. It can be set at any time."""
+        return self._scheme
+
+    @scheme.setter
+    def scheme(self, scheme: Scheme) -> None:
+        self._scheme = Shaper(1, scheme=scheme).index.scheme
+        if self._shaper is not None:
+            self.shaper.index.scheme = self._scheme
+
+    @property
+    def beta(self) -> float | None:
+        """How strongly replays lean to low rewards; None if the scheme has no such dial. It can be set at any time."""
+        return getattr(self._scheme, "beta", None)
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        name = type(self._scheme).__name__
+        _checks.require(hasattr(self._scheme, "beta"), "beta", f"be a dial of the scheme, {name}", value)
+        self.scheme = replace(cast(Any, self._scheme), beta=value)
+
+    key, mixing, tilt_on, horizon, n_steps, gamma, seed = (_Fixed() for _ in range(7))
 
     @property
     def shaper(self) -> Shaper:
         """What chooses the slots, up to date with what is stored. At v = 0 there is none until it is asked for."""
         if self._shaper is None:
             self._shaper = self._new_shaper()
-            self._untold = self.size()
+            self._read_again(self._shaper)
+        if (self.pos, self.full) != self._seen_at:
+            self._look(self._shaper)
         if self._untold:
             self._tell(self._shaper)
         return self._shaper
@@ -163,7 +258,21 @@ class ShapedReplayBuffer(ReplayBuffer):
     def _new_shaper(self) -> Shaper:
         if self._seed is None:  # SB3 has no other generator to be repeatable by
             self._seed = int(np.random.randint(2**31))  # noqa: NPY002
-        return Shaper(self.buffer_size * self.n_envs, self._v, **self._dials, seed=self._seed)
+        return self._a_shaper(self.buffer_size * self.n_envs, self._seed)
+
+    def _a_shaper(self, capacity: int, seed: int) -> Shaper:
+        return Shaper(
+            capacity,
+            self._v,
+            key=self.key,
+            scheme=self._scheme,
+            mixing=self.mixing,
+            tilt_on=self.tilt_on,
+            n_step=self.horizon,
+            gamma=self.gamma,
+            n_envs=self.n_envs,
+            seed=seed,
+        )
 
     # -- what SB3 calls -----------------------------------------------------------------------------------------------
 
@@ -174,14 +283,22 @@ class ShapedReplayBuffer(ReplayBuffer):
         action: AnyArray,
         reward: AnyArray,
         done: AnyArray,
-        infos: list[dict[str, Any]],
+        infos: list[dict[str, Any]] | dict[str, Any] | None,
     ) -> None:
-        """Store one transition of each environment."""
+        """Store one transition of each environment.
+
+        As for SB3, ``infos`` may be None or Gymnasium's dict of arrays where ``handle_timeout_termination`` is False.
+        """
+        if self._shaper is not None:
+            check_rewards(reward)
+            if (self.pos, self.full) != self._seen_at:
+                self._look(self._shaper)
         position = self.pos
-        super().add(obs, next_obs, action, reward, done, infos)
-        self.unsafe[position] = [info.get("unsafe", False) for info in infos] or False
+        super().add(obs, next_obs, action, reward, done, infos)  # type: ignore[arg-type]
+        self.unsafe[position] = unsafe_flags(infos)
         if self._shaper is not None:
             self._untold += 1
+            self._seen_at = (self.pos, self.full)
             if self._untold >= min(self._at_once, self.buffer_size):
                 self._tell(self._shaper)
 
@@ -199,9 +316,16 @@ class ShapedReplayBuffer(ReplayBuffer):
     def reset(self) -> None:
         """Forget everything stored."""
         super().reset()
-        self._untold = 0
         if self._shaper is not None:
-            self._shaper.clear()
+            self._read_again(self._shaper)
+
+    def reread(self) -> None:
+        """What is stored was changed in place (``buffer.rewards[:] *= 0.1``): read all of it again.
+
+        Nothing needs to be said of arrays that were filled by hand if ``pos`` and ``full`` were set as well.
+        """
+        if self._shaper is not None:
+            self._read_again(self._shaper)
 
     def cut(self) -> None:
         """The running episodes are over, though their last step did not say so: n-step returns end there."""
@@ -211,21 +335,48 @@ class ShapedReplayBuffer(ReplayBuffer):
     # -- slots --------------------------------------------------------------------------------------------------------
 
     def transitions(self, slots: Ints, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """The transitions in these slots, as SB3's algorithms want them."""
+        """The transitions in these slots, as SB3's algorithms want them; a ``_get_samples`` of a subclass makes them."""
+        if getattr(self._get_samples, "__func__", None) in OWN:
+            return self._taken(slots, env)
+        if self.n_envs == 1:
+            return self._get_samples(slots, env)
+        positions, which = np.divmod(slots, self.n_envs)
+        parts, order = [], []
+        for e in np.unique(which) if slots.size else [0]:
+            mine = np.flatnonzero(which == e)
+            with self._only(int(e)):
+                parts.append(self._get_samples(positions[mine], env))
+            order.append(mine)
+        back = th.as_tensor(np.argsort(np.concatenate(order)), device=self.device)
+        return cast(ReplayBufferSamples, merged(parts, back))
+
+    def _taken(self, slots: Ints, env: VecNormalize | None) -> ReplayBufferSamples:
+        """What SB3's own ``_get_samples`` gives, for these environments instead of random ones."""
         after: Stored = self.observations if self.optimize_memory_usage else self.next_observations
         where = (slots + self.n_envs) % (self.buffer_size * self.n_envs) if self.optimize_memory_usage else slots
         ends = self.dones.take(slots) * (1 - self.timeouts.take(slots))
         return self._samples(
-            self._normalize_obs(_rows(self.observations, slots), env),
-            _rows(self.actions, slots),
-            self._normalize_obs(_rows(after, where), env),
+            self._normalize_obs(rows(self.observations, slots), env),
+            rows(self.actions, slots),
+            self._normalize_obs(rows(after, where), env),
             ends.reshape(-1, 1),
             self._normalize_reward(self.rewards.take(slots).reshape(-1, 1), env),
         )
 
+    @contextmanager
+    def _only(self, e: int) -> Iterator[None]:
+        """Be a buffer of environment ``e`` alone: a ``_get_samples`` that draws the environment then draws this one."""
+        n_envs, shape = self.n_envs, (self.buffer_size, self.n_envs)
+        stored = {name: x for name, x in self.__dict__.items() if is_stored(x, shape)}
+        self.__dict__.update({name: column(x, e) for name, x in stored.items()}, n_envs=1)
+        try:
+            yield
+        finally:
+            self.__dict__.update(stored, n_envs=n_envs)
+
     def seen(self, slots: Ints) -> tuple[Any, AnyArray]:
         """Observations and actions in these slots, as they are stored: what a key is asked about."""
-        return _rows(self.observations, slots), _rows(self.actions, slots)
+        return rows(self.observations, slots), rows(self.actions, slots)
 
     @property
     def row_bytes(self) -> int:
@@ -243,18 +394,36 @@ class ShapedReplayBuffer(ReplayBuffer):
         return np.asarray(positions[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
 
     def _samples(self, *data: Any) -> ReplayBufferSamples:
-        return ReplayBufferSamples(*(th.as_tensor(x, device=self.device) for x in data))
+        return ReplayBufferSamples(*(self.to_torch(x, copy=False) for x in data))
+
+    def _look(self, shaper: Shaper) -> None:
+        """Somebody else wrote: ``pos`` or ``full`` are not where we left them.
+
+        A few steps further, as of a subclass with its own ``add``, are read as such. Anything else may have changed all.
+        """
+        pos, full = self._seen_at
+        steps = (self.pos - pos) % self.buffer_size
+        if full == self.full and (full or self.pos > pos) and FEW * steps < self.size():
+            self._untold = min(self._untold + steps, self.buffer_size)
+            self._seen_at = (self.pos, self.full)
+        else:
+            self._read_again(shaper)
+
+    def _read_again(self, shaper: Shaper) -> None:
+        """Let the shaper forget all, to be told of all that is stored."""
+        shaper.clear()
+        self._untold = self.size()
+        self._seen_at = (self.pos, self.full)
 
     def _tell(self, shaper: Shaper) -> None:
         """Let the shaper know what was stored since it was last told, oldest first."""
-        first, untold = (self.pos - self._untold) % self.buffer_size, self._untold
-        self._untold = 0
-        while untold:
-            n = min(untold, self._at_once, self.buffer_size - first)
+        while self._untold:  # counted down as it goes: what the shaper refuses is not lost
+            first = (self.pos - self._untold) % self.buffer_size
+            n = min(self._untold, self._at_once, self.buffer_size - first)
             slots = np.arange(first * self.n_envs, (first + n) * self.n_envs)
             obs, actions = self.seen(slots)
             shaper.add(slots, obs, actions, self.rewards.take(slots), self.dones.take(slots) > 0)
-            first, untold = (first + n) % self.buffer_size, untold - n
+            self._untold -= n
         if self.optimize_memory_usage and self.full:  # the last next observation took the place of an observation
             shaper.drop(np.arange(self.n_envs) + self.pos * self.n_envs)
 
@@ -269,6 +438,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         """Plain arrays and numbers: nothing compiled, nobody who listens."""
         books = None if self._shaper is None else self.shaper.state_dict()
         return {**self.__dict__, "on_draw": None, "_shaper": books}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A class that was joined for Dict observations is named by its parts: it has no name of its own."""
+        parts = vars(type(self)).get("parts", (type(self), type(self)))
+        return _empty, parts, self.__getstate__()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take up where :meth:`__getstate__` left."""
@@ -289,21 +463,46 @@ class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ign
 
     def _samples(self, *data: Any) -> ReplayBufferSamples:
         tensors: Any = [
-            {k: th.as_tensor(y, device=self.device) for k, y in x.items()}
+            {k: self.to_torch(y, copy=False) for k, y in x.items()}
             if isinstance(x, dict)
-            else th.as_tensor(x, device=self.device)
+            else self.to_torch(x, copy=False)
             for x in data
         ]
         return cast(ReplayBufferSamples, DictReplayBufferSamples(*tensors))
 
 
-def _rows(stored: Stored, slots: Ints) -> Any:
-    """Rows of an array [positions, environments, ...], or of a dict of them."""
-    if isinstance(stored, dict):
-        return {k: _rows(x, slots) for k, x in stored.items()}
-    return stored.reshape((-1, *stored.shape[2:])).take(slots, axis=0)
+class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
+    """The same with SB3's n-step targets; :class:`ShapedReplayBuffer` makes it where ``n_steps`` is above 1.
+
+    >>> from gymnasium.spaces import Box, Discrete
+    >>> type(ShapedReplayBuffer(10, Box(0.0, 1.0), Discrete(2), n_steps=3, gamma=0.9)).__name__
+    'ShapedNStepReplayBuffer'
+    """
 
 
-def _as_stored(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """The space of stored actions: SB3 scales continuous ones to [−1, 1]."""
-    return spaces.Box(-1.0, 1.0, space.shape, np.float32) if isinstance(space, spaces.Box) else space
+def _former(name: str, others: dict[str, Any], horizon: int | None) -> int | None:
+    """The horizon, by its former name if that was used; every other keyword is refused."""
+    if "n_step" in others:
+        advise("n_step is called horizon now; n_steps (SB3's) is for n-step targets")
+        horizon = others.pop("n_step")
+    for other, value in others.items():
+        _checks.require(other not in HER, other, "be left out", value, NO_HER)
+        raise TypeError(f"{name}.__init__() got an unexpected keyword argument {other!r}")
+    return horizon
+
+
+@cache
+def _joined(cls: Any, kind: Any) -> Any:
+    """The class, with what ``kind`` adds to :class:`ShapedReplayBuffer`; it keeps its name."""
+    if issubclass(cls, kind):
+        return cls
+    if issubclass(kind, cls):
+        return kind
+    named = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (cls, kind), {**named, "parts": (cls, kind)})
+
+
+def _empty(cls: Any, kind: Any) -> Any:
+    """An object of the joined class, to be given its state."""
+    joined = _joined(cls, kind)
+    return joined.__new__(joined)

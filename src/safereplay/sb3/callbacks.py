@@ -74,11 +74,15 @@ class ShapingCallback(BaseCallback):
         buffer.cut()  # learn() may have begun new episodes
         if buffer.tilt_on == "target":
             check_model(self.model)
-        if getattr(self.model, "n_steps", 1) > 1:
-            why = "with a replay buffer class of one's own; targets are of one step"
-            self._say("n_steps", f"n_steps={self.model.n_steps} is ignored by SB3 {why}")
-        if buffer.v > 0.0 and buffer.tilt_on == "return" and buffer.shaper.gamma != self.model.gamma:
-            gammas = f"gamma={self.model.gamma:g} but returns are tilted by gamma={buffer.shaper.gamma:g}"
+        if getattr(self.model, "n_steps", 1) not in (1, buffer.n_steps):
+            why = f"with a replay buffer class of one's own; targets are of n_steps={buffer.n_steps}"
+            self._say(
+                "n_steps", f"n_steps={self.model.n_steps} is ignored by SB3 {why}; set it in replay_buffer_kwargs"
+            )
+        used = ["targets are of"] if buffer.n_steps > 1 else []
+        used += ["returns are tilted by"] if buffer.v > 0.0 and buffer.tilt_on == "return" else []
+        if used and buffer.gamma != self.model.gamma:
+            gammas = f"gamma={self.model.gamma:g} but {' and '.join(used)} gamma={buffer.gamma:g}"
             self._say("gamma", f"the model has {gammas}; set it in replay_buffer_kwargs")
 
     def _on_step(self) -> bool:
@@ -172,7 +176,7 @@ class ShapingCallback(BaseCallback):
             obs: Any = batch.observations
             row["obs"] = {name: x[0].tolist() for name, x in obs.items()} if isinstance(obs, dict) else obs[0].tolist()
             row["action"] = batch.actions[0].tolist()
-            row["reward"] = float(batch.rewards[0])
+            row["reward"] = float(self._buffer.rewards.take(worst)[0])
         return rows
 
     def _top(self, k: int) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ nothing to tilt; the target differs, since V(s') knows. V(s') is
     DQN      max_a Q(s',a)
     QR-DQN   max_a of the quantiles' mean
     SAC, TD3 the smallest target critic at the actor's action, without noise or entropy
+    TQC      the mean of the target critics' quantiles there, without the highest ones that TQC drops
 
 Rewards and observations are normalised here as for learning: Q is in those units.
 """
@@ -42,7 +43,8 @@ def targets(model: OffPolicyAlgorithm, buffer: ShapedReplayBuffer, slots: Ints) 
     batch = buffer.transitions(slots, model.get_vec_normalize_env())
     with th.no_grad():
         values = next_values(model, batch.next_observations).reshape(-1, 1)
-        found = batch.rewards + model.gamma * (1.0 - batch.dones) * values
+        discounts = model.gamma if batch.discounts is None else batch.discounts  # given for n-step targets
+        found = batch.rewards + discounts * (1.0 - batch.dones) * values
     return np.asarray(found.cpu().numpy(), np.float64).ravel()
 
 
@@ -55,7 +57,12 @@ def next_values(model: Any, obs: Any) -> th.Tensor:
         Q = model.quantile_net_target(obs).mean(dim=1)
     else:
         actions = model.actor_target(obs) if hasattr(model, "actor_target") else model.actor(obs, deterministic=True)
-        return th.cat(model.critic_target(obs, actions), dim=1).min(dim=1).values
+        found = model.critic_target(obs, actions)
+        if isinstance(found, th.Tensor):  # quantiles [n, critics, quantiles]
+            dropped = model.top_quantiles_to_drop_per_net * found.shape[1]
+            quantiles = found.flatten(1).sort(dim=1).values
+            return quantiles[:, : quantiles.shape[1] - dropped].mean(dim=1)
+        return th.cat(found, dim=1).min(dim=1).values
     return Q.max(dim=1).values
 
 
@@ -63,5 +70,9 @@ def check_model(model: Any) -> None:
     """Refuse an algorithm without target networks that we know."""
     known = any(hasattr(model, name) for name in ("q_net_target", "quantile_net_target", "critic_target"))
     _checks.require(
-        known, "model", 'have target networks for tilt_on="target"', type(model).__name__, "DQN, QRDQN, SAC and TD3 do"
+        known,
+        "model",
+        'have target networks for tilt_on="target"',
+        type(model).__name__,
+        "DQN, QRDQN, SAC, TD3 and TQC do",
     )
