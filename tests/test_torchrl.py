@@ -56,6 +56,8 @@ def transitions(n, seed=0, one_hot=True, shape=None):
 def shaped(
     capacity=200, storage=LazyTensorStorage, buffer=TensorDictReplayBuffer, batch=64, storage_kwargs=None, **kwargs
 ):
+    if "beta" not in kwargs:
+        kwargs = {"scheme": sr.ScoreReplay(), **kwargs}  # what ``expected`` computes
     sampler = ShapedSampler(**{"key": sr.ExactKey(), "seed": 3, "report": True, **kwargs})
     return buffer(storage=storage(capacity, **(storage_kwargs or {})), sampler=sampler, batch_size=batch)
 
@@ -358,7 +360,7 @@ def test_what_torchrls_own_environments_give_fits_as_it_is():
 def test_a_sampler_that_comes_later_reads_what_is_there():
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(200), batch_size=32)
     buffer.extend(transitions(150))
-    buffer.set_sampler(ShapedSampler(key=sr.ExactKey()))
+    buffer.set_sampler(ShapedSampler(key=sr.ExactKey(), scheme=sr.ScoreReplay()))
     buffer.sample()
     np.testing.assert_allclose(index_of(buffer).distribution(), padded(expected(buffer), 200), atol=1e-12)
 
@@ -538,7 +540,7 @@ def test_it_travels_to_another_process():
 
 
 def test_prefetching_threads_and_a_writer_do_not_disturb_each_other():
-    sampler = ShapedSampler(key=sr.ExactKey(), report=True)
+    sampler = ShapedSampler(key=sr.ExactKey(), scheme=sr.ScoreReplay(), report=True)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(300), sampler=sampler, batch_size=32, prefetch=3)
     buffer.extend(transitions(300))
     stop, problems = threading.Event(), []

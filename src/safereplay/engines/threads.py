@@ -40,8 +40,8 @@ class ThreadsEngine:
         with ThreadPoolExecutor(self.workers) as pool:
             try:
                 while True:
-                    room = AHEAD * self.workers - len(pending)
-                    pending |= {pool.submit(_one, chunk, terms, stop) for chunk in islice(chunks, room)}
+                    for chunk in islice(chunks, AHEAD * self.workers - len(pending)):
+                        pending.add(pool.submit(_one, chunk, terms, stop))  # one by one: Ctrl-C loses none of them
                     if not pending:
                         return
                     ready, pending = wait(pending, timeout=GLANCE, return_when=FIRST_COMPLETED)
