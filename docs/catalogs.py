@@ -13,8 +13,10 @@ from docstrings import to_markdown
 import safereplay as sr
 from safereplay import catalog
 from safereplay.errors import SafeReplayError
+from safereplay.pair_index import unfit
 from safereplay.theory.assumption1 import assumption_1
 from safereplay.theory.limits import limit_of
+from safereplay.theory.tilts import judge
 
 GRIDS = ("volatile", "cliff")
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
@@ -45,7 +47,31 @@ def schemes_page() -> str:
         "w_t depends on the outcomes alone, so that it has a limit w^∞; then the limit of matched mixing is exact. The paper's Assumption 1 "
         f"is checked point by point ([theory](theory.md)), each in its first reading.\n\n{VERDICTS}\n\n{MADE}"
     )
-    return f"{_page(head, catalog.SCHEMES, _about_scheme)}\n{_everywhere()}\n"
+    return f"{_page(head, catalog.SCHEMES, _about_scheme)}\n{_transitions()}\n\n{_sound()}\n\n{_everywhere()}\n"
+
+
+def _transitions() -> str:
+    """The scheme for memories of transitions, which tables have no use for."""
+    scheme = sr.EntropicReplay()
+    return f"## entropic\n\n`sr.{scheme}`, the default of `sr.Shaper` and the adapters; for memories of transitions only.\n\n{to_markdown(inspect.getdoc(sr.EntropicReplay) or '')}"
+
+
+def _sound() -> str:
+    """Which promises of a sound tilt each scheme keeps."""
+    lines = ["| scheme | memory | order | direction | units | rarity |", "|---|---|---|---|---|---|"]
+    schemes = {name: catalog.scheme(name)() for name in catalog.SCHEMES} | {"entropic": sr.EntropicReplay()}
+    for name, scheme in schemes.items():
+        for memory in ("table", "transitions"):
+            if scheme.POOLED if memory == "table" else unfit(scheme):
+                continue
+            cells = ["holds" if part.holds else f"**broken**: {part.reason}" for _, part in judge(scheme, memory).parts()]
+            lines.append(f"| [`{name}`](#{_anchor(name)}) | {memory} | " + " | ".join(cells) + " |")
+    head = (
+        "## Which tilts are sound\n\n[What a tilt must satisfy](schemes.md#what-a-tilt-must-satisfy), looked for in a fixed family of gambles, each "
+        "scheme as it is by default. *Holds*: no counterexample was found. *Table*: tabular learners, which replay distinct outcomes, under matched mixing. "
+        "*Transitions*: a `Shaper`, which replays stored transitions.\n\n"
+    )
+    return head + "\n".join(lines)
 
 
 def worlds_page() -> str:

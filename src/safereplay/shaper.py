@@ -84,7 +84,7 @@ class Shaper:
         self.gamma = _checks.between("gamma", gamma, "[0, 1]")
         self.n_envs = _checks.whole("n_envs", n_envs, 1, bits=30)
         self.once = Once()
-        self._added, self._next_look = 0, FIRST_LOOK
+        self.added, self._next_look = 0, FIRST_LOOK  #: transitions that ever came, and when to look at them
         self._forget()
 
     def _forget(self) -> None:
@@ -120,7 +120,7 @@ class Shaper:
         for part in (*(obs.values() if isinstance(obs, dict) else [obs]), action):
             rows = np.shape(part)[:1]
             _checks.require(rows == slots.shape, "observation and action", f"have {slots.size} rows, one a slot", rows)
-        self._added += slots.size
+        self.added += slots.size
         if self.tilt_on == "return":
             self._add_steps(slots, obs, action, reward, _one_each("ends", np.asarray(ends, bool), slots))
             return
@@ -226,7 +226,7 @@ class Shaper:
 
     def draw(self, batch: int) -> Ints:
         """The slots of a batch."""
-        if self._added >= self._next_look:
+        if self.added >= self._next_look:
             self._look()
         return self.index.draw(batch)
 
@@ -234,7 +234,7 @@ class Shaper:
 
     def _look(self) -> None:
         """Say which key there is and whether anything is tilted: seldom, as it goes through what is held."""
-        self._next_look = 2 * max(self._added, FIRST_LOOK)
+        self._next_look = 2 * max(self.added, FIRST_LOOK)
         if self.index.v == 0.0 or not self.key.ready:
             return
         table = self.index.pair_table()
@@ -244,7 +244,7 @@ class Shaper:
         self.once.note(
             "key", f"shaped replay: {pairs}; the {self.tilt_on} varies in {_percent(varying)} of the transitions"
         )
-        if varying < LITTLE and self._added >= ENOUGH:
+        if varying < LITTLE and self.added >= ENOUGH:
             self.once.advise("tilted", self._untilted(varying))
 
     def _untilted(self, varying: float) -> str:

@@ -2,7 +2,7 @@
 
     from safereplay.sb3 import ShapedReplayBuffer
 
-    model = DQN("MlpPolicy", env, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=dict(v=0.5, beta=1.0))
+    model = DQN("MlpPolicy", env, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=dict(v=0.5, beta=2.0))
 
 The algorithm is SB3's own and stays as it is; only what it replays is chosen. docs/sb3.md says what each option does.
 """

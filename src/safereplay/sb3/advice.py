@@ -16,14 +16,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3 import DQN
+from stable_baselines3.common.vec_env import VecNormalize
 
+from .._advice import ShapingWarning as ShapingWarning
 from .._types import Ints
 from ..keys.diagnosis import diagnose
 
 if TYPE_CHECKING:
-    from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-
     from .buffers import ShapedReplayBuffer
 
 REACH = 2.0  #: TD errors at which the Huber loss has lost half of its slope
@@ -32,25 +33,30 @@ ENOUGH = 5_000  #: slots, or a full buffer, before a key is judged
 MOST_BYTES = 1 << 26  #: of observations that are looked at with a finer key
 
 
-class ShapingWarning(UserWarning):
-    """Shaped replay is set up so that it does less than one would expect."""
-
-
 def advise(text: str) -> None:
     """One line, as a warning of ours."""
     warnings.warn(text, ShapingWarning, stacklevel=3)
 
 
-def huber(model: OffPolicyAlgorithm, buffer: ShapedReplayBuffer) -> str | None:
-    """What to say if this algorithm's loss hides rare rewards, or None."""
-    if not has_huber_loss(model):
-        return None
-    spread = widest(buffer) * reward_scale(model)
+def look(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> None:
+    """Say once each what makes the dial useless: a loss that hides rare rewards, a key that does not fit."""
+    once = buffer.shaper.once
+    once.advise("huber", huber(buffer, env))
+    if "tilted" not in once.said:  # else the shaper has said what is wrong with the key
+        once.advise("key_fits", key(buffer))
+
+
+def huber(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> str | None:
+    """What to say if the loss hides rare rewards, or None. A buffer with discrete actions is taken for DQN's or QR-DQN's until a callback knows."""
+    has_huber = (
+        isinstance(buffer.action_space, spaces.Discrete) if buffer.has_huber_loss is None else buffer.has_huber_loss
+    )
+    spread = widest(buffer) * reward_scale(env) if has_huber else 0.0
     if spread <= REACH:
         return None
     return (
-        f"rewards of one pair lie up to {spread:.3g} from their mean, but the Huber loss of {type(model).__name__} is linear "
-        f"beyond 1 and hides rare ones; multiply rewards by {1.0 / spread:.2g}"
+        f"rewards of one pair lie up to {spread:.3g} from their mean, but the Huber loss of DQN and QR-DQN is linear beyond 1 and hides "
+        f"rare ones; multiply rewards by {1.0 / spread:.2g}"
     )
 
 
@@ -61,9 +67,8 @@ def has_huber_loss(model: Any) -> bool:
     return type(model).train in own
 
 
-def reward_scale(model: OffPolicyAlgorithm) -> float:
+def reward_scale(env: VecNormalize | None) -> float:
     """What VecNormalize multiplies rewards by."""
-    env = model.get_vec_normalize_env()
     return 1.0 if env is None or not env.norm_reward else float(1.0 / np.sqrt(env.ret_rms.var + env.epsilon))
 
 
@@ -82,9 +87,11 @@ def widest(buffer: ShapedReplayBuffer) -> float:
 def key(buffer: ShapedReplayBuffer) -> str | None:
     """What to say of a key that does not fit what is stored, or None."""
     shaper, held = buffer.shaper, buffer.held()
-    if not shaper.key.ready or held.size < min(ENOUGH, shaper.capacity - buffer.n_envs):
+    if not shaper.key.ready:
         return None
     found = diagnose(shaper.index.key_of(held), shaper.index.x_of(held))
+    if held.size < min(ENOUGH, shaper.capacity - buffer.n_envs):
+        found = replace(found, repeated=1.0)  # pairs may still come back
     finer = shaper.key.finer()
     if finer is not None:
         slots = _some(held, max(MOST_BYTES // buffer.row_bytes, 1))
@@ -94,5 +101,5 @@ def key(buffer: ShapedReplayBuffer) -> str | None:
 
 
 def _some(slots: Ints, at_most: int) -> Ints:
-    """Every so-manieth slot."""
+    """Every n-th slot, so that there are at most so many."""
     return slots[:: max(-(-slots.size // at_most), 1)]

@@ -1,7 +1,7 @@
 """SB3's replay buffer with the dial: it stores what SB3 stores, and draws what the shaper says.
 
     an anchor, uniformly over what is stored; then, with probability ρ(s,a), another stored transition of the
-    anchor's pair (s,a) instead of it, with probability ∝ e^{−β(r − r̄)/σ}
+    anchor's pair (s,a) instead of it, with probability ∝ e^{−b·r/u}: b uniform on (0, β), u the unit of the whole buffer
 
 Pairs are met as often as before, whatever v is; what changes is which of a pair's outcomes are met. A transition is
 known by its slot, position · n_envs + environment, so a batch has exactly the environment that was drawn, where SB3
@@ -17,6 +17,7 @@ storing does.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,8 +37,8 @@ from .._types import AnyArray, Bools, Ints
 from ..keys.auto import AutoKey
 from ..keys.base import PairKey
 from ..schemes import Scheme
-from ..shaper import Shaper
-from .advice import advise
+from ..shaper import FIRST_LOOK, Shaper
+from .advice import advise, look
 from .stored import Stored, as_stored, check_rewards, column, is_stored, merged, rows, unsafe_flags
 
 STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
@@ -70,7 +71,7 @@ class _Fixed:
 class ShapedReplayBuffer(ReplayBuffer):
     """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
 
-    ``v`` is how much of a volatile pair's updates are replays, ``beta`` (1.0) how strongly they lean to low rewards, β < 0 to
+    ``v`` is how much of a volatile pair's updates are replays, ``beta`` (2.0) how strongly they lean to low rewards, β < 0 to
     high ones; both can be set at any time. ``key`` says which transitions are of one pair, ``tilt_on`` what is tilted,
     ``horizon`` of how many steps for ``tilt_on="return"``. ``n_steps`` is SB3's: targets of so many steps. ``seed`` None is drawn once
     from numpy's global generator, which SB3 seeds with the model's seed just before: same seed, same run.
@@ -79,14 +80,18 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     >>> import numpy as np, safereplay as sr
     >>> from gymnasium.spaces import Box, Discrete
-    >>> buffer = ShapedReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2), v=0.5, beta=1.0, key=sr.ExactKey(), seed=0)
+    >>> buffer = ShapedReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2), v=0.5, key=sr.ExactKey(), seed=0)
     >>> s, a = np.zeros((1, 2), np.float32), np.array([1])
     >>> for r in [1.0] * 9 + [-10.0]:
     ...     buffer.add(s, s, a, np.array([r]), np.array([False]), [{}])
     >>> buffer.shaper.index.distribution()[:10].round(2)  # uniform would be 0.1 each
-    array([0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.06, 0.43])
+    array([0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.28])
     >>> buffer.sample(32).rewards.shape
     torch.Size([32, 1])
+    >>> buffer.explain()
+    v = 0.5, EntropicReplay(beta=2.0), unit 5.5; 1 pairs in 10 transitions, tilted on the reward
+    pair           n   low  low drawn  value  value drawn  moved
+    [0., 0.] [1]  10  10 %       28 %   -0.1       -2.094   18 %
     """
 
     def __init__(
@@ -140,6 +145,8 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._seen_at = (0, False)  # ``pos`` and ``full`` as we left them; others may move them
         self._seed = seed
         self._aware = tilt_on != "target"  # whether somebody is known to look after the targets
+        self.has_huber_loss: bool | None = None  #: of the model that samples; None: not known
+        self._next_look = FIRST_LOOK
         self._dials: dict[str, Any] = {
             "key": (AutoKey() if key is None else key).prepared(observation_space, as_stored(action_space)),
             "mixing": mixing,
@@ -306,7 +313,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         """Draw a batch; ``env`` normalises it."""
         if self._v == 0.0:
             return super().sample(batch_size, env=env)
-        slots = self.shaper.draw(batch_size)
+        shaper = self.shaper
+        slots = shaper.draw(batch_size)
+        if shaper.added >= self._next_look:
+            self._next_look = 2 * shaper.added
+            look(self, env)
         if self.on_draw is not None:
             self.on_draw(slots)
         if not self._aware:
@@ -331,6 +342,24 @@ class ShapedReplayBuffer(ReplayBuffer):
         """The running episodes are over, though their last step did not say so: n-step returns end there."""
         if self._shaper is not None:
             self.shaper.cut()
+
+    def explain(self, k: int = 10) -> None:
+        """Print a table of the k pairs that are tilted most, each by the observation and action of its worst transition.
+
+        The columns are those of :meth:`Shaper.explain <safereplay.Shaper.explain>`.
+        """
+        sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
+
+    def _named(self, slot: int) -> str:
+        """A pair in a few words: what is stored of one of its transitions."""
+        observation, action = self.seen(np.array([slot]))
+        text = np.array2string(np.ravel(action), precision=3, separator=", ")
+        parts = observation.items() if isinstance(observation, dict) else [("", observation)]
+        shown = [
+            f"{name}{np.array2string(np.ravel(x), precision=3, threshold=8, edgeitems=2, separator=', ')}"
+            for name, x in parts
+        ]
+        return " ".join([*("".join(x.split("\n")) for x in shown), text])
 
     # -- slots --------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from .. import _checks
+from .._advice import Once
 from .._types import AnyArray, Bools, Ints
-from . import advice
+from .advice import has_huber_loss
 from .buffers import ShapedReplayBuffer
 from .targets import check_model, refresh
 
@@ -23,7 +24,7 @@ Unsafe = float | Callable[[AnyArray, AnyArray], Any]
 
 
 class ShapingCallback(BaseCallback):
-    """Logs what is replayed, warns where that cannot help, and refreshes targets for ``tilt_on="target"``.
+    """Logs what is replayed and refreshes targets for ``tilt_on="target"``.
 
     Every ``log_every`` steps: ``shaping/rho_mean`` over what is stored, ``shaping/share_replayed`` of the transitions drawn
     since, ``shaping/share_unsafe`` of them and ``shaping/share_unsafe_stored``, ``shaping/pairs``, and for TensorBoard a
@@ -52,8 +53,7 @@ class ShapingCallback(BaseCallback):
         self.refresh_every = _checks.whole("refresh_every", refresh_every, 1)
         self.refresh_size = _checks.whole("refresh_size", refresh_size, 1)
         self._buffer: ShapedReplayBuffer | None = None
-        self._said: set[str] = set()
-        self._next_look = self.log_every
+        self._once = Once()
         self._before = 0
         self._drawn = self._replayed = self._bad = 0
 
@@ -71,19 +71,20 @@ class ShapingCallback(BaseCallback):
         self._buffer = buffer
         self._before = self.model.num_timesteps
         buffer.on_draw = self._count
+        buffer.has_huber_loss = has_huber_loss(self.model)
         buffer.cut()  # learn() may have begun new episodes
         if buffer.tilt_on == "target":
             check_model(self.model)
         if getattr(self.model, "n_steps", 1) not in (1, buffer.n_steps):
             why = f"with a replay buffer class of one's own; targets are of n_steps={buffer.n_steps}"
-            self._say(
+            self._once.advise(
                 "n_steps", f"n_steps={self.model.n_steps} is ignored by SB3 {why}; set it in replay_buffer_kwargs"
             )
         used = ["targets are of"] if buffer.n_steps > 1 else []
         used += ["returns are tilted by"] if buffer.v > 0.0 and buffer.tilt_on == "return" else []
         if used and buffer.gamma != self.model.gamma:
             gammas = f"gamma={self.model.gamma:g} but {' and '.join(used)} gamma={buffer.gamma:g}"
-            self._say("gamma", f"the model has {gammas}; set it in replay_buffer_kwargs")
+            self._once.advise("gamma", f"the model has {gammas}; set it in replay_buffer_kwargs")
 
     def _on_step(self) -> bool:
         return True
@@ -93,12 +94,8 @@ class ShapingCallback(BaseCallback):
         assert self._buffer is not None
         before, now = self._before, self.model.num_timesteps
         self._before = now
-        if self._buffer.v > 0.0:
-            if self._buffer.tilt_on == "target" and now > self.model.learning_starts:
-                self._refresh(before, now)
-            if now >= self._next_look and now > self.model.learning_starts:
-                self._next_look = 2 * now
-                self._look()
+        if self._buffer.v > 0.0 and self._buffer.tilt_on == "target" and now > self.model.learning_starts:
+            self._refresh(before, now)
         if before // self.log_every < now // self.log_every:
             self._log()
 
@@ -196,17 +193,3 @@ class ShapingCallback(BaseCallback):
             numbers = " | ".join(f"{row[name]:.3g}" for name in ("mean", "std", "rho", "share"))
             lines.append(f"| {row['key']:016x} | {row['n']:.0f} | {numbers} |")
         return "\n".join(lines)
-
-    # -- advice -------------------------------------------------------------------------------------------------------
-
-    def _look(self) -> None:
-        """Look for what makes the dial useless: seldom, as it goes through what is stored."""
-        assert self._buffer is not None
-        for topic, text in (("huber", advice.huber(self.model, self._buffer)), ("key", advice.key(self._buffer))):
-            if text is not None:
-                self._say(topic, text)
-
-    def _say(self, topic: str, text: str) -> None:
-        if topic not in self._said:
-            self._said.add(topic)
-            advice.advise(text)

@@ -39,6 +39,7 @@ from .limits import fixed_point
 from .linear import largest
 from .operator import limit_weights, operator
 from .theorem2 import Switch, Theorem2, theorem_2
+from .tilts import Soundness, judge
 from .weights import limit_table, taken_apart
 
 OCTAVES = 9  # of episodes over which w_t is followed, two snapshots each
@@ -143,6 +144,7 @@ class CheckReport:
     contraction: Contraction
     assumption: Assumption1
     theorem: Theorem2  #: its smallest v are for d(s,a) held as it is
+    tilt: Soundness  #: of the scheme's tilt, whatever the model
     warnings: list[str]
 
     @property
@@ -229,7 +231,7 @@ def check(
     )
     warnings = list(_warnings(parts, runs, visitation is None))
     settings = (scheme, learner.v, mixing, exploration, step_size, where)
-    return CheckReport(mdp.name, *settings, *parts, warnings)
+    return CheckReport(mdp.name, *settings, *parts, judge(scheme), warnings)
 
 
 class _Parts(NamedTuple):
@@ -479,6 +481,11 @@ def _page(report: CheckReport) -> Iterator[str]:
     yield ""
     yield f"Theorem 2, the policy leaves volatile actions: {report.theorem.reason}"
     yield from _switches(report.theorem)
+    yield ""
+    broken = report.tilt.broken
+    yield f"A sound tilt, whatever the model: {'breaks ' + ' and '.join(broken) if broken else 'no promise is broken'}"
+    for name, part in report.tilt.parts():
+        yield from _line(name, part)
     if report.warnings:
         yield ""
         yield from (f"! {line}" for line in report.warnings)

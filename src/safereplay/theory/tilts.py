@@ -16,7 +16,7 @@ next state, a tilt on rewards cannot see it, however sound it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ import numpy as np
 
 from .. import _checks
 from .._types import Floats
+from ..errors import BadInput
 from ..mdp import TabularMDP
 from ..pair_index import unfit
 from ..schemes import Scheme
@@ -65,7 +66,7 @@ class Soundness:
     @property
     def broken(self) -> tuple[str, ...]:
         """The names of the promises that are broken."""
-        return tuple(name for name, part in self.parts() if not part.holds)
+        return tuple(name for name, part in self.parts() if part.holds is False)
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """The four promises by name."""
@@ -79,8 +80,16 @@ def judge(scheme: Scheme, memory: str = "table") -> Soundness:
     if memory == "transitions" and (reason := unfit(scheme)) is not None:
         _checks.fail("scheme", "serve in a memory of transitions", scheme, reason)
     _checks.require(memory == "transitions" or not scheme.POOLED, "scheme", "serve on tables", scheme)
-    found = {name: next(search(scheme, memory), None) for name, search in SEARCHES.items()}
-    return Soundness(memory, **{name: Part(text is None, text or "no counterexample") for name, text in found.items()})
+    return Soundness(memory, **{name: _judged(search, scheme, memory) for name, search in SEARCHES.items()})
+
+
+def _judged(search: Callable[[Scheme, str], Iterator[str]], scheme: Scheme, memory: str) -> Part:
+    """The first counterexample; a scheme without weights of its own on gambles cannot be judged."""
+    try:
+        text = next(search(scheme, memory), None)
+    except BadInput as error:
+        return Part(None, f"cannot be said: {error}")
+    return Part(text is None, text or "no counterexample among the gambles tried")
 
 
 class _Shaped(NamedTuple):

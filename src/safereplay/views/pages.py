@@ -199,6 +199,7 @@ def _conditions(report: CheckReport) -> list[list[str]]:
         "H contracts": report.contraction,
         "Assumption 1": report.assumption,
         "Theorem 2": report.theorem,
+        **{f"sound tilt: {name}": part for name, part in report.tilt.parts()},
     }
     return [[MARKS[part.holds], name, part.reason] for name, part in parts.items()]
 
