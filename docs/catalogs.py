@@ -64,7 +64,9 @@ def _sound() -> str:
         for memory in ("table", "transitions"):
             if scheme.POOLED if memory == "table" else unfit(scheme):
                 continue
-            cells = ["holds" if part.holds else f"**broken**: {part.reason}" for _, part in judge(scheme, memory).parts()]
+            cells = [
+                "holds" if part.holds else f"**broken**: {part.reason}" for _, part in judge(scheme, memory).parts()
+            ]
             lines.append(f"| [`{name}`](#{_anchor(name)}) | {memory} | " + " | ".join(cells) + " |")
     head = (
         "## Which tilts are sound\n\n[What a tilt must satisfy](schemes.md#what-a-tilt-must-satisfy), looked for in a fixed family of gambles, each "

@@ -30,7 +30,7 @@ class Settings:
 
     env: str = "safereplay/Cliff-v0"
     v: float = 0.5  #: how much of a pair's replay may be shaped; 0 is plain DQN
-    beta: float = 1.0  #: > 0 cautious, 0 neutral, < 0 bold; it has no unit
+    beta: float = 2.0  #: > 0 cautious, 0 neutral, < 0 bold; it has no unit
     tilt_on: str = "reward"  #: or "return", or "target" where danger comes later
     steps: int = 20_000
     seed: int = 0

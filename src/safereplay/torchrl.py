@@ -72,7 +72,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     >>> import safereplay as sr, torch
     >>> from tensordict import TensorDict
     >>> from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-    >>> sampler = ShapedSampler(v=0.5, beta=1.0, key=sr.ExactKey())
+    >>> sampler = ShapedSampler(v=0.5, beta=2.0, key=sr.ExactKey())
     >>> buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), sampler=sampler, batch_size=100)
     >>> reward = torch.tensor([1.0, 1.0, 1.0, -9.0]).repeat(25)[:, None]  # one pair; a quarter of it is bad
     >>> data = {"observation": torch.zeros(100, 2), "action": torch.zeros(100)}

@@ -59,7 +59,7 @@ def test_the_draws_are_the_exact_distribution_also_after_saving_and_loading(fill
 def test_with_many_transitions_it_is_p_tilde_of_the_model(filled):
     """Within each pair, the distribution over rewards; mean total variation over pairs: 0.02 (40,000 transitions have their own noise)."""
     mdp, buffer = filled
-    theory = drawn(mdp, sr.ScoreReplay(BETA), V, mdp.r)
+    theory = drawn(mdp, sr.EntropicReplay(BETA), V, mdp.r)
     p = buffer.shaper.index.distribution()
     pair, reward = outcomes(buffer, np.arange(SIZE), mdp)
     apart, plain = [], []

@@ -245,7 +245,9 @@ def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Calla
     return take_out, revalue
 
 
-def _make_changes(settling: _Settling, digest: str | None) -> tuple[Callable[..., int], ...]:
+def _make_changes(
+    settling: _Settling, digest: str | None
+) -> tuple[Callable[..., int], Callable[..., int], Callable[..., int], Callable[..., int]]:
     """put, value, drop and renew: each gives how many it has done, and stops before one that it has no room for."""
     settle, layer_anew = settling
     take_out, revalue = _make_moves(settle)

@@ -56,7 +56,7 @@ class Diagnosis:
         if self.invented is not None and self.invented - 2.0 * self.error > TOO_COARSE:
             return (
                 f"the key is too coarse: a finer one explains {self.invented:.0%} of the variance within pairs, which would be "
-                f"taken for risk; use more tiles or bits, an exact key, or a scheme whose floor is above {self.invented_std:.2g}"
+                "taken for risk; use more tiles or bits, an exact key, or no dial (v=0) where rewards follow from the state alone"
             )
         return None
 
