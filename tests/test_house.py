@@ -17,7 +17,7 @@ SRC = ROOT / "src" / "safereplay"
 
 #: A module may import from its own floor's earlier rooms and from any lower floor.
 FLOORS = [
-    ["errors", "_types", "_checks", "catalog", "_files", "_config", "_progress", "_plugin"],
+    ["errors", "_types", "_checks", "catalog", "_files", "_config", "_progress", "_plugin", "_advice"],
     [
         "kernels.compile",
         "kernels.rng",
@@ -70,6 +70,7 @@ FLOORS = [
         "theory.risk",
         "theory.weights",
         "theory.assumption1",
+        "theory.tilts",
         "theory.theorem2",
         "theory.conditions",
         "theory.prospects",

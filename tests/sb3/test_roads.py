@@ -59,7 +59,7 @@ def test_the_default_takes_the_road_that_crashes_less_and_standard_scores_the_ot
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("v", "beta"), product((0.1, 0.5, 0.9), (0.25, 2.0, 4.0)))
+@pytest.mark.parametrize(("v", "beta"), [*product((0.1, 0.5, 0.9), (0.25, 2.0, 4.0))])
 def test_at_every_setting_the_road_that_crashes_less_is_taken(v, beta):
     """20 seeds, of which 19 must; 20 of 20 were seen at each of 25 settings."""
     taken = [values((0.95, 1.0), (0.01, 0.12), seed, v=v, beta=beta).argmax() for seed in range(20)]

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -161,7 +161,7 @@ def _misdirection(scheme: Scheme, memory: str) -> Iterator[str]:
         dials = [("v", tuple(sorted(VS)), turned)]
         if "beta" in scheme.params_names():
             betas = tuple(turn * float(getattr(scheme, "beta")) for turn in TURNS)  # noqa: B009 (not every scheme has one)
-            schemes: Any = (replace(scheme, beta=beta) for beta in betas)
+            schemes = (replace(cast(Any, scheme), beta=beta) for beta in betas)
             dials.append(("β", betas, [_shaped(one, memory, 0.5, _risks(loss), flagged) for one in schemes]))
         for dial, settings, found in dials:
             falls = np.argwhere(np.diff([one.bad for one in found], axis=0) < -ROUNDING)
