@@ -30,12 +30,12 @@ def test_the_point_gets_the_whole_grid_and_the_others_a_cross():
     assert counted("point") == {RANDOM: 1, PLAIN: 1, OURS: 9, LITERAL: 1, MEAN: 1, CVAR: 3}
     assert counted("cliff") == {RANDOM: 1, PLAIN: 1, OURS: 5, LITERAL: 1, MEAN: 1, CVAR: 3}
     dials = [(x["v"], x["beta"]) for family, _, x in families("cliff") if family == OURS]
-    assert dials == [(0.25, 1.0), (0.5, 1.0), (0.75, 1.0), (0.5, 0.5), (0.5, 2.0)]
+    assert dials == [(0.25, 2.0), (0.5, 2.0), (0.75, 2.0), (0.5, 1.0), (0.5, 4.0)]
 
 
 def test_a_long_world_gets_less():
     assert counted("lander") == {RANDOM: 1, PLAIN: 1, OURS: 3, MEAN: 1, CVAR: 2}
-    assert {x["beta"] for family, _, x in families("lander") if family == OURS} == {1.0}
+    assert {x["beta"] for family, _, x in families("lander") if family == OURS} == {2.0}
 
 
 def test_where_danger_comes_late_ours_tilts_on_the_target_and_one_setting_on_the_reward():
@@ -250,7 +250,7 @@ def test_the_smoke_study_runs_for_real_and_the_same_run_gives_the_same(tmp_path,
     arguments = ["--smoke", "--worlds", "point", "--seeds", "1", "--out", str(out), "--docs", str(docs), "--jobs", "1"]
     assert command.run(arguments) == 0
     assert "5 runs done, 0 were there, 0 failed\n" in capsys.readouterr().out
-    assert "**point** (v = 0.5, β = 1)" in (docs / "deep.md").read_text()
+    assert "**point** (v = 0.5, β = 2)" in (docs / "deep.md").read_text()
     assert {f.name for f in (docs / "img").iterdir()} == {
         f"deep-{name}.{kind}" for name in ("risk", "frontier", "curves", "paths") for kind in ("svg", "png")
     }
