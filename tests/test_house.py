@@ -17,7 +17,7 @@ SRC = ROOT / "src" / "safereplay"
 
 #: A module may import from its own floor's earlier rooms and from any lower floor.
 FLOORS = [
-    ["errors", "_types", "_checks", "catalog", "_files", "_config", "_progress", "_plugin", "_advice"],
+    ["errors", "_types", "_checks", "catalog", "_files", "_config", "_interrupts", "_progress", "_plugin", "_advice"],
     [
         "kernels.compile",
         "kernels.rng",

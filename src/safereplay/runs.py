@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _checks, footprints
+from ._interrupts import ctrl_c_afterwards
 from ._progress import Bar
 from ._types import AnyArray, Floats, Ints
 from .errors import Stopped
@@ -422,8 +423,8 @@ def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool
     with Bar(label, plan.goal * len(seeds), quiet) as bar, ThreadPoolExecutor(min(workers, len(seeds))) as pool:
         futures: list[Future[bool]] = []
         try:
-            for k in range(len(seeds)):  # one by one: Ctrl-C may strike before the last, and the first may be done
-                futures.append(pool.submit(one, k))
+            with ctrl_c_afterwards():
+                futures += [pool.submit(one, k) for k in range(len(seeds))]
             _watch(futures, lambda: bar.update(done_so_far[0]))
         except KeyboardInterrupt:
             interrupted = True
@@ -440,9 +441,10 @@ def _watch(futures: list[Future[bool]], tick: Callable[[], None]) -> None:
     """Wait for all, looking up a few times a second; the first error ends the wait."""
     left: set[Future[bool]] = set(futures)
     while left:
-        ready, left = wait(left, timeout=0.2, return_when=FIRST_EXCEPTION)
-        for future in ready:
-            future.result()
+        with ctrl_c_afterwards():
+            ready, left = wait(left, timeout=0.2, return_when=FIRST_EXCEPTION)
+            for future in ready:
+                future.result()
         tick()
 
 

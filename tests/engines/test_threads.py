@@ -51,7 +51,7 @@ def test_no_chunks_is_no_work():
 def ctrl_c(monkeypatch):
     """``ctrl_c(n)``: Ctrl-C at the start of the n-th run. It is heard, also where a shell has us ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield lambda count: interrupt_runs(count, monkeypatch.setattr, "safereplay.engines.threads:wait")
+    yield lambda count: interrupt_runs(count, monkeypatch.setattr)
     signal.signal(signal.SIGINT, before)
 
 

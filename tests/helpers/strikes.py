@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from importlib import import_module
 
 from waiting import END
@@ -46,22 +45,14 @@ def strike(name, count=1, sent=signal.SIGINT, replace=setattr):
     at_call(name, count, lambda *_: os.kill(os.getpid(), sent), replace)
 
 
-def interrupt_runs(count, replace=setattr, waits=None):
-    """Ctrl-C at the start of the n-th run: those before it finish, and it and those after it wait until they are stopped.
-
-    ``waits`` names the function in which the main thread waits for runs; then it is there when Ctrl-C comes.
-    """
+def interrupt_runs(count, replace=setattr):
+    """Ctrl-C at the start of the n-th run: those before it finish, and it and those after it wait until they are stopped."""
     owner, last = place_of(RUN)
-    finish, calls, waiting = owner.finish, itertools.count(1), threading.Event()
-    if waits is None:
-        waiting.set()
-    else:
-        at_call(waits, 1, lambda *_: waiting.set(), replace)
+    finish, calls = owner.finish, itertools.count(1)
 
     def struck(run, stop, report):
         number = next(calls)
         if number == count:
-            assert waiting.wait(END)
             os.kill(os.getpid(), signal.SIGINT)
         if number >= count:
             assert stop.wait(END)

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 
 from .. import _checks
+from .._interrupts import ctrl_c_afterwards
 from ..footprints import of_runs, refuse_what_does_not_fit
 from .identity import table_digest
 from .work import Chunk, Done, Terms, perform_until
@@ -40,11 +41,14 @@ class ThreadsEngine:
         with ThreadPoolExecutor(self.workers) as pool:
             try:
                 while True:
-                    for chunk in islice(chunks, AHEAD * self.workers - len(pending)):
-                        pending.add(pool.submit(_one, chunk, terms, stop))  # one by one: Ctrl-C loses none of them
+                    with ctrl_c_afterwards():
+                        room = AHEAD * self.workers - len(pending)
+                        pending |= {pool.submit(_one, chunk, terms, stop) for chunk in islice(chunks, room)}
                     if not pending:
                         return
-                    ready, pending = wait(pending, timeout=GLANCE, return_when=FIRST_COMPLETED)
+                    with ctrl_c_afterwards():
+                        ready, _ = wait(pending, timeout=GLANCE, return_when=FIRST_COMPLETED)
+                    pending -= ready
                     yield from _results(ready)
             except KeyboardInterrupt:
                 stop.set()
