@@ -117,6 +117,18 @@ def test_sweeps_from_values_that_lead_nowhere_begin_anew(monkeypatch):
     np.testing.assert_array_equal(found, exact)
 
 
+# -- evaluate ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_elimination_serves_mean_spread_and_length_and_another_the_risk(monkeypatch):
+    mdp = edge(LARGE)
+    calls, policy = counter(monkeypatch, linear, "splu"), sr.exact(mdp, sr.QLearning()).argmax(1)
+    profile = sr.evaluate(mdp, policy, quiet=True)
+    assert (profile.p_unsafe > 0.0, profile.std > 0.0) == (True, True)
+    assert len(calls) == 2
+    assert not profile.source.chain._last  # its factors are large, and a profile is kept
+
+
 # -- tune -------------------------------------------------------------------------------------------------------------
 
 

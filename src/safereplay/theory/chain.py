@@ -33,7 +33,7 @@ from ..kernels import rng
 from ..mdp import TabularMDP
 from ..runs import sampling_model
 from ..verdicts import checked_policy
-from .linear import solve
+from .linear import Equation
 
 CHUNK = 1_024  # episodes with a stream of random numbers of their own
 ROUNDING = float(np.finfo(np.float64).eps)
@@ -89,9 +89,23 @@ class Chain:
         if not weights.any():
             return np.zeros(self.n_states), 0.0
         onward = self.p * passing * (here & inside[self.s_next])
-        P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
         b = np.bincount(self.s, weights=weights, minlength=self.n_states).astype(np.float64)
-        return np.where(inside, solve(P, b), 0.0), float(np.abs(b).max())
+        return np.where(inside, self._equation(onward).solve(b), 0.0), float(np.abs(b).max())
+
+    def _equation(self, onward: Floats) -> Equation:
+        """The equation of outcomes that pass on so much of what comes after them, [K]; that of the last one is kept."""
+        if not (self._last and np.array_equal(self._last[0][0], onward)):
+            P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
+            self._last[:] = [(onward, Equation(P))]
+        return self._last[0][1]
+
+    @cached_property
+    def _last(self) -> list[tuple[Floats, Equation]]:
+        return []
+
+    def forget(self) -> None:
+        """Let go of the last equation, which may be large."""
+        self._last.clear()
 
     def _stuck(self, here: Bools) -> NoReturn:
         """Say that the outcomes ``here`` [K] lead out only with chances that are lost to rounding."""

@@ -9,12 +9,12 @@ first. Its answer counts only if it meets the equation as well as elimination wo
 and policies stay. So no tolerance on values is a fixed number. Each is a share of the values themselves (:func:`slack`).
 """
 
-import warnings
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import MatrixRankWarning, spsolve
+from scipy.sparse.linalg import splu
 
 from .._types import Floats
 
@@ -53,18 +53,35 @@ def solve(P: Any, b: Floats) -> Floats:
     >>> solve(sparse.csr_array([[0.5, 0.25], [0.0, 0.0]]), np.array([1.0, 4.0]))
     array([4., 4.])
     """
-    size = b.shape[0]
-    if size <= DENSE:
+    return Equation(P).solve(b)
+
+
+class Equation:
+    """x = b + P·x for one b after another: P is eliminated once."""
+
+    def __init__(self, P: Any) -> None:
+        self.P = P
+
+    @cached_property
+    def _factors(self) -> Any:
+        """The factors of 1 − P; None where it is singular."""
         try:
-            return np.linalg.solve(np.eye(size) - P.toarray(), b)
-        except np.linalg.LinAlgError:
-            return np.full(b.shape, np.nan)
-    x = by_products(P, b) if size > ELIMINATED else None
-    if x is not None:
-        return x
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MatrixRankWarning)
-        return np.asarray(spsolve(sparse.csc_array(sparse.eye_array(size) - P), b))
+            return splu(sparse.csc_array(sparse.eye_array(self.P.shape[0]) - self.P))
+        except RuntimeError:
+            return None
+
+    def solve(self, b: Floats) -> Floats:
+        """x, as in :func:`solve`."""
+        size = b.shape[0]
+        if size <= DENSE:
+            try:
+                return np.linalg.solve(np.eye(size) - self.P.toarray(), b)
+            except np.linalg.LinAlgError:
+                return np.full(b.shape, np.nan)
+        x = by_products(self.P, b) if size > ELIMINATED and "_factors" not in vars(self) else None
+        if x is not None:
+            return x
+        return np.full(b.shape, np.nan) if self._factors is None else np.asarray(self._factors.solve(b))
 
 
 def by_products(P: Any, b: Floats) -> Floats | None:

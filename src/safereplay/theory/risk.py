@@ -246,6 +246,7 @@ def evaluate(
     seed = _checks.whole("seed", seed, 0, 64)
     threads = None if threads is None else _checks.whole("threads", threads, 1)
     solved = _solved(chain, gamma)
+    chain.forget()
     source = _Source(chain, start_p, gamma, solved, seed, threads, quiet)
     k = start_p > 0
     w, m = start_p[k], solved.mean[k]
