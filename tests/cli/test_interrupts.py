@@ -180,14 +180,14 @@ def test_a_comparison_that_is_stopped_says_how_much_is_done(monkeypatch, tmp_pat
 
 def test_showing_live_ends_with_what_was_read_last(monkeypatch, tmp_path, capsys):
     write_part(tmp_path, given(seed=[0, 1], verdict=["safe", "risky"], mean=[1.0, 2.0], p_unsafe=[0.0, 0.5]))
-    monkeypatch.setattr(showing.time, "sleep", ctrl_c)
+    monkeypatch.setattr(showing, "sleep", ctrl_c)
     code, shown, line = outcome(capsys, "show", tmp_path, "--live")
     assert (code, line) == (1, "what was read last is shown; the sweep is left alone")
     assert "P(unsafe)" in shown
 
 
 def test_showing_live_says_so_when_there_was_nothing_to_show(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(showing.time, "sleep", ctrl_c)
+    monkeypatch.setattr(showing, "sleep", ctrl_c)
     assert outcome(capsys, "show", tmp_path, "--live") == (1, "", "no run was there to show")
 
 
