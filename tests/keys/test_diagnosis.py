@@ -46,7 +46,7 @@ def test_a_reward_that_varies_with_position_is_invented_variance():
         assert found.invented_std == pytest.approx(np.sqrt(0.75 / 12) * 5 / 8, rel=0.05)
         assert found.warning.startswith("the key is too coarse: a finer one explains 7")
         told = "use more tiles or bits, an exact key, or no dial"
-        assert found.warning.endswith(told)
+        assert told in found.warning
         assert "\n" not in found.warning
 
 
