@@ -245,18 +245,21 @@ class Shaper:
             "key", f"shaped replay: {pairs}; the {self.tilt_on} varies in {_percent(varying)} of the transitions"
         )
         if varying < LITTLE and self.added >= ENOUGH:
-            self.once.advise("tilted", self._untilted(varying))
+            self.once.advise(*self._untilted(varying))
 
-    def _untilted(self, varying: float) -> str:
-        """Why nothing is tilted, and what to try."""
+    def _untilted(self, varying: float) -> tuple[str, str]:
+        """A topic, and why nothing is tilted and what to try."""
         known = self.index.pair_table()["n"].sum()
         if self.tilt_on == "target" and not known:
-            return "nothing is tilted: no target is known yet; give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()"
+            return (
+                "tilted",
+                "nothing is tilted: no target is known yet; give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()",
+            )
         repeated = diagnose(self.index.key_of(held := self._held()), self.index.x_of(held)).warning
         if repeated is not None:
-            return f"nothing is tilted: {repeated}"
+            return "key_fits", f"nothing is tilted: {repeated}"
         later = 'tilt_on="target" if harm shows later, ' if self.tilt_on != "target" else ""
-        return (
+        return "tilted", (
             f"nothing is tilted: the {self.tilt_on} varies in only {_percent(varying)} of the transitions so far; "
             f"try {later}a coarser key if states never repeat, or a reward with a price on harm"
         )

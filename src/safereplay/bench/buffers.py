@@ -126,7 +126,9 @@ def measure_run(steps: int, rounds: int) -> list[Cost]:
     try:
         shaped = learning(replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=DIALS)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ShapingWarning)  # CartPole's reward never varies: time is all that is asked for
+            warnings.simplefilter(
+                "ignore", ShapingWarning
+            )  # CartPole's reward never varies: time is all that is asked for
             times = in_turns([learning(), shaped], rounds + 1)
     finally:
         torch.set_num_threads(threads)

@@ -42,8 +42,7 @@ def look(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> None:
     """Say once each what makes the dial useless: a loss that hides rare rewards, a key that does not fit."""
     once = buffer.shaper.once
     once.advise("huber", huber(buffer, env))
-    if "tilted" not in once.said:  # else the shaper has said what is wrong with the key
-        once.advise("key_fits", key(buffer))
+    once.advise("key_fits", key(buffer))
 
 
 def huber(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> str | None:
