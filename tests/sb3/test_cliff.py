@@ -12,7 +12,7 @@ from safereplay.deep.wrappers import OneHot
 from safereplay.sb3 import ShapedReplayBuffer
 from safereplay.theory.shaped import drawn
 
-SIZE, STEPS, V, BETA = 40_000, 15_000, 0.5, 1.0  # 60,000 transitions: the ring wraps
+SIZE, STEPS, V, BETA = 40_000, 15_000, 0.5, 4.0  # 60,000 transitions: the ring wraps
 
 
 @pytest.fixture(scope="module")
