@@ -12,7 +12,14 @@ from waiting import END
 import safereplay as sr
 from safereplay.cli import run, showing
 
-CODE = "import sys; from safereplay.cli import run; sys.exit(run(sys.argv[1:]))"
+CODE = """
+import sys
+from strikes import listen_to_ctrl_c
+from safereplay.cli import run
+listen_to_ctrl_c()
+sys.exit(run(sys.argv[1:]))
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # with the helpers
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +162,7 @@ def test_live_waits_for_what_is_asked_for(table, tmp_path, capsys, monkeypatch):
 
 def test_live_waits_for_the_first_runs_and_ends_cleanly_at_ctrl_c(table, tmp_path):
     command = [sys.executable, "-W", "error", "-c", CODE, "show", str(tmp_path), "--live"]
-    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     try:
         assert "waiting for the first runs" in watching.stderr.readline()
         write_part(tmp_path, table)
@@ -175,7 +182,7 @@ def test_live_on_a_terminal_shows_the_tables_in_place(table, tmp_path):
     write_total(write_part(tmp_path, table), table.num_rows)
     main, end = pty.openpty()
     command = [sys.executable, "-W", "error", "-c", CODE, "show", str(tmp_path), "--live"]
-    watching = subprocess.Popen(command, stdout=end, stderr=end, env={**os.environ, "TERM": "xterm"})
+    watching = subprocess.Popen(command, stdout=end, stderr=end, env={**ENVIRONMENT, "TERM": "xterm"})
     os.close(end)
     shown = b""
     try:

@@ -349,9 +349,24 @@ engine_module._ray()  # quiet from the start
 logging.getLogger("ray").setLevel(logging.ERROR)
 from ray.cluster_utils import Cluster
 from strikes import at_call
+from waiting import wait_until
 
 spec, out = json.loads(sys.argv[1]), Path(sys.argv[2])
-engine_module.RayEngine.most = 1
+engine_module.RayEngine.most, engine_module.AHEAD = 1, 12
+perform, held = engine_module._perform, out.with_name("held")  # five chunks are done, the others wait
+held.mkdir()
+
+def one_of_five(*arguments):
+    from waiting import wait_until
+    for k in range(5):
+        with contextlib.suppress(FileExistsError):
+            (held / f"done {k}").touch(exist_ok=False)
+            return perform(*arguments)
+    (held / str(os.getpid())).touch()
+    wait_until((held / "go on").exists)
+    return perform(*arguments)
+
+engine_module._perform = one_of_five
 lost, nodes = [], []
 engine_module.LOG.addHandler(type("Lost", (logging.Handler,), {"emit": lambda self, record: lost.append(record)})())
 engine_module.LOG.propagate = False
@@ -369,12 +384,17 @@ with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as f
             return int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
         return 0, 0
 
+    def workers_of(raylet):
+        return [pid for pid, parent in map(parentage, Path("/proc").glob("[0-9]*")) if parent == raylet]
+
     def kill(*_):
         nodes.append(int(engine_module._ray().cluster_resources()["CPU"]))
         raylet = other.all_processes["raylet"][0].process.pid
-        workers = [pid for pid, parent in map(parentage, Path("/proc").glob("[0-9]*")) if parent == raylet]
+        wait_until(lambda: any((held / str(pid)).exists() for pid in workers_of(raylet)))
+        workers = workers_of(raylet)
         for pid in [raylet, *workers]:  # a machine that goes takes its workers along
             os.kill(pid, signal.SIGKILL)
+        (held / "go on").touch()
 
     at_call("safereplay.engines.store:Store.add", 5, kill)
     done = sr.sweep(spec, out, engine="ray", address=cluster.address, quiet=True)
@@ -388,7 +408,7 @@ print(json.dumps([done.done, len(lost), nodes]))
 
 
 def test_a_node_killed_during_a_sweep_costs_its_chunk_and_no_row(tmp_path, in_new_process):
-    """Two nodes of one CPU; the second and its worker get SIGKILL once four parts are written, and more are under way. The dataset is that of threads."""
+    """Two nodes of one CPU; the second and its worker get SIGKILL while a chunk waits there. The dataset is that of threads."""
     spec = {**SMALL, "episodes": 200_000, "seeds": 8, "models": {"cliff": {}}, "keep": ["Q", "verdict", "risk"]}
     printed = in_new_process(TWO_NODES, json.dumps(spec), tmp_path / "ray")
     done, lost, nodes = json.loads(printed.splitlines()[-1])
