@@ -81,7 +81,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     >>> sampler
     ShapedSampler(v=0.5, tilt_on='reward', held=100, pairs=1)
     >>> sampler.shaper.index.distribution()[3:100:4].sum().round(3)  # what is drawn of the bad quarter
-    np.float64(0.51)
+    np.float64(0.458)
     """
 
     def __init__(
