@@ -391,3 +391,22 @@ def test_the_layers_of_a_pair_are_bounded_and_hold_near_equal_weights():
             b = layer["next"]
         assert bins == sorted(set(bins))
         assert len(bins) <= 2 * lay.REACH + 1
+
+
+@pytest.mark.parametrize(
+    "scale", [[], [1.0], [np.nan, 1.0, 0.0], [-1.0, -1.0, 0.0], [0.0, 3.0, 0.0], [9.0, 1.0, 0.0]], ids=str
+)
+def test_a_state_whose_unit_does_not_fit_is_refused(scale):
+    """Kernels index these arrays unchecked: a file may have been changed by anyone."""
+    index = busy(sr.EntropicReplay(2.0))
+    with pytest.raises(sr.BadInput, match="arrays that do not fit together"):
+        sr.PairIndex(index.capacity).load_state_dict({**index.state_dict(), "scale": np.array(scale, float)})
+
+
+def test_a_state_from_before_there_was_a_unit_goes_on_draw_by_draw():
+    index = busy(sr.ScoreReplay(2.0))
+    state = index.state_dict()
+    del state["scale"]
+    other = sr.PairIndex(index.capacity)
+    other.load_state_dict(state)
+    assert (other.draw(1000) == index.draw(1000)).all()

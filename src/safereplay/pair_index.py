@@ -368,7 +368,8 @@ class PairIndex:
         scheme = Config.from_dict(state["scheme"])
         _checks.require(isinstance(scheme, Scheme), "state", "hold a scheme", scheme)
         made = PairIndex(self.capacity, cast(Scheme, scheme), float(state["v"]), state["mixing"])
-        made._here = _read(state, self.capacity, made.mixing == "literal")
+        before = {"scale": np.zeros(lay.N_SCALE)}  # states from before there was a unit have none
+        made._here = _read(before | state, self.capacity, made.mixing == "literal")
         made._resize_pool(0)  # which also forgets what the state says is free
         if made.mixing == "literal":
             made._weigh_again()
@@ -477,6 +478,14 @@ def _grown(old: Floats, n: int) -> Floats:
     return new
 
 
+def _has_scale(scale: Floats) -> bool:
+    """Whether this can be the unit of a memory: where there is one, layers are made within a factor 2 of it."""
+    if scale.size != lay.N_SCALE or not np.isfinite(scale).all() or (scale < 0.0).any():
+        return False
+    unit, layered = scale[lay.UNIT], scale[lay.LAYERED]
+    return bool(0.5 * layered <= unit <= 2.0 * layered)
+
+
 def _read(state: dict[str, Any], capacity: int, by_weight: bool) -> lay.Layers:
     """The arrays of a state, checked: a file may have been changed by anyone."""
     like = lay.allocate(1, rng.seeded(0), by_weight)
@@ -493,6 +502,6 @@ def _read(state: dict[str, Any], capacity: int, by_weight: bool) -> lay.Layers:
     sizes = (
         table & (table - 1) == 0 and table > rows >= 1 and here.heads.size == lay.N_HEADS and here.generator.size == 4
     )
-    whole = sizes and bool(here.generator.any()) and is_sound(here)
+    whole = sizes and bool(here.generator.any()) and _has_scale(here.scale) and is_sound(here)
     _checks.require(bool(whole), "state", "be as state_dict gives it", "arrays that do not fit together")
     return here

@@ -817,3 +817,11 @@ def test_targets_that_nobody_computes_are_spoken_of_once():
     with pytest.warns(ShapingWarning, match='tilt_on="target" tilts nothing until targets are known; pass callback='):
         buffer.sample(4)
     buffer.sample(4)
+
+
+def test_a_buffer_that_an_older_version_saved_is_refused_in_one_line():
+    buffer = ShapedReplayBuffer(10, Box(0.0, 1.0, (1,)), Discrete(2))
+    state = buffer.__getstate__()
+    del state["_scheme"]
+    with pytest.raises(sr.BadInput, match="buffer must have been saved by this version, got 'an older one'"):
+        buffer.__setstate__(state)

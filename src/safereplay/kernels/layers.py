@@ -63,6 +63,7 @@ N_HEADS = FREE_ROOM + 32
 
 #: Entries of ``scale``: the unit, the one that layers were made with, and how many slots changed since it was measured.
 UNIT, LAYERED, CHANGED = range(3)
+N_SCALE = 3
 
 #: What stops a kernel before slot k is touched, in ``heads[TROUBLE]``.
 FINE, PAIRS_FULL, LAYERS_FULL, POOL_FULL, BAD_SLOT, BAD_X, BAD_WEIGHT, NOT_HELD = range(8)
@@ -97,7 +98,7 @@ def allocate(capacity: int, generator: Array, by_weight: bool) -> Layers:
         np.zeros(256, np.int32),
         np.full(2 * rows, NONE, np.int32),
         heads,
-        np.zeros(3),
+        np.zeros(N_SCALE),
         tree.allocate(rows if by_weight else 1),
         generator,
         np.zeros(2 * REACH + 2),

@@ -475,6 +475,8 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take up where :meth:`__getstate__` left."""
+        again = "fill another buffer with its arrays, or save it again with this version"
+        _checks.require("_scheme" in state, "buffer", "have been saved by this version", "an older one", again)
         books = state["_shaper"]
         self.__dict__.update({**state, "_shaper": None})
         if books is not None:
