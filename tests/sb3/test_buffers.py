@@ -648,7 +648,7 @@ def test_storing_costs_at_most_twice_and_drawing_three_times_what_sb3_takes():
     """100,000 transitions of 8 numbers, batches of 256; the best of seven turns each, taken in turn."""
     rng = np.random.default_rng(0)
     n, space = 100_000, Box(0.0, 1.0, (8,), np.float32)
-    obs, rewards = rng.random((n, 1, 8)).astype(np.float32), rng.normal(size=(n, 1))
+    obs, rewards = rng.random((n, 1, 8)).astype(np.float32), rng.normal(scale=0.3, size=(n, 1))
     actions, dones = rng.integers(4, size=(n, 1)), rng.random((n, 1)) < 0.01
     buffers = [ReplayBuffer(n, space, Discrete(4)), ShapedReplayBuffer(n, space, Discrete(4), seed=0)]
 
