@@ -33,7 +33,7 @@ from .training import Setting
 from .worlds import WORLDS, world_named
 
 VS = (0.25, 0.5, 0.75)
-BETAS = (2.0, 1.0, 4.0)  #: the default first: where families are evened out, settings are taken from the front
+BETAS = (2.0, 1.0, 4.0, 16.0)  #: the default first: where families are evened out, settings are taken from the front
 ALPHAS = (0.25, 0.1, 0.5)
 LATE = ("delayed",)  #: worlds whose danger comes a step late
 WHOLE = ("point",)  #: worlds that get the whole grid of v and β; the others a cross in it
