@@ -46,7 +46,7 @@ play: $(VENV)/web
 	$(BIN)/safereplay play
 
 test: $(VENV)/dev
-	$(BIN)/pytest -q -n 2 -m "not slow"
+	$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/dev
 	$(BIN)/pytest -q -m slow

@@ -74,6 +74,7 @@ def test_the_command_line_knows_them(copy):
     assert told["learner"]["scheme"]["kind"] == "ShortfallReplay"
 
 
+@pytest.mark.slow
 def test_a_comparison_takes_them_in(copy, tmp_path):
     cli = ("-c", "from safereplay.cli import main; main()")
     names = ("--world", "gorge", "--learner", "frugal", "--scheme", "shortfall", "--learner", "q")

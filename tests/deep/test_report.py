@@ -46,7 +46,7 @@ def test_every_setting_is_in_the_last_table_and_the_chosen_are_marked(tmp_path):
     text = page(tmp_path, {f"{OURS}, v = 0.75, β = 2": (0.01, 9.0)}, seconds=12.5)
     table = text[text.index("## Every setting") : text.index("## What was tried")]
     rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
-    assert len(rows) == 15  # literal mixing is not planted
+    assert len(rows) == 18  # literal mixing is not planted
     marked = [row for row in rows if "✓" in row]
     assert [row.split("|")[3].strip() for row in marked] == ["v = 0.75, β = 2", "α = 0.25"]
     assert all("| 5 |" in row and "12.5 |" in row for row in rows)
@@ -74,9 +74,9 @@ def test_catastrophes_of_training_are_shares_of_its_episodes(tmp_path):
 
 def test_the_method_counts_runs_seeds_and_episodes(tmp_path):
     text = page(tmp_path, {LITERAL: (0.02, 9.5)})
-    assert "80 runs, 5 seeds a setting, 200 evaluation episodes a run" in text
+    assert "95 runs, 5 seeds a setting, 200 evaluation episodes a run" in text
     assert "judged on 100 selection episodes" in text
-    assert "settings tried a world: 9 of shaped DQN, 3 of QR-DQN CVaR." in text
+    assert "settings tried a world: 12 of shaped DQN, 3 of QR-DQN CVaR." in text
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text
     assert "**point**, 1,000 steps: A 2-D point" in text
     assert "Not complete" not in text
@@ -97,7 +97,7 @@ def test_what_was_tried_in_tuning_is_listed_for_the_worlds_of_the_page(tmp_path,
 
 
 def test_a_study_that_is_not_complete_says_how_much_is_missing(tmp_path):
-    assert "**Not complete**: 5 of 80 planned runs are not there yet." in page(tmp_path)
+    assert "**Not complete**: 5 of 95 planned runs are not there yet." in page(tmp_path)
 
 
 def test_a_world_without_plain_or_random_runs_waits(tmp_path):
@@ -276,7 +276,7 @@ def test_literal_mixing_is_judged_beside_matched_at_the_same_dial(literal, said,
 def test_settings_that_are_dialled_too_far_are_named(tmp_path):
     start = "**The dial can be turned too far.**"
     text = shortcoming(tmp_path / "a", start, {f"{OURS}, v = 0.75, β = 2": (0.0, -10.0)})
-    assert text.endswith("lost on point (1 of 9: v = 0.75, β = 2).")
+    assert text.endswith("lost on point (1 of 12: v = 0.75, β = 2).")
     assert shortcoming(tmp_path / "b", start) is None
 
 

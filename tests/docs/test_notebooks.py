@@ -22,7 +22,10 @@ def test_there_are_three():
     assert [file.stem for file in FILES] == ["cliff", "rivals", "world"]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(file, marks=[] if file.stem == "world" else pytest.mark.slow, id=file.stem) for file in FILES],
+)
 def test_it_runs_top_to_bottom_and_shows_what_is_stored(running, file):
     stored = nbformat.read(file, as_version=4)
     assert running.shown(running.run(file)) == running.shown(stored), "run `make docs`"

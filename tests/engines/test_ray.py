@@ -172,6 +172,7 @@ def mine(tmp_path, monkeypatch, request):
     return spec
 
 
+@pytest.mark.slow
 def test_classes_of_ones_own_are_found_on_the_workers(engine, mine):
     spec = mine(learners={"replay": {"scheme": {"kind": "GapReplay{n}", "beta": 2.0}}}, models={"cliff": {}})
     chunk = tuple(spec.runs())
@@ -210,6 +211,7 @@ def test_a_chunk_whose_worker_dies_is_done_again(engine, mine, tmp_path, caplog)
     assert sum("a worker was lost" in line for line in caplog.messages) == 2
 
 
+@pytest.mark.slow
 def test_a_chunk_that_loses_every_worker_is_given_up_in_a_line(engine, mine, tmp_path):
     note = tmp_path / "deaths"
     note.mkdir()
