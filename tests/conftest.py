@@ -1,6 +1,7 @@
 """What several test modules share: the reference implementations, and a way to run Python in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,10 @@ from hypothesis import settings
 
 HELPERS = Path(__file__).parent / "helpers"
 sys.path.insert(0, str(HELPERS))
+
+# A shell without job control starts commands in the background with Ctrl-C ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Compiling happens inside the first example, so no deadline; the same examples every time, so no surprise on release day.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
