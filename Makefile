@@ -67,7 +67,7 @@ bench-page: $(VENV)/dev
 	$(BIN)/pytest -q -s -m slow tests/web/pages/test_speed.py
 
 deep-study: $(VENV)/dev
-	$(BIN)/python -m safereplay.deep --out deep-study --docs docs
+	$(BIN)/python -m studies.deep --out deep-study --docs docs
 
 docs: $(VENV)/dev
 	$(BIN)/python docs/generate.py

@@ -42,7 +42,7 @@ FLOORS = [
         "kernels.sweep",
         "kernels.episodes",
     ],
-    ["mdp", "maps", "mapfiles", "grids", "gym", "goals", "worlds.*", "spaces", "sources", "verdicts"],
+    ["mdp", "maps", "mapfiles", "grids", "gym", "goals", "worlds.*", "spaces", "sources", "verdicts", "point"],
     ["schemes.base", "schemes.variance", "schemes.*", "schedules"],
     ["learners", "footprints", "runs", "stepping", "agent"],
     [
@@ -151,23 +151,6 @@ FLOORS = [
         "arena.comparing",
     ],
     [
-        "deep.summary",
-        "deep.frontier",
-        "deep.wrappers",
-        "deep.point",
-        "deep.lava",
-        "deep.worlds",
-        "deep.rivals",
-        "deep.training",
-        "deep.tuning",
-        "deep.records",
-        "deep.limits",
-        "deep.study",
-        "deep.figures",
-        "deep.sentences",
-        "deep.report",
-    ],
-    [
         "web.sides",
         "web.worlds",
         "web.links",
@@ -189,7 +172,6 @@ FLOORS = [
         "cli.sweeping",
         "cli.playing",
         "cli.comparing",
-        "deep.__main__",
     ],
 ]
 RANK = {name: (floor, room) for floor, rooms in enumerate(FLOORS) for room, name in enumerate(rooms)}

@@ -29,9 +29,7 @@ def register() -> None:
                 max_episode_steps=1_000,
             )
     if "safereplay/Point-v0" not in registry:
-        register_env(
-            id="safereplay/Point-v0", entry_point="safereplay.deep.point:PointEnv", max_episode_steps=POINT_STEPS
-        )
+        register_env(id="safereplay/Point-v0", entry_point="safereplay.point:PointEnv", max_episode_steps=POINT_STEPS)
 
 
 def register_with_gymnasium() -> None:

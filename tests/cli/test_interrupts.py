@@ -12,10 +12,10 @@ from safereplay.arena import comparing
 from safereplay.bench import report as bench_report
 from safereplay.bench.sheets import Part, Task
 from safereplay.cli import run, showing
-from safereplay.deep import __main__ as deep
 from safereplay.engines.store import Store
 from safereplay.paper import reproduce
 from safereplay.paper.reproduce import Stage
+from studies.deep import __main__ as deep
 
 FEW = ["--episodes", "200", "--seeds", "8"]
 
@@ -234,19 +234,19 @@ def test_the_deep_study_says_how_many_runs_are_finished(monkeypatch, tmp_path, c
     import planted_runs
 
     left = iter([planted_runs.whole, planted_runs.whole, ctrl_c])
-    monkeypatch.setattr("safereplay.deep.study.perform", lambda setting, selection: next(left)(setting, selection))
+    monkeypatch.setattr("studies.deep.study.perform", lambda setting, selection: next(left)(setting, selection))
     code, shown, line = outcome(capsys, "--smoke", "--jobs", "1", "--out", tmp_path, program=deep.run)
     assert (code, shown) == (1, "")
     assert line == f"2 of {len(deep_plan())} runs are finished; the same command goes on"
 
 
 def deep_plan():
-    from safereplay.deep.study import SMOKE, plan
+    from studies.deep.study import SMOKE, plan
 
     return plan(SMOKE)
 
 
 def test_the_deep_study_says_that_its_page_is_not_finished(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("safereplay.deep.report.write_page", ctrl_c)
+    monkeypatch.setattr("studies.deep.report.write_page", ctrl_c)
     code, _, line = outcome(capsys, "--smoke", "--report-only", "--out", tmp_path, program=deep.run)
     assert (code, line) == (1, "the runs are finished, but not the page")

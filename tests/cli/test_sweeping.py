@@ -3,8 +3,8 @@ import re
 from pathlib import Path
 
 import pytest
+from small_sweeps import ids, stamps
 from strikes import interrupted
-from studies import ids, stamps
 
 import safereplay as sr
 from safereplay.cli import run

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted_study import steady
 
-from safereplay.deep.frontier import beyond, compare, pareto, reach
+from studies.deep.frontier import beyond, compare, pareto, reach
 
 PLAIN, RANDOM = steady("plain", 0.2, 10.0), steady("random", 0.5, 0.0)
 POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=8).map(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.deep import lava
+from studies.deep import lava
 
 START = ((1, 4), 0)
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.deep.limits import TablePolicy, prediction
-from safereplay.deep.records import Job
-from safereplay.deep.summary import LITERAL, OURS
-from safereplay.deep.training import Setting, evaluate, train
-from safereplay.deep.worlds import world_named
+from studies.deep.limits import TablePolicy, prediction
+from studies.deep.records import Job
+from studies.deep.summary import LITERAL, OURS
+from studies.deep.training import Setting, evaluate, train
+from studies.deep.worlds import world_named
 
 
 class Planted:

@@ -6,12 +6,12 @@ import re
 import pytest
 from planted_study import PRESET, plant
 
-from safereplay.deep import report, sentences
-from safereplay.deep.records import collect
-from safereplay.deep.study import plan
-from safereplay.deep.summary import CVAR, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
-from safereplay.deep.tuning import Trial
 from safereplay.views.document import to_markdown
+from studies.deep import report, sentences
+from studies.deep.records import collect
+from studies.deep.study import plan
+from studies.deep.summary import CVAR, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
+from studies.deep.tuning import Trial
 
 LATE = PRESET._replace(worlds=("delayed",))
 DIAL = "v = 0.5, β = 1"

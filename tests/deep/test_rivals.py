@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sb3_contrib import QRDQN
 
 import safereplay as sr
-from safereplay.deep.rivals import CVaRPolicy, CVaRQRDQN, cvar
-from safereplay.deep.wrappers import OneHot
+from studies.deep.rivals import CVaRPolicy, CVaRQRDQN, cvar
+from studies.deep.wrappers import OneHot
 
 #: One step: action 0 pays 1 or −3 (mean 0.6), action 1 pays 0.4 for sure.
 GAMBLE = sr.TabularMDP.from_outcomes(

@@ -8,13 +8,13 @@ from dataclasses import replace
 import planted_runs
 import pytest
 
-from safereplay.deep import __main__ as command
-from safereplay.deep import study, worlds
-from safereplay.deep.records import collect, read_record
-from safereplay.deep.study import FULL, SMOKE, Preset, families, plan, run_jobs
-from safereplay.deep.summary import CVAR, FAMILIES, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
-from safereplay.deep.training import Setting
 from safereplay.errors import BadFile, BadInput, MissingExtra
+from studies.deep import __main__ as command
+from studies.deep import study, worlds
+from studies.deep.records import collect, read_record
+from studies.deep.study import FULL, SMOKE, Preset, families, plan, run_jobs
+from studies.deep.summary import CVAR, FAMILIES, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
+from studies.deep.training import Setting
 
 TINY = Preset(("cliff",), seeds=3, steps=100, episodes=5, selection=4, small=True)
 

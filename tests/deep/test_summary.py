@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planted_study import group, steady
 
-from safereplay.deep.summary import (
+from studies.deep.summary import (
     MAY_LOSE,
     Episodes,
     choose,

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import safereplay as sr
-from safereplay.deep import training
-from safereplay.deep.training import SEEDS, SPLITS, Setting, evaluate, train
-from safereplay.deep.worlds import WORLDS
+from studies.deep import training
+from studies.deep.training import SEEDS, SPLITS, Setting, evaluate, train
+from studies.deep.worlds import WORLDS
 
 SHORT = {"learning_starts": 100, "net_arch": [16], "target_update_interval": 100, "train_freq": 8, "n_quantiles": 8}
 

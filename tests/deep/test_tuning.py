@@ -1,6 +1,6 @@
-from safereplay.deep.training import Setting
-from safereplay.deep.tuning import TRIED
-from safereplay.deep.worlds import WORLDS
+from studies.deep.training import Setting
+from studies.deep.tuning import TRIED
+from studies.deep.worlds import WORLDS
 
 
 def test_what_was_tried_is_never_what_the_study_uses():

@@ -6,9 +6,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import safereplay as sr
-from safereplay.deep import worlds
-from safereplay.deep.training import evaluate
-from safereplay.deep.worlds import WORLDS, world_named
+from studies.deep import worlds
+from studies.deep.training import evaluate
+from studies.deep.worlds import WORLDS, world_named
 
 
 class Random:

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.deep.wrappers import Crash, Diary, OneHot, Scaled
+from studies.deep.wrappers import Crash, Diary, OneHot, Scaled
 
 
 class Script(gymnasium.Env):

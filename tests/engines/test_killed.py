@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from killed_sweeps import POINTS
-from studies import everything, ids, stamps
+from small_sweeps import everything, ids, stamps
 from waiting import END, wait_until
 
 import safereplay as sr

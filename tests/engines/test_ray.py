@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from studies import SMALL
+from small_sweeps import SMALL
 from waiting import END, wait_until
 
 import safereplay as sr

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from effort import in_lines
-from studies import SMALL, Impatient, everything, ids, note, parts, stamps
+from small_sweeps import SMALL, Impatient, everything, ids, note, parts, stamps
 from waiting import END
 
 import safereplay as sr

@@ -4,7 +4,7 @@ import sys
 import types
 
 import pytest
-from studies import SMALL, Impatient, everything, ids, note, parts, stamps
+from small_sweeps import SMALL, Impatient, everything, ids, note, parts, stamps
 
 import safereplay as sr
 from safereplay.engines.store import Store

@@ -3,8 +3,8 @@ import signal
 import threading
 
 import pytest
+from small_sweeps import SMALL
 from strikes import interrupt_runs
-from studies import SMALL
 
 import safereplay as sr
 from safereplay import footprints

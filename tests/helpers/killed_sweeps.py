@@ -14,8 +14,8 @@ import warnings
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from small_sweeps import SMALL, Impatient, everything, ids, parts, stamps
 from strikes import strike
-from studies import SMALL, Impatient, everything, ids, parts, stamps
 
 import safereplay as sr
 from safereplay.engines.spec import load_spec

@@ -3,9 +3,9 @@
 import numpy as np
 from planted_runs import block
 
-from safereplay.deep.records import write_record
-from safereplay.deep.study import Preset, plan
-from safereplay.deep.summary import CVAR, MEAN, OURS, PLAIN, RANDOM, Episodes, Group, Run, Training
+from studies.deep.records import write_record
+from studies.deep.study import Preset, plan
+from studies.deep.summary import CVAR, MEAN, OURS, PLAIN, RANDOM, Episodes, Group, Run, Training
 
 #: P(catastrophe) and mean return of each family, unless a test plants others.
 USUAL = {RANDOM: (0.5, -20.0), PLAIN: (0.2, 10.0), OURS: (0.02, 9.5), MEAN: (0.2, 10.0), CVAR: (0.1, 9.0)}

@@ -8,9 +8,9 @@ from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import safereplay as sr
-from safereplay.deep.wrappers import OneHot
 from safereplay.sb3 import ShapedReplayBuffer
 from safereplay.theory.shaped import drawn
+from studies.deep.wrappers import OneHot
 
 SIZE, STEPS, V, BETA = 40_000, 15_000, 0.5, 4.0  # 60,000 transitions: the ring wraps
 

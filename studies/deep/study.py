@@ -24,9 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import _checks
-from .._files import make_folder
-from ..errors import MissingExtra, stopping
+from safereplay import _checks
+from safereplay._files import make_folder
+from safereplay.errors import MissingExtra, stopping
+
 from .records import Job, Perform, perform, write_record
 from .summary import CVAR, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
 from .training import Setting

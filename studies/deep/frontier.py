@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._types import Bools, Floats
-from ..views.intervals import Estimate
+from safereplay._types import Bools, Floats
+from safereplay.views.intervals import Estimate
+
 from .summary import Group, interval, told_apart
 
 

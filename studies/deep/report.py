@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .._files import make_folder, write_atomic
-from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
-from ..views.drawing import save
+from safereplay._files import make_folder, write_atomic
+from safereplay.views.document import Block, Heading, Picture, Table, Text, to_markdown
+from safereplay.views.drawing import save
+
 from . import figures, sentences
 from .frontier import Comparison
 from .limits import predictions
@@ -289,7 +290,7 @@ def _method(found: Found, jobs: Sequence[Job]) -> list[Block]:
         lines.append(f"**Not complete**: {found.missing} of {len(jobs)} planned runs are not there yet.")
     if found.strangers:
         lines.append(f"Runs in the folder that are not of this plan, and were left out: {found.strangers}.")
-    again = "Again: `make deep-study`, or `python -m safereplay.deep --help`. A run that is there is not run again."
+    again = "Again: `make deep-study`, or `python -m studies.deep --help`. A run that is there is not run again."
     return [Heading("How it was done"), Text(worlds), Text("\n".join(f"- {line}" for line in lines)), Text(again)]
 
 

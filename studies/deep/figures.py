@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 
-from .._types import Floats
-from ..views.drawing import BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
-from . import point
+from safereplay import point
+from safereplay._types import Floats
+from safereplay.views.drawing import BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
+
 from .frontier import pareto, points
 from .summary import CVAR, MEAN, OURS, PLAIN, Chapter, Group, Run
 

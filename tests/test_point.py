@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import safereplay as sr
-from safereplay.deep import point
+from safereplay import point
 
 EAST, NORTH_EAST = 0, 1
 

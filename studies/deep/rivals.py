@@ -20,7 +20,7 @@ from sb3_contrib.common.utils import quantile_huber_loss
 from sb3_contrib.qrdqn.policies import QRDQNPolicy, QuantileNetwork
 from stable_baselines3.common.type_aliases import PyTorchObs
 
-from .. import _checks
+from safereplay import _checks
 
 
 def cvar(quantiles: torch.Tensor, alpha: float, dim: int = 1) -> torch.Tensor:

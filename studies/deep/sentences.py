@@ -1,6 +1,6 @@
 """What the numbers say, in words. Every sentence here is chosen by the data, and says the other thing when they do.
 
-'Cannot be told apart' means that the 95 % interval of a difference has 0 inside; see :mod:`safereplay.deep.summary`.
+'Cannot be told apart' means that the 95 % interval of a difference has 0 inside; see :mod:`studies.deep.summary`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from math import isfinite
 
 import numpy as np
 
-from ..views.intervals import Estimate
+from safereplay.views.intervals import Estimate
+
 from .frontier import Comparison, compare
 from .summary import CVAR, LITERAL, MAY_LOSE, MEAN, OURS, REWARD, Chapter, Choice, Group, difference, told_apart
 

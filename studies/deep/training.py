@@ -53,9 +53,10 @@ from typing import Any, TypeAlias
 import gymnasium
 import numpy as np
 
-from .. import __version__, _checks
-from .._config import Config, plain
-from ..errors import MissingExtra
+from safereplay import __version__, _checks
+from safereplay._config import Config, plain
+from safereplay.errors import MissingExtra
+
 from .worlds import World, world_named
 from .wrappers import Diary, Scaled
 
@@ -211,7 +212,7 @@ def _line(first: float, last: float) -> Any:
 
 def _shaping(setting: Setting, gamma: float) -> dict[str, Any]:
     """The one line that shapes replay."""
-    from ..sb3.buffers import ShapedReplayBuffer
+    from safereplay.sb3.buffers import ShapedReplayBuffer
 
     name, arguments = world_named(setting.world).key
     if setting.key:
@@ -226,7 +227,7 @@ def _shaping_callbacks(setting: Setting) -> list[Any]:
     """Targets are refreshed by a callback; the other tilts need none."""
     if setting.v == 0 or setting.tilt_on != "target":
         return []
-    from ..sb3.callbacks import ShapingCallback
+    from safereplay.sb3.callbacks import ShapingCallback
 
     return [ShapingCallback()]
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
-from .. import _checks
-
-Vector = npt.NDArray[np.float32]
+from safereplay import _checks
+from safereplay.point import Vector
 
 
 class OneHot(gymnasium.ObservationWrapper[Vector, Any, int]):

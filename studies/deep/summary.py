@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from .._types import AnyArray, Bools, Floats
-from ..views.intervals import Estimate
+from safereplay._types import AnyArray, Bools, Floats
+from safereplay.views.intervals import Estimate
 
 RESAMPLES = 4000
 INNER = 400  # samples of a run's episodes, of which each resample takes one

@@ -23,10 +23,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 
-from .. import _checks
-from .._types import Bools, Floats
-from .wrappers import Vector
+from . import _checks
+from ._types import Bools, Floats
+
+Vector = npt.NDArray[np.float32]
 
 N_ACTIONS = 8
 STEP = 0.05

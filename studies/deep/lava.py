@@ -20,8 +20,8 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import Goal, Lava, Wall
 from minigrid.minigrid_env import MiniGridEnv
 
-from .. import _checks
-from .wrappers import Vector
+from safereplay import _checks
+from safereplay.point import Vector
 
 MAP = ("#########", "#.......#", "#.#####.#", "#.#LLL#.#", "#>.....G#", "#########")
 WIDTH, HEIGHT = len(MAP[0]), len(MAP)

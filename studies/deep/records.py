@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._config import plain
-from .._files import read_text, write_atomic
-from .._types import Floats
-from ..bench.machine import machine
-from ..engines.identity import digest
-from ..errors import BadFile
+from safereplay._config import plain
+from safereplay._files import read_text, write_atomic
+from safereplay._types import Floats
+from safereplay.bench.machine import machine
+from safereplay.engines.identity import digest
+from safereplay.errors import BadFile
+
 from .summary import FAMILIES, Chapter, Episodes, Group, Run, Training
 from .worlds import WORLDS, World, world_named
 

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._types import Floats
-from ..errors import BadInput
-from ..schemes import EntropicReplay
-from ..theory.shaped import shaped_limit
+from safereplay._types import Floats
+from safereplay.errors import BadInput
+from safereplay.schemes import EntropicReplay
+from safereplay.theory.shaped import shaped_limit
+
 from .records import Job
 from .summary import OURS, PLAIN, REWARD, Chapter, Group
 from .training import evaluate

@@ -1,4 +1,4 @@
-"""``python -m safereplay.deep``: run the study, or what is left of it, and write its page.
+"""``python -m studies.deep``: run the study, or what is left of it, and write its page.
 
     DIR/runs/*.json            one file a run
     DOCS/deep.md, DOCS/img/    the page and its pictures
@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from .._progress import Bar
-from ..cli.common import Stoppable, complain, run_app
+from safereplay._progress import Bar
+from safereplay.cli.common import Stoppable, complain, run_app
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -43,7 +43,8 @@ def study(
     report_only: Annotated[bool, typer.Option("--report-only", help="Only write the page of what is there.")] = False,
 ) -> int:
     """Deep RL under the dial: DQN plain and shaped, and QR-DQN, on six worlds. A run that is there is not run again."""
-    from ..errors import stopping
+    from safereplay.errors import stopping
+
     from . import report
     from . import study as it
 
@@ -70,7 +71,7 @@ def study(
 
 def run(arguments: list[str]) -> int:
     """Run the command; its exit code."""
-    return run_app(app, arguments, "python -m safereplay.deep")
+    return run_app(app, arguments, "python -m studies.deep")
 
 
 if __name__ == "__main__":

@@ -27,11 +27,12 @@ from typing import Any
 
 import gymnasium
 
-from .. import _checks, grids
-from ..errors import MissingExtra
-from ..gym import TabularEnv
-from ..mdp import TabularMDP
-from .point import PointEnv
+from safereplay import _checks, grids
+from safereplay.errors import MissingExtra
+from safereplay.gym import TabularEnv
+from safereplay.mdp import TabularMDP
+from safereplay.point import PointEnv
+
 from .wrappers import Crash, OneHot
 
 Env = gymnasium.Env[Any, Any]
