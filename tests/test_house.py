@@ -5,6 +5,8 @@ import importlib
 import re
 import subprocess
 import sys
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,166 +17,26 @@ from safereplay import catalog
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "safereplay"
 
-#: A module may import from its own floor's earlier rooms and from any lower floor.
-FLOORS = [
-    ["errors", "_types", "_checks", "catalog", "_files", "_config", "_interrupts", "_progress", "_plugin", "_advice"],
-    [
-        "kernels.compile",
-        "kernels.rng",
-        "kernels.tree",
-        "kernels.wide",
-        "kernels.moments",
-        "kernels.memory",
-        "kernels.layers",
-        "kernels.soundness",
-        "kernels.tilted",
-        "kernels.horizon",
-        "kernels.hashing",
-        "kernels.values",
-        "kernels.weighing",
-        "kernels.step",
-        "kernels.loop",
-        "kernels.ring",
-        "kernels.history",
-        "kernels.ledger",
-        "kernels.hindsight",
-        "kernels.device",
-        "kernels.sweep",
-        "kernels.episodes",
-    ],
-    ["mdp", "maps", "mapfiles", "grids", "gym", "goals", "worlds.*", "spaces", "sources", "verdicts", "point"],
-    ["schemes.base", "schemes.variance", "schemes.*", "schedules"],
-    ["learners", "footprints", "runs", "stepping", "agent"],
-    [
-        "keys.rows",
-        "keys.base",
-        "keys.exact",
-        "keys.axes",
-        "keys.tiles",
-        "keys.simhash",
-        "keys.function",
-        "keys.auto",
-        "keys.diagnosis",
-        "pair_index",
-        "shaper",
-    ],
-    [
-        "theory.linear",
-        "theory.solver",
-        "theory.operator",
-        "theory.valued",
-        "theory.visits",
-        "theory.limits",
-        "theory.shaped",
-        "theory.chain",
-        "theory.risk",
-        "theory.weights",
-        "theory.assumption1",
-        "theory.tilts",
-        "theory.theorem2",
-        "theory.conditions",
-        "theory.prospects",
-        "theory.hull",
-        "theory.occupancy",
-        "theory.owed",
-        "theory.constrained",
-        "theory.tracing",
-        "theory.switching",
-        "theory.tuning",
-        "theory.xray",
-        "theory.utility",
-        "theory.augmented",
-    ],
-    ["rivals.histories", "rivals.ledgers", "rivals.*"],
-    [
-        "sb3.advice",
-        "sb3.stored",
-        "sb3.buffers",
-        "sb3.targets",
-        "sb3.callbacks",
-        "sb3.loading",
-        "sb3.checkpoints",
-        "torchrl",
-    ],
-    ["views.drawing", "views.document", "views.figures", "views.pages"],
-    ["views.intervals", "views.sweeps", "views.axes", "views.phases", "views.spreads", "views.sweep_pages"],
-    [
-        "engines.identity",
-        "engines.judging",
-        "engines.work",
-        "engines.ranges",
-        "engines.tables",
-        "engines.spec",
-        "engines.columns",
-        "engines.locks",
-        "engines.store",
-        "engines.chunks",
-        "engines.threads",
-        "engines.ray",
-        "engines.cuda",
-        "engines.sweeps",
-    ],
-    [
-        "paper.experiments",
-        "paper.sensitivity",
-        "paper.learning",
-        "paper.certificates",
-        "paper.theory_study",
-        "paper.figures",
-        "paper.claims",
-        "paper.report",
-        "paper.theory_report",
-        "paper.reproduce",
-        "bench.sheets",
-        "bench.machine",
-        "bench.learning",
-        "bench.mushroom",
-        "bench.trees",
-        "bench.threads",
-        "bench.engines",
-        "bench.pairs",
-        "bench.solving",
-        "bench.buffers",
-        "bench.report",
-        "bench.page",
-    ],
-    [
-        "arena.measures",
-        "arena.contestants",
-        "arena.worlds",
-        "arena.records",
-        "arena.running",
-        "arena.results",
-        "arena.sentences",
-        "arena.figures",
-        "arena.report",
-        "arena.comparing",
-    ],
-    [
-        "web.sides",
-        "web.worlds",
-        "web.links",
-        "web.shapes",
-        "web.answers",
-        "web.scripts",
-        "web.streams",
-        "web.workers",
-        "web.guards",
-        "web.app",
-        "web.serving",
-    ],
-    [
-        "cli.common",
-        "cli.learning",
-        "cli.exact",
-        "cli.showing",
-        "cli.project",
-        "cli.sweeping",
-        "cli.playing",
-        "cli.comparing",
-    ],
+#: A module may import from its own layer and from those above it in this list, and imports form no cycle.
+LAYERS = [
+    "errors _types _checks catalog _files _config _interrupts _progress _plugin _advice",
+    "kernels",
+    "mdp maps mapfiles grids gym goals worlds spaces sources verdicts point",
+    "schemes schedules",
+    "learners footprints runs stepping agent",
+    "keys pair_index shaper",
+    "theory",
+    "rivals",
+    "sb3 torchrl",
+    "views",
+    "engines",
+    "paper bench",
+    "arena",
+    "web",
+    "cli",
 ]
-RANK = {name: (floor, room) for floor, rooms in enumerate(FLOORS) for room, name in enumerate(rooms)}
+LAYER = {name: k for k, names in enumerate(LAYERS) for name in names.split()}
+DEPTH = 22  #: the longest chain of imports
 
 
 def modules():
@@ -182,13 +44,6 @@ def modules():
         name = ".".join(file.relative_to(SRC).with_suffix("").parts)
         if not name.endswith("__init__"):
             yield name, file
-
-
-def planned(name):
-    """A module's place on the plan: its own, or its package's where each file stands for itself (as in "rivals.*")."""
-    if name in RANK:
-        return name
-    return f"{name}.*" if (SRC / name.replace(".", "/")).is_dir() else f"{name.rpartition('.')[0]}.*"
 
 
 def imports(name, file):
@@ -210,16 +65,33 @@ def imports(name, file):
                 yield whole if is_module else ".".join(base)
 
 
-def test_every_room_is_on_the_plan():
-    assert {planned(name) for name, _ in modules()} == set(RANK)
+def layer(name):
+    return LAYER[name.partition(".")[0]]
 
 
-@pytest.mark.parametrize(("name", "file"), list(modules()), ids=lambda x: x if isinstance(x, str) else "")
-def test_imports_go_only_down(name, file):
+@cache
+def graph():
+    """What each module imports of ours."""
     allowed_up = {("mdp", "gym")}  # from_gymnasium is a method of the model; the import is made when it is called
-    for target in imports(name, file):
-        if target and (name, target) not in allowed_up:
-            assert RANK[planned(target)] < RANK[planned(name)], f"{name} imports {target}"
+    return {name: {x for x in imports(name, file) if x and (name, x) not in allowed_up} for name, file in modules()}
+
+
+def test_every_module_belongs_to_a_layer():
+    assert {name.partition(".")[0] for name, _ in modules()} == set(LAYER)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in modules()])
+def test_imports_go_only_down(name):
+    for target in graph()[name]:
+        assert layer(target) <= layer(name), f"{name} imports {target}"
+
+
+def test_imports_form_no_cycle_and_no_long_chain():
+    order = TopologicalSorter({name: found & set(graph()) for name, found in graph().items()})
+    depth = {}
+    for name in order.static_order():
+        depth[name] = 1 + max((depth[x] for x in graph()[name] if x in depth), default=-1)
+    assert max(depth.values()) <= DEPTH
 
 
 def test_kernels_import_nothing_of_ours_but_kernels():

@@ -69,16 +69,16 @@ if TYPE_CHECKING:
     from .schedules import PowerStep as PowerStep
     from .schedules import Softmax as Softmax
     from .schedules import StepSize as StepSize
+    from .schemes import BoldReplay as BoldReplay
+    from .schemes import DownsideReplay as DownsideReplay
+    from .schemes import DynaReplay as DynaReplay
+    from .schemes import EntropicReplay as EntropicReplay
+    from .schemes import ErrorReplay as ErrorReplay
+    from .schemes import ReturnReplay as ReturnReplay
+    from .schemes import ScoreReplay as ScoreReplay
+    from .schemes import UniformReplay as UniformReplay
+    from .schemes import VarianceReplay as VarianceReplay
     from .schemes import Scheme as Scheme
-    from .schemes.bold import BoldReplay as BoldReplay
-    from .schemes.downside import DownsideReplay as DownsideReplay
-    from .schemes.entropic import EntropicReplay as EntropicReplay
-    from .schemes.errors import ErrorReplay as ErrorReplay
-    from .schemes.returns import ReturnReplay as ReturnReplay
-    from .schemes.score import ScoreReplay as ScoreReplay
-    from .schemes.uniform import DynaReplay as DynaReplay
-    from .schemes.uniform import UniformReplay as UniformReplay
-    from .schemes.variance import VarianceReplay as VarianceReplay
     from .shaper import Shaper as Shaper
     from .stepping import Event as Event
     from .stepping import Stepper as Stepper
@@ -136,7 +136,7 @@ _HOMES = {
     "PowerStep": "schedules",
     "Softmax": "schedules",
     "StepSize": "schedules",
-    "EntropicReplay": "schemes.entropic",
+    "EntropicReplay": "schemes",
     "Scheme": "schemes",
     "Shaper": "shaper",
     "Event": "stepping",

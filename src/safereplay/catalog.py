@@ -45,14 +45,14 @@ LEARNERS: dict[str, str] = {
 
 #: Schemes: what ``replay`` replays.
 SCHEMES: dict[str, str] = {
-    "variance": "schemes.variance:VarianceReplay",
-    "score": "schemes.score:ScoreReplay",
-    "return": "schemes.returns:ReturnReplay",
-    "error": "schemes.errors:ErrorReplay",
-    "downside": "schemes.downside:DownsideReplay",
-    "bold": "schemes.bold:BoldReplay",
-    "uniform": "schemes.uniform:UniformReplay",
-    "planning": "schemes.uniform:DynaReplay",
+    "variance": "schemes:VarianceReplay",
+    "score": "schemes:ScoreReplay",
+    "return": "schemes:ReturnReplay",
+    "error": "schemes:ErrorReplay",
+    "downside": "schemes:DownsideReplay",
+    "bold": "schemes:BoldReplay",
+    "uniform": "schemes:UniformReplay",
+    "planning": "schemes:DynaReplay",
 }
 
 

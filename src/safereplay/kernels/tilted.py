@@ -420,7 +420,7 @@ def _make_weigh(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Call
 
 @lru_cache(maxsize=64)
 def make_pieces(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> Pieces:
-    """The kernels for a scheme's two factors; ``pooled`` is :attr:`Scheme.POOLED <safereplay.schemes.base.Scheme.POOLED>`."""
+    """The kernels for a scheme's two factors; ``pooled`` is :attr:`Scheme.POOLED <safereplay.schemes.Scheme.POOLED>`."""
     digest = digest_of([pair_weight, log_tilt], "layers", pooled)
     return Pieces(
         *_make_changes(_make_settle(pair_weight, log_tilt, pooled), digest),
