@@ -3,8 +3,7 @@
 import sys
 from pathlib import Path
 
-from safereplay.arena.comparing import compare, planned
-from safereplay.arena.report import write_docs
+from safereplay.arena.report import compare, planned, write_docs
 
 if __name__ == "__main__":
     found, _ = compare(planned(base="paper"), sys.argv[1])

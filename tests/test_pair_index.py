@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import safereplay as sr
 from safereplay.kernels import layers as lay
-from safereplay.kernels.soundness import is_sound
+from safereplay.kernels.layers import is_sound
 
 SCHEMES = [
     sr.EntropicReplay(2.0),

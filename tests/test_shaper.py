@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.kernels import horizon
+from safereplay.kernels import moments as horizon
 
 ALL = {"obs": np.zeros((6, 2)), "action": np.zeros(6, int), "ends": np.zeros(6, bool)}
 

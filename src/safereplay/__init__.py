@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from .footprints import footprint as footprint
     from .gym import TabularEnv as TabularEnv
     from .keys.auto import AutoKey as AutoKey
+    from .keys.auto import Diagnosis as Diagnosis
+    from .keys.auto import diagnose as diagnose
+    from .keys.base import ExactKey as ExactKey
+    from .keys.base import FunctionKey as FunctionKey
     from .keys.base import PairKey as PairKey
-    from .keys.diagnosis import Diagnosis as Diagnosis
-    from .keys.diagnosis import diagnose as diagnose
-    from .keys.exact import ExactKey as ExactKey
-    from .keys.function import FunctionKey as FunctionKey
-    from .keys.simhash import SimHashKey as SimHashKey
-    from .keys.tiles import TileKey as TileKey
+    from .keys.spatial import SimHashKey as SimHashKey
+    from .keys.spatial import TileKey as TileKey
     from .learners import Learner as Learner
     from .learners import Pessimistic as Pessimistic
     from .learners import QLearning as QLearning
@@ -75,10 +75,10 @@ if TYPE_CHECKING:
     from .schemes import EntropicReplay as EntropicReplay
     from .schemes import ErrorReplay as ErrorReplay
     from .schemes import ReturnReplay as ReturnReplay
+    from .schemes import Scheme as Scheme
     from .schemes import ScoreReplay as ScoreReplay
     from .schemes import UniformReplay as UniformReplay
     from .schemes import VarianceReplay as VarianceReplay
-    from .schemes import Scheme as Scheme
     from .shaper import Shaper as Shaper
     from .stepping import Event as Event
     from .stepping import Stepper as Stepper
@@ -120,13 +120,13 @@ _HOMES = {
     "Runs": "runs",
     "learn": "runs",
     "AutoKey": "keys.auto",
-    "Diagnosis": "keys.diagnosis",
-    "ExactKey": "keys.exact",
-    "FunctionKey": "keys.function",
+    "Diagnosis": "keys.auto",
+    "ExactKey": "keys.base",
+    "FunctionKey": "keys.base",
     "PairKey": "keys.base",
-    "SimHashKey": "keys.simhash",
-    "TileKey": "keys.tiles",
-    "diagnose": "keys.diagnosis",
+    "SimHashKey": "keys.spatial",
+    "TileKey": "keys.spatial",
+    "diagnose": "keys.auto",
     "PairIndex": "pair_index",
     "Learner": "learners",
     "TabularMDP": "mdp",

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from . import _checks
-from .mapfiles import map_file as map_file
 from .maps import ACTIONS as ACTIONS
 from .maps import ARROWS as ARROWS
 from .maps import MOVES as MOVES
 from .maps import SYMBOLS, VOLATILE_REWARDS
 from .maps import from_map as from_map
+from .maps import map_file as map_file
 from .mdp import Layout, TabularMDP
 
 LOTTERY_REWARDS = ((0.9, 4.0), (0.1, -30.0))

@@ -30,7 +30,7 @@ from .errors import BadInput
 from .kernels import layers as lay
 from .kernels import rng, tilted, tree
 from .kernels.compile import trouble
-from .kernels.soundness import is_sound
+from .kernels.layers import is_sound
 from .learners import MIXINGS
 from .schemes import EntropicReplay, Scheme
 

@@ -26,10 +26,9 @@ from ._advice import Once
 from ._files import load_state, save_state
 from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
-from .kernels import horizon
-from .keys.auto import AutoKey
+from .kernels import moments as horizon
+from .keys.auto import AutoKey, diagnose
 from .keys.base import PairKey
-from .keys.diagnosis import diagnose
 from .pair_index import PairIndex, slot_numbers
 from .schemes import EntropicReplay, Scheme
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import _checks, _files, catalog, grids, mapfiles
+from . import _checks, _files, catalog, grids
+from . import maps as mapfiles
 from .errors import BadInput
 from .mdp import TabularMDP
 

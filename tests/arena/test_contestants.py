@@ -2,7 +2,7 @@ import pytest
 
 import safereplay as sr
 from safereplay import catalog
-from safereplay.arena.contestants import SHARES, contestants
+from safereplay.arena.plan import SHARES, contestants
 from safereplay.errors import BadInput
 
 

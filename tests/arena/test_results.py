@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from planted import SCALE, SEEDS, chapter, comparison, record, world
 
-from safereplay.arena.contestants import contestants
 from safereplay.arena.measures import area
+from safereplay.arena.plan import contestants
 from safereplay.arena.results import Family
 
 

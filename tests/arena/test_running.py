@@ -7,11 +7,10 @@ import pytest
 
 import safereplay as sr
 from safereplay.arena import running
-from safereplay.arena.comparing import compare, planned
-from safereplay.arena.contestants import contestants
-from safereplay.arena.records import Job, Store
+from safereplay.arena.plan import contestants
+from safereplay.arena.report import compare, planned
 from safereplay.arena.results import collect
-from safereplay.arena.running import is_told, judged, run
+from safereplay.arena.running import Job, Store, is_told, judged, run
 from safereplay.errors import BadInput
 
 STEPS = 800

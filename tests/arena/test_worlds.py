@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.arena.worlds import worlds
+from safereplay.arena.plan import worlds
 from safereplay.errors import BadInput
 from safereplay.theory.constrained import ceiling
 

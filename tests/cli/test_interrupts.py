@@ -8,7 +8,7 @@ from sweep_folder import given, write_part
 
 import safereplay as sr
 from safereplay import runs
-from safereplay.arena import comparing
+from safereplay.arena import report as comparing
 from safereplay.bench import report as bench_report
 from safereplay.bench.sheets import Part, Task
 from safereplay.cli import run, showing
@@ -125,7 +125,7 @@ NOTHING = "nothing is finished"
         (["check", "cliff", "--learner", "q"], "safereplay.theory.prospects.prospects"),
         (["tune", "cliff", "--max-p-unsafe", "0.1"], "safereplay.theory.tuning.traced"),
         (["solve", "cliff", "--mixing", "matched", "--out", "page"], "safereplay.views.pages.write_page"),
-        (["compare"], "safereplay.arena.comparing.planned"),
+        (["compare"], "safereplay.arena.report.planned"),
         (["sweep", "none.toml"], "safereplay.engines.sweeps.load_spec"),
         (["show", "none"], "safereplay.views.sweeps.Reader.__init__"),
         (["bench"], "safereplay.bench.report.machine"),

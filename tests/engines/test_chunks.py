@@ -1,8 +1,7 @@
 import pytest
 
-from safereplay.engines.chunks import Chunks, Costs
 from safereplay.engines.spec import load_spec
-from safereplay.engines.threads import ThreadsEngine
+from safereplay.engines.threads import Chunks, Costs, ThreadsEngine
 
 SPEC = {"episodes": 100, "seeds": 400, "models": {"cliff": {}}, "learners": {"q": {}, "replay": {"v": [0.5, 0.9]}}}
 

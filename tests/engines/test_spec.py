@@ -63,7 +63,8 @@ def test_a_file_says_what_the_same_dictionary_says(tmp_path):
 
 
 def test_ids_of_a_spec_are_those_of_its_runs_done_alone():
-    from safereplay.engines.work import Terms, run_id
+    from safereplay.engines.identity import run_id
+    from safereplay.engines.work import Terms
 
     terms = Terms(100, 1000, ("policy", "verdict", "risk"), 0)
     parts = (sr.grids.cliff(), sr.QLearning(), sr.EpsilonGreedy(), sr.PowerStep())

@@ -10,11 +10,9 @@ from small_sweeps import SMALL, Impatient, everything, ids, note, parts, stamps
 from waiting import END
 
 import safereplay as sr
-from safereplay.engines import locks
-from safereplay.engines.columns import conform, merged, schema_of
-from safereplay.engines.locks import Lock
+from safereplay.engines import store as locks
 from safereplay.engines.spec import load_spec
-from safereplay.engines.store import Store, changes
+from safereplay.engines.store import Lock, Store, changes, conform, merged, schema_of
 
 ALL_KEPT = {**SMALL, "keep": ["Q", "policy", "visits", "verdict", "risk", "curves"], "curves": 3}
 

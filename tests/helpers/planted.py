@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from safereplay.arena.contestants import contestants
 from safereplay.arena.measures import Scale
-from safereplay.arena.records import Record
+from safereplay.arena.plan import contestants, worlds
 from safereplay.arena.results import Chapter, Comparison, Family
-from safereplay.arena.running import Plan
-from safereplay.arena.worlds import worlds
+from safereplay.arena.running import Plan, Record
 
 SCALE = Scale(0.0, np.array([0.0, 1.0]), np.array([1.0, 1.0]), 0.5)
 SEEDS = 20

@@ -5,7 +5,7 @@ import pytest
 
 from safereplay.paper import claims, experiments
 from safereplay.paper.experiments import Sweep
-from safereplay.paper.learning import TdErrors
+from safereplay.paper.studies import TdErrors
 
 
 def sweep(found):

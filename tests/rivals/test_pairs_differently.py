@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 
 import safereplay as sr
 from safereplay.rivals.exponential import ExponentialUtility
-from safereplay.worlds.two_gambles import HUGE, LARGE, SMALL, two_gambles
+from safereplay.worlds import HUGE, LARGE, SMALL, two_gambles
 
 PASS_LARGE, PASS_SMALL, PASS_BOTH, TAKE_BOTH = (0, 1), (1, 0), (0, 0), (1, 1)
 KAPPAS = np.linspace(-0.999, 0.999, 1_999)

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import safereplay as sr
 from safereplay.sb3 import ShapedReplayBuffer, ShapingCallback, ShapingWarning
-from safereplay.sb3.targets import targets
+from safereplay.sb3.callbacks import targets
 
 KEY = sr.ExactKey()
 

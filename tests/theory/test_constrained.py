@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.theory import owed
+from safereplay.theory import constrained as owed
 from safereplay.theory.constrained import Ceilings, ceiling
 from safereplay.theory.occupancy import Limit
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.theory import linear, operator, solver, theorem2, tuning, valued, visits
+from safereplay.theory import operator, solver, theorem2, tuning, valued, visits
+from safereplay.theory import solver as linear
 from safereplay.theory.occupancy import Limit
-from safereplay.theory.tracing import Tracer
+from safereplay.theory.switching import Tracer
 from safereplay.theory.valued import Along
 
 SCHEME = sr.VarianceReplay(beta=0.5)

@@ -16,7 +16,8 @@ from scipy import sparse
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.kernels import sweep
-from safereplay.theory import linear, solver
+from safereplay.theory import solver
+from safereplay.theory import solver as linear
 from safereplay.theory.operator import operator
 from safereplay.theory.solver import by_policies, by_sweeps, optimal, targets
 

@@ -9,7 +9,8 @@ import pytest
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.theory import tracing, tuning
+from safereplay.theory import switching as tracing
+from safereplay.theory import tuning
 from safereplay.theory.tuning import tune
 
 CAUTIOUS = sr.VarianceReplay(beta=5.0)

@@ -8,11 +8,9 @@ from matplotlib.collections import PolyCollection, QuadMesh
 from sweep_folder import given, learned, write_part
 
 from safereplay.errors import BadInput
-from safereplay.views.axes import choose_views, facets, scale
 from safereplay.views.drawing import COLOURS
-from safereplay.views.phases import _pieces, phase_figure
-from safereplay.views.spreads import _front, curves_figure, settings_figure
-from safereplay.views.sweep_pages import sweep_page
+from safereplay.views.phases import _pieces, choose_views, facets, phase_figure, scale
+from safereplay.views.sweep_pages import _front, curves_figure, settings_figure, sweep_page
 from safereplay.views.sweeps import Reader, summarise
 
 VERDICTS = ["safe", "risky", "jumps", "stuck"]

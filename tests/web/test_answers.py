@@ -5,8 +5,8 @@ import pytest
 
 import safereplay as sr
 from safereplay.web import answers
-from safereplay.web.links import WorldLink
-from safereplay.web.shapes import Solved, Switched, Tuned
+from safereplay.web.app import Solved, Switched, Tuned
+from safereplay.web.state import WorldLink
 
 
 def asked(**parameters):

@@ -5,9 +5,9 @@ import pytest
 from waiting import END
 
 import safereplay as sr
-from safereplay.web import shapes
+from safereplay.web import app as shapes
 from safereplay.web.app import PAGE
-from safereplay.web.worlds import TITLES
+from safereplay.web.state import TITLES
 
 
 @pytest.fixture(scope="module")

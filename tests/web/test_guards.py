@@ -13,8 +13,8 @@ pytest.importorskip("uvicorn", reason="the playground needs the extra web")
 from fastapi import FastAPI
 from fastapi.responses import Response, StreamingResponse
 
-from safereplay.web import guards
-from safereplay.web.guards import HEADERS, Guard, Hosts
+from safereplay.web import serving as guards
+from safereplay.web.serving import HEADERS, Guard, Hosts
 
 
 def small_app():

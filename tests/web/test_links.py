@@ -5,9 +5,7 @@ from models import same_model
 from pydantic import ValidationError
 
 import safereplay as sr
-from safereplay.web.links import LearnerLink, Name, StateLink, WorldLink
-from safereplay.web.sides import KINDS, Side
-from safereplay.web.worlds import TITLES, presets
+from safereplay.web.state import KINDS, TITLES, LearnerLink, Name, Side, StateLink, WorldLink, presets
 
 # -- worlds ---------------------------------------------------------------------------------------------------------------
 

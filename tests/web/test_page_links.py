@@ -10,9 +10,7 @@ import pytest
 from waiting import END
 
 from safereplay.web.app import PAGE
-from safereplay.web.links import SlipTo, StateLink
-from safereplay.web.sides import KINDS, SCHEMES, Side
-from safereplay.web.worlds import MOST, presets
+from safereplay.web.state import KINDS, MOST, SCHEMES, Side, SlipTo, StateLink, presets
 
 NODE = shutil.which("node")
 WRITE = """

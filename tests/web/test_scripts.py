@@ -7,9 +7,9 @@ from waiting import END
 
 import safereplay as sr
 from safereplay.sources import model_from
-from safereplay.web import answers, scripts
-from safereplay.web.links import StateLink, WorldLink
-from safereplay.web.worlds import TITLES
+from safereplay.web import answers
+from safereplay.web import answers as scripts
+from safereplay.web.state import TITLES, StateLink, WorldLink
 
 DRAWN = {"map": "S2r/1XGS/4", "goals": "1.2~50", "volatiles": "0.3~0.9:4,0.1:-60", "slip": 0.2, "start": "S"}
 

@@ -11,7 +11,7 @@ from waiting import END, happens, run_held
 
 import safereplay as sr
 from safereplay.web import streams
-from safereplay.web.links import LearnLink
+from safereplay.web.state import LearnLink
 from safereplay.web.streams import Store, Streams
 
 QUICK = {"pace": 40, "learner": "replay,mixing:matched"}

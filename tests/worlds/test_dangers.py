@@ -8,13 +8,7 @@ import safereplay as sr
 from safereplay.theory.constrained import ceiling
 from safereplay.theory.operator import weighted
 from safereplay.theory.solver import optimal, targets
-from safereplay.worlds.flood import flood
-from safereplay.worlds.fog import fog
-from safereplay.worlds.insurance import insurance
-from safereplay.worlds.late_cliff import late_cliff
-from safereplay.worlds.market import market
-from safereplay.worlds.river import river
-from safereplay.worlds.windfall import windfall
+from safereplay.worlds import flood, fog, insurance, late_cliff, market, river, windfall
 
 
 def judged(mdp, Q):

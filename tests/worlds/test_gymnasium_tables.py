@@ -9,9 +9,7 @@ from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 import safereplay as sr
 from safereplay.theory.constrained import ceiling
-from safereplay.worlds.cliff_walking import cliff_walking
-from safereplay.worlds.lake import lake
-from safereplay.worlds.taxi import taxi
+from safereplay.worlds import cliff_walking, lake, taxi
 
 
 def bold(mdp):

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 
 from .._types import Bools, Floats
 from ..views.drawing import BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
-from .contestants import Contestant
+from .plan import Contestant
 from .results import Chapter, Comparison, Family, Standing
 from .sentences import alike, percent
 

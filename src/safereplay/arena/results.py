@@ -17,11 +17,9 @@ from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..learners import Learner, QLearning
 from ..views.intervals import Estimate, estimates
-from .contestants import PLAIN, Contestant
 from .measures import Band, area, band, draws, interval, settled, useful
-from .records import Job, Record, Store
-from .running import Plan, is_told
-from .worlds import World
+from .plan import PLAIN, Contestant, World
+from .running import Job, Plan, Record, Store, is_told
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,7 +63,7 @@ def filled(kind: Callable[..., Any], size: int, **options: Any) -> Any:
 
 def ours(size: int) -> Any:
     """Our buffer, full, with everything filed."""
-    from ..keys.tiles import TileKey
+    from ..keys.spatial import TileKey
     from ..sb3.buffers import ShapedReplayBuffer
 
     buffer = filled(ShapedReplayBuffer, size, v=0.0, beta=DIALS["beta"], seed=0, key=TileKey(tiles=4))

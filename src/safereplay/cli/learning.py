@@ -1,7 +1,15 @@
-"""``learn``: a policy over many seeds, and what it risks."""
+"""``learn``: a policy over many seeds, and what it risks.
+
+``sweep``: every run of a spec, into a folder that survives being stopped.
+
+``compare``: every system on the same worlds with the same experience, and a page of who wins where.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -146,3 +154,103 @@ def _show(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> None:
         console.print("\n" + policy_text(mdp, runs.policy[runs.verdicts.index(usual)]), highlight=False)
     if with_xray:
         console.print(f"\n{xray(runs)}", highlight=False, markup=False)
+
+
+@app.command()
+def sweep(
+    spec: Annotated[Path, typer.Argument(help="A TOML file: models, learners, ranges, seeds.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the dataset; default sweeps/NAME for NAME.toml.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="threads, ray or cuda.")] = "threads",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; default one on this machine.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Workers; default one a core.")] = None,
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Add the runs of a spec that changed to the folder's dataset.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Do every run of a spec that its folder lacks. Stopped at any moment, the same command goes on."""
+    from ..engines.sweeps import sweep as run_sweep
+
+    found = run_sweep(spec, out, engine, threads=threads, address=address, extend=extend)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        there = f", {found.already:,} were there already" if found.already else ""
+        typer.echo(f"{found.done:,} runs done{there}: {found.folder}")
+    if found.interrupted:
+        left = found.runs - found.done - found.already
+        complain(f"stopped: {left:,} of {found.runs:,} runs are left; the same command goes on", 1)
+        raise typer.Exit(1)
+
+
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+if TYPE_CHECKING:
+    from ..arena.results import Comparison
+
+
+@app.command()
+def compare(
+    preset: Annotated[
+        str, typer.Option(help="quick: the paper's own comparison; paper: every system on every world.")
+    ] = "quick",
+    learner: Annotated[
+        list[str] | None, typer.Option(help="A learner of the catalog, over its dial; repeatable.")
+    ] = None,
+    scheme: Annotated[
+        list[str] | None, typer.Option(help="A scheme of the catalog, replayed in both mixings over v; repeatable.")
+    ] = None,
+    world: Annotated[
+        list[str] | None, typer.Option(help="A world of the catalog, a map file or a Gymnasium id; repeatable.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, at least 20.")] = 20,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of the MDP that every run takes; default as many as the world needs.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of results and of the page.")] = Path("compare"),
+    threads: Annotated[int | None, typer.Option(help="Workers; default one a core.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare systems: risk against return under the ceiling, areas, sample cost, useful bands. Stopped, it goes on."""
+    _leave_cores_to_learning()
+    from .. import _checks
+    from ..arena.report import compare as run_comparison
+    from ..arena.report import planned
+
+    if threads is not None:
+        _checks.whole("threads", threads, 1)
+    plan = planned(learner, scheme, world, seeds, steps, preset)
+    found, page = run_comparison(plan, out, threads=threads)
+    if as_json:
+        print_json({**found.to_dict(), "page": str(page)})
+    else:
+        _show_comparison(found, page)
+
+
+def _leave_cores_to_learning() -> None:
+    """Let linear algebra, which judges, take one thread: those that learn have all cores. It can be said only at first."""
+    if "numpy" not in sys.modules:
+        for name in ONE_THREAD:
+            os.environ.setdefault(name, "1")
+
+
+def _show_comparison(found: Comparison, page: Path) -> None:
+    from rich.console import Console
+
+    from ..arena.sentences import ours, overall, own_record, percent, points
+
+    console = Console()
+    for line in (overall(found), own_record(found)):
+        if line:
+            console.print(line, highlight=False)
+    table = plain_table(["world", "best", "area", "the paper's own", "area", "behind"], left=2)
+    for chapter in found.chapters:
+        if not chapter.standings:
+            continue
+        first, own = chapter.standings[0], ours(chapter)
+        mine = ("—", "", "") if own is None else (own.family.label, percent(own.area.mean, 1), points(own.behind))
+        table.add_row(chapter.title, first.family.label, percent(first.area.mean, 1), *mine)
+    console.print(table)
+    console.print(f"\n{page}", highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from .common import Json, Out, app, check_page_folder, complain, parse_options, 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from ..views.axes import View
+    from ..views.phases import View
     from ..views.sweeps import Reader, Results, Row
 
 EVERY = 2.0  # seconds between readings
@@ -43,7 +43,7 @@ def show(
 ) -> None:
     """Tables and pictures of a sweep: verdicts and risks with intervals, phase diagrams, the frontier, curves."""
     from .. import _checks
-    from ..views.axes import METRICS
+    from ..views.phases import METRICS
     from ..views.sweeps import Reader
 
     _checks.choice("metric", metric or "verdict", METRICS)
@@ -76,7 +76,7 @@ class Asked:
     def look(self, results: Results) -> Shown:
         """The part of the runs that is asked for, with its table and the views of its phase diagrams."""
         from .. import _checks
-        from ..views.axes import choose_views
+        from ..views.phases import choose_views
         from ..views.sweeps import matching, summarise
 
         for name in self.by:

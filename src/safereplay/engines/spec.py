@@ -9,7 +9,7 @@
     v = { from = 0.0, to = 0.9, points = 10 }
     scheme = { kind = "VarianceReplay", beta = [1.0, 5.0] }
 
-Every table stands for the tables that its ranges make (:mod:`safereplay.engines.ranges`). A *point* is one of each
+Every table stands for the tables that its ranges make (:mod:`safereplay.engines.tables`). A *point* is one of each
 kind, and all of them are built, so checked, before the first run. Only the tables are held in memory: points and runs
 are made as they are needed.
 """

@@ -1,4 +1,13 @@
-"""The folder of a sweep: nothing in it is ever half written, and only one sweep writes to it at a time.
+"""The columns of a sweep's dataset: one schema for all parts of a folder, so that any reader can put them together.
+
+The right to write to a folder: held by one process at a time, and freed by the system however that process ends.
+
+    FOLDER/.lock      held by the process whose line is in it
+    FOLDER/.locking   held while a process takes the lock and writes its line, or reads whose line is there
+
+Without the second one, a process could find the lock taken, and in it no line yet, or that of an earlier process.
+
+The folder of a sweep: nothing in it is ever half written, and only one sweep writes to it at a time.
 
     OUT/runs/*.parquet   the dataset: a part a chunk, a row a run, all parts with one schema
     OUT/spec.toml        the spec as it was written (spec.json if it was a dictionary); OUT/specs/ has earlier ones
@@ -16,6 +25,8 @@ import hashlib
 import json
 import os
 import re
+import socket
+import sys
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -24,13 +35,118 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import __version__, _checks, _files
 from .._config import plain
 from ..errors import BadFile, BadInput, CannotWrite
-from .columns import conform, merged, schema_of
 from .identity import DIGITS
-from .locks import Lock
 from .spec import ALGORITHM, Spec
+from .tables import TAIL
+from .work import KEEPS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+MARKS = ("id", "learner", "scheme", "exploration", "step_size")  # columns that begin a section
+
+
+def merged(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
+    """The columns of both, section by section, the old ones first."""
+    parts: dict[str, list[str]] = {mark: [] for mark in MARKS}
+    taken: set[str] = set()
+    for names in (old, new):
+        section = MARKS[0]
+        for name in names:
+            section = name if name in parts else section
+            if name not in taken:
+                taken.add(name)
+                parts[section].append(name)
+    both = {**old, **new}
+    return {name: both[name] for names in parts.values() for name in names}
+
+
+def schema_of(note: dict[str, Any]) -> pa.Schema:
+    """The schema of every part of a folder."""
+    import pyarrow as pa
+
+    kinds = {"text": pa.string(), "flag": pa.bool_(), "number": pa.float64()}
+    tail = dict.fromkeys(TAIL, pa.int64()) | {"seed": pa.uint64()}
+    columns = {"id": pa.string()} | {name: kinds[kind] for name, kind in note["columns"].items()} | tail
+    special = {
+        "policy": pa.list_(pa.int32()),
+        "Q": pa.list_(pa.float64()),
+        "visits": pa.list_(pa.int64()),
+        "replayed": pa.list_(pa.int64()),
+        "verdict": pa.string(),
+        "curve_episodes": pa.list_(pa.int64()),
+        "curve_value": pa.list_(pa.float64()),
+        "curve_p_unsafe": pa.list_(pa.float64()),
+        "curve_mean": pa.list_(pa.float64()),
+        "curve_verdict": pa.list_(pa.string()),
+    }
+    kept = [name for keep in KEEPS if keep in note["terms"]["keep"] for name in KEEPS[keep]]
+    return pa.schema({**columns, **{name: special.get(name, pa.float64()) for name in kept}})
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with exactly the schema's columns, in its order and types; nulls where it has none."""
+    import pyarrow as pa
+
+    def column(field: pa.Field) -> Any:
+        found = field.name in table.column_names
+        return table[field.name].cast(field.type) if found else pa.nulls(table.num_rows, field.type)
+
+    return pa.table([column(field) for field in schema], schema=schema)
+
+
+class Lock:
+    """The right to write to a folder; a second one who wants it is told who has it."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            with (folder / ".locking").open("a") as turn:
+                _take(turn.fileno(), True)
+                self._file = (folder / ".lock").open("a+")
+                try:
+                    self._own(folder)
+                except BaseException:
+                    self._file.close()
+                    raise
+        except OSError as error:
+            place = f"{folder} must be a folder that can be written to and locked"
+            raise CannotWrite(f"{place}, got '{error.strerror}'") from None
+
+    def _own(self, folder: Path) -> None:
+        """Take the lock and sign it, or say who has it."""
+        try:
+            _take(self._file.fileno(), False)
+        except (BlockingIOError, PermissionError):
+            self._file.seek(0)
+            owner = self._file.read().strip() or "unknown"
+            raise BadInput(
+                f"{folder} must be free, got a sweep at work in it ({owner}); wait, or choose another folder"
+            ) from None
+        self._sign()
+
+    def _sign(self) -> None:
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let others write."""
+        self._file.close()
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(handle: int, wait: bool) -> None:
+        os.lseek(handle, 1 << 20, os.SEEK_SET)  # beyond what is written, so that others can read it
+        msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _take(handle: int, wait: bool) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
 
 FORMAT = 1  # of the folder
 TEMPORARY = re.compile(r"^\..+\.(parquet|json|toml)\.[a-z0-9_]{8}$")

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import _checks
 from .._progress import Bar
 from ..errors import BadInput, CannotWrite, stopping
-from .chunks import Chunks, Costs
 from .spec import Spec, load_spec
 from .store import Store, read_sweep
-from .threads import ThreadsEngine
+from .threads import Chunks, Costs, ThreadsEngine
 from .work import Engine
 
 if TYPE_CHECKING:

@@ -1,19 +1,129 @@
-"""The engine of one machine: a pool of threads. The compiled loop holds no lock, so they run side by side."""
+"""How many runs make a chunk: by what they cost, as measured on the way.
+
+A run of a point costs about  c·u  seconds on one worker, with
+
+    u = episodes / (1 − v)     the work that the spec promises: v of all updates are replays,
+    c                          seconds a unit, measured for each (model, learner) on the chunks that are done.
+
+The first chunks are as small as can be. Later ones aim at the engine's ``seconds``, or, towards the end, at an even share
+of what is left, so that all workers finish together. A chunk never takes more memory than :data:`ROOM`, but for its first
+run.
+
+The engine of one machine: a pool of threads. The compiled loop holds no lock, so they run side by side.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
+from typing import NamedTuple
 
 from .. import _checks
 from .._interrupts import ctrl_c_afterwards
 from ..footprints import of_runs, refuse_what_does_not_fit
 from .identity import table_digest
-from .work import Chunk, Done, Terms, perform_until
+from .work import Chunk, Done, Engine, Point, Run, Terms, perform_until
+
+ROOM = 1 << 28  # bytes that the runs of a chunk may take together
+ARRAYS = 3  # that a run leaves, of a number a pair; snapshots come on top
+SHORTEST = 0.2  # seconds: below that, handing a chunk over costs more than it evens out
+SHARES = 2.0  # chunks that each worker still gets of what is left
+WEIGHT = 0.5  # of a new measurement that is worse than expected; better ones count in full (first runs compile)
+
+
+class Costs:
+    """Seconds that runs take, learned from chunks that are done."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._episodes = terms.episodes
+        self._rates: dict[Hashable, float] = {}
+
+    def group(self, point: Point) -> Hashable:
+        """Points whose units cost alike."""
+        return table_digest(point.mdp), point.columns.get("learner"), type(point.learner)
+
+    def units(self, point: Point) -> float:
+        """The work in a run of a point."""
+        replay = point.learner.replay
+        return self._episodes / (1.0 - (0.0 if replay is None else replay[1]))
+
+    def known(self, group: Hashable) -> bool:
+        """Whether a chunk of these was measured."""
+        return group in self._rates
+
+    def rate(self, group: Hashable) -> float | None:
+        """Seconds a unit; what is not known yet costs like the dearest that is. None before anything is known."""
+        return self._rates.get(group, max(self._rates.values(), default=None))
+
+    def learn(self, chunk: Chunk, seconds: float) -> None:
+        """Hear what a chunk took."""
+        units: dict[Hashable, float] = {}
+        for run in chunk:
+            group = self.group(run.point)
+            units[group] = units.get(group, 0.0) + self.units(run.point)
+        expected = sum((self.rate(group) or 0.0) * u for group, u in units.items())
+        total = sum(units.values())
+        for group in units:
+            measured = (self.rate(group) or 0.0) * seconds / expected if expected > 0.0 else seconds / total
+            before = self._rates.get(group, measured)
+            weight = WEIGHT if measured > before else 1.0
+            self._rates[group] = max(before + weight * (measured - before), 1e-15)
+
+
+class _Share(NamedTuple):
+    """What one run of a point adds to a chunk."""
+
+    group: Hashable
+    units: float
+    seconds: float
+    room: int  #: bytes
+
+
+class Chunks(Iterator[Chunk]):
+    """The runs as chunks, each made when it is asked for."""
+
+    def __init__(
+        self, runs: Iterator[Run], left: dict[Hashable, float], terms: Terms, engine: Engine, costs: Costs
+    ) -> None:
+        self._runs, self._left, self._terms, self._engine, self._costs = runs, left, terms, engine, costs
+        self._spare: Run | None = None  # looked at, and left for the next chunk
+
+    def __next__(self) -> Chunk:
+        run = next(self._runs) if self._spare is None else self._spare
+        self._spare = None
+        share = first = self._share(run.point)
+        target, chunk, spent, room = self._target(first.group), [run], first.seconds, first.room
+        self._left[first.group] -= first.units
+        for run in self._runs:
+            share = share if run.point is chunk[-1].point else self._share(run.point)
+            spent, room = spent + share.seconds, room + share.room
+            small = len(chunk) < self._engine.least or (spent <= target and len(chunk) < self._engine.most)
+            guess = not self._costs.known(first.group) and share.group != first.group
+            if not small or guess or room > ROOM:
+                self._spare = run
+                break
+            chunk.append(run)
+            self._left[share.group] -= share.units
+        return tuple(chunk)
+
+    def _share(self, point: Point) -> _Share:
+        group, units = self._costs.group(point), self._costs.units(point)
+        room = 8 * point.mdp.n_pairs * (ARRAYS + self._terms.curves)
+        return _Share(group, units, (self._costs.rate(group) or 0.0) * units, room)
+
+    def _target(self, group: Hashable) -> float:
+        """The seconds that the next chunk should take; less than any run while nothing is known."""
+        if self._costs.rate(group) is None:
+            return -1.0
+        ahead = sum((self._costs.rate(g) or 0.0) * units for g, units in self._left.items())
+        share = ahead / (SHARES * self._engine.workers)
+        seconds = min(self._engine.seconds, max(share, SHORTEST))
+        return seconds if self._costs.known(group) else seconds / 4.0
+
 
 AHEAD = 2  # chunks a worker, one of them waiting
 GLANCE = 0.2  # seconds between two looks at Ctrl-C: other libraries may take the signal without waking us

@@ -19,12 +19,12 @@ import numpy as np
 from . import memory as mem
 from . import rng, tree, wide
 from .compile import Array, Bound, at, digest_of, jit, specialise
-from .values import bleakest as bleakest
-from .values import greedy as greedy
-from .values import grimmest as grimmest
-from .values import highest as highest
-from .values import lowest as lowest
 from .weighing import SURVEYED, make_refresh, make_survey
+from .weighing import bleakest as bleakest
+from .weighing import greedy as greedy
+from .weighing import grimmest as grimmest
+from .weighing import highest as highest
+from .weighing import lowest as lowest
 
 #: What a learner's update may name, besides its own fields: the new Q(s,a) from the old one and a transition.
 #:   q      Q(s,a) before                            r      reward

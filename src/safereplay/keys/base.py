@@ -1,4 +1,9 @@
-"""What a key is: a function that names the pair (s,a) of each transition by a word of 64 bits.
+"""Observations and actions as rows of numbers, whatever their shape.
+
+An array [n, ...] becomes [n, d]; Discrete observations of shape [n] and [n, 1] are the same. A dict of arrays becomes its
+parts in the order of their names, so how it was built does not matter. Dicts in dicts are taken apart too.
+
+What a key is: a function that names the pair (s,a) of each transition by a word of 64 bits.
 
 Replay is shaped pair by pair, so it must know which transitions are of the same pair. Where states are numbers they say so
 themselves; where they are arrays somebody must decide how near is the same. A key is that decision:
@@ -23,12 +28,20 @@ first data; that gives a new key. A key of one's own:
 >>> words = FirstKey()(np.array([[0.0, 1.0, 5.0], [0.0, 1.0, 7.0]]), np.array([3, 3]))
 >>> bool(words[0] == words[1]), FirstKey(3)
 (True, FirstKey(k=3))
+
+The exact key: a pair is the same if every number of it is.
+
+For worlds with few states: grids, one-hot rows, Discrete and MultiDiscrete spaces, small pictures.
+
+The user's own key: a function of observations and actions that gives whole numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import Any, Self, cast
 
 import numpy as np
@@ -37,7 +50,55 @@ from .. import _checks
 from .._config import Config
 from .._types import AnyArray
 from ..kernels import hashing
-from .rows import pairs
+
+#: What kernels read as it is.
+NATIVE = frozenset(np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)) | {
+    np.dtype(np.float32),
+    np.dtype(np.float64),
+}
+
+
+def rows(argument: str, values: Any) -> AnyArray:
+    """An array [n, ...] as [n, d], in a type that kernels read."""
+    array = np.asarray(values)
+    if array.dtype not in NATIVE:
+        _checks.require(array.dtype.kind in "biuf", argument, "be an array of numbers", values)
+        array = array.astype({"b": np.uint8, "f": np.float64}.get(array.dtype.kind, array.dtype.newbyteorder("=")))
+    if array.ndim != 2:
+        _checks.require(array.ndim > 0, argument, "have a first axis of transitions", values, "a batch of one is [x]")
+        array = array.reshape(len(array), prod(array.shape[1:]))
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def parts(observation: Any, name: str = "observation") -> list[AnyArray]:
+    """The rows of an observation: one array, or one for each part of a dict in the order of their names."""
+    if not isinstance(observation, Mapping):
+        return [rows(name, observation)]
+    found = [part for key in sorted(observation) for part in parts(observation[key], f"{name}[{key!r}]")]
+    _checks.require(bool(found), name, "have at least one part", observation)
+    return found
+
+
+def pairs(observation: Any, action: Any, least: int = 0) -> tuple[list[AnyArray], AnyArray]:
+    """The parts of observations, and the actions' rows; as many of each, and at least so many."""
+    found, acted = parts(observation), rows("action", action)
+    for part in found:
+        if len(part) != len(acted):
+            _checks.fail("observation and action", "have as many rows", (len(part), len(acted)))
+    if len(acted) < least:
+        _checks.fail("first data", f"have at least {least} transition", len(acted))
+    return found, acted
+
+
+def is_whole(part: AnyArray) -> bool:
+    """Whether the numbers are whole by their type."""
+    return part.dtype.kind in "iu"
+
+
+def columns(found: list[AnyArray]) -> AnyArray:
+    """All parts side by side [n, d], as floats."""
+    return np.concatenate([part.astype(np.float64) for part in found], axis=1)
+
 
 SHOWN = 8  # numbers of a long row that a repr shows
 
@@ -140,3 +201,103 @@ def _kinds(cls: type[PairKey]) -> dict[str, type[PairKey]]:
     """All keys by name."""
     below = {name: kind for sub in cls.__subclasses__() for name, kind in _kinds(sub).items()}
     return {**below, cls.__name__: cls}
+
+
+@dataclass(frozen=True, repr=False)
+class ExactKey(PairKey):
+    """A pair is the same if every number of its observation and of its action is. (−0.0 is 0.0; 1 is 1.0.)
+
+    For states that come back exactly. Observations that do, with actions that do not: ``TileKey(tiles=0)``.
+
+    >>> import numpy as np, safereplay as sr
+    >>> rooms, moves = np.eye(3)[[0, 2, 0]], np.array([1, 1, 1])
+    >>> words = sr.ExactKey()(rooms, moves)
+    >>> bool(words[0] == words[2]), bool(words[0] == words[1])
+    (True, False)
+    """
+
+    def _fold(self, found: list[AnyArray], acted: AnyArray, out: AnyArray) -> None:
+        for part in found:
+            fold_exactly(part, out)
+        fold_exactly(acted, out)
+
+
+def fold_exactly(part: AnyArray, out: AnyArray) -> None:
+    """Absorb rows as they are."""
+    fold = hashing.fold_whole if part.dtype.itemsize == 8 and is_whole(part) else hashing.fold
+    fold(part, out)
+
+
+def companions(words: AnyArray) -> float:
+    """The share of transitions whose pair another one has too."""
+    _, pair, n = np.unique(words, return_inverse=True, return_counts=True)
+    return float(np.mean(n[pair] > 1)) if words.size else 0.0
+
+
+NAMED = "be a function that a module holds by its name, since saving a replay buffer pickles it"
+HINT = "define it with def at the top of a module, not as a lambda, a closure or a method"
+
+
+@dataclass(frozen=True, repr=False)
+class FunctionKey(PairKey):
+    """A pair is the same if ``function(observation, action)`` gives the same whole number, or the same row of them.
+
+    The function gets whole batches, [n, ...], and gives [n] or [n, k]. It must be importable by name. A saved key knows only
+    that name, and wants the function itself when it is loaded: ``PairKey.from_state(state, function=...)``.
+
+    >>> import numpy as np, safereplay as sr
+    >>> words = sr.FunctionKey(np.maximum)(np.array([3, 1, 2]), np.array([1, 3, 1]))  # the larger of the two is all that counts
+    >>> bool(words[0] == words[1]), bool(words[0] == words[2])
+    (True, False)
+    """
+
+    function: Callable[[Any, Any], Any]
+
+    def __post_init__(self) -> None:
+        _checks.require(callable(self.function), "function", "be a function of (observation, action)", self.function)
+        _checks.require(_found_by_name(self.function), "function", NAMED, self.function, HINT)
+
+    @property
+    def name(self) -> str:
+        """Where the function lives: 'module:name'."""
+        return _name(self.function)
+
+    def __call__(self, observation: Any, action: Any) -> AnyArray:
+        """The words of n transitions, uint64 [n]."""
+        numbers = np.asarray(self.function(observation, action))
+        good = numbers.dtype.kind in "biu" and numbers.ndim in (1, 2) and len(numbers) == len(action)
+        if not good:
+            wanted = f"give whole numbers of shape [{len(action)}] or [{len(action)}, k]"
+            _checks.fail("function", wanted, f"{numbers.dtype} {list(numbers.shape)}")
+        out = np.full(len(numbers), hashing.START)
+        fold_exactly(rows("function", numbers), out)
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """The kind, and the function's name."""
+        return {"kind": type(self).__name__, "function": self.name}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The kind, and the function's name."""
+        return self.to_dict()
+
+    @classmethod
+    def _given(cls, state: dict[str, Any], function: Callable[..., Any] | None) -> dict[str, Any]:
+        wanted = str(state.get("function"))
+        _checks.require(function is not None, "function", f"be given to load this key: {wanted}", None)
+        _checks.require(_name(function) == wanted, "function", f"be the one that was saved: {wanted}", function)
+        return {"function": function}
+
+
+def _name(function: Any) -> str:
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return f"{module}:{getattr(function, '__qualname__', getattr(function, '__name__', '?'))}"
+
+
+def _found_by_name(function: Any) -> bool:
+    """Whether its module holds this very function under its name."""
+    module, _, path = _name(function).partition(":")
+    found: Any = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found is function

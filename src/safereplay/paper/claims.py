@@ -20,10 +20,8 @@ from scipy.stats import binomtest, bootstrap
 
 from .._types import Floats
 from ..theory.tuning import Plan
-from .certificates import Certificates, World
 from .experiments import CAST, Cast, Dose, Sweep
-from .learning import Curves, TdErrors, td_histogram
-from .sensitivity import BandRow, Map
+from .studies import BandRow, Certificates, Curves, Map, TdErrors, World, td_histogram
 from .theory_study import MatchedRate, RandomModels
 
 ENOUGH = 0.95  # share of seeds

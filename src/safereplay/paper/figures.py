@@ -31,8 +31,7 @@ from ..views.drawing import (
     styled,
 )
 from .experiments import Cast, Dose, Sweep, usual_policy
-from .learning import Curves, TdErrors, td_histogram
-from .sensitivity import BandRow, Map
+from .studies import BandRow, Curves, Map, TdErrors, td_histogram
 from .theory_study import MatchedRate, RandomModels
 
 

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 from .._files import make_folder, write_atomic
 from ..errors import stopping
 from ..views.document import to_html, to_markdown
-from . import certificates, learning, sensitivity, theory_study
 from . import experiments as ex
+from . import studies as certificates
+from . import studies as learning
+from . import studies as sensitivity
+from . import theory_study
 from .claims import Study, Verdict, as_json, judge_all
-from .report import TITLE, compose, draw_all
-from .theory_report import theory_page
+from .report import TITLE, compose, draw_all, theory_page
 
 
 class Stage(NamedTuple):

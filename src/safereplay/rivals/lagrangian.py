@@ -45,7 +45,7 @@ from .. import _checks
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
-from ..theory.linear import largest
+from ..theory.solver import largest
 from .ledgers import HarmLedger, Ledger, equilibrium, settled
 
 PRECISION = 1e-7  # of a price found by halving

@@ -39,8 +39,7 @@ from ..mdp import TabularMDP
 from ..runs import make_program, resolved, sampling_model
 from ..schedules import Exploration, StepSize
 from ..theory.chain import chain_of
-from ..theory.linear import largest, slack
-from ..theory.solver import MAX_ROUNDS, finite, targets
+from ..theory.solver import MAX_ROUNDS, finite, largest, slack, targets
 
 TIE = 1e-11  # scores nearer than this share of the largest are one
 MOST_SWEEPS = 2_000

@@ -56,8 +56,7 @@ from .. import _checks
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
-from ..theory.linear import slack
-from ..theory.solver import TOLERANCE, optimal, targets
+from ..theory.solver import TOLERANCE, optimal, slack, targets
 from .histories import HistoryLearner
 
 KINDS = {"error": "proportional", "rank": "rank"}

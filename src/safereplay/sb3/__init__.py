@@ -16,11 +16,11 @@ except ImportError:
         "safereplay.sb3 needs Stable-Baselines3; install it with: pip install 'safereplay[sb3]'"
     ) from None
 
-from .advice import ShapingWarning
 from .buffers import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
 from .callbacks import ShapingCallback
 from .checkpoints import TrainingCheckpoint, load_training, save_training
-from .loading import look_at_loading as _look_at_loading
+from .checkpoints import look_at_loading as _look_at_loading
+from .stored import ShapingWarning
 
 __all__ = [
     "ShapedDictReplayBuffer",

@@ -38,8 +38,7 @@ from ..keys.auto import AutoKey
 from ..keys.base import PairKey
 from ..schemes import Scheme
 from ..shaper import FIRST_LOOK, Shaper
-from .advice import advise, look
-from .stored import Stored, as_stored, check_rewards, column, is_stored, merged, rows, unsafe_flags
+from .stored import Stored, advise, as_stored, check_rewards, column, is_stored, look, merged, rows, unsafe_flags
 
 STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
 FEW = 8  #: steps of others are few if they are less than one in so many of what is stored: reading all costs no more than that

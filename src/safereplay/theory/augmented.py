@@ -42,7 +42,7 @@ from .. import _checks
 from .._types import Floats, Ints
 from ..kernels import sweep
 from ..mdp import Layout, TabularMDP, reached
-from .owed import Tail
+from .constrained import Tail
 from .risk import RiskProfile, evaluate, lattice
 from .solver import EPSILON, made_ready
 
@@ -192,7 +192,7 @@ class BestTarget(NamedTuple):
 def best_target(mdp: TabularMDP, alpha: float) -> BestTarget:
     """The outer search, over all targets at once: one dynamic program has the least shortfall of each.
 
-    It is that of :mod:`safereplay.theory.owed`. It keeps what is owed within another window, and beyond that takes less
+    It is that of :mod:`safereplay.theory.constrained`. It keeps what is owed within another window, and beyond that takes less
     than there is: so the CVaR is an upper bound, where that of :func:`augmented` is a lower one.
 
     >>> import safereplay as sr

@@ -33,7 +33,7 @@ from ..kernels import rng
 from ..mdp import TabularMDP
 from ..runs import sampling_model
 from ..verdicts import checked_policy
-from .linear import Equation
+from .solver import Equation
 
 CHUNK = 1_024  # episodes with a stream of random numbers of their own
 ROUNDING = float(np.finfo(np.float64).eps)

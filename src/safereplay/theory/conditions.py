@@ -36,8 +36,8 @@ from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from ..schemes import DownsideReplay, DynaReplay, ErrorReplay, Scheme, VarianceReplay, alike, if_seen, no_tilt
 from .assumption1 import Assumption1, Part, assumption_1
 from .limits import fixed_point
-from .linear import largest
 from .operator import limit_weights, operator
+from .solver import largest
 from .theorem2 import Switch, Theorem2, theorem_2
 from .tilts import Soundness, judge
 from .weights import limit_table, taken_apart

@@ -1,8 +1,30 @@
-"""The best that any policy could do under a limit on its risk: a constrained MDP, solved exactly.
+"""What is still owed: the best mean return of any policy under a limit on CVaR or on the spread, by a dual.
+
+**CVaR_α ≥ c.** CVaR_α(R) = max_η η − E[(η−R)⁺]/α, so the limit says that for some η, E[(η−R)⁺] ≤ α·(η−c). The best η is
+a quantile, so a point of the rewards' lattice. The state remembers what is owed, z = η − return so far. By the duality
+of linear programs the ceiling for one η is
+
+    min_λ  max_π E[R] − λ·E[(η−R)⁺]  +  λ·α·(η−c),                                                                  (2)
+
+and the inner maximum is a dynamic program that starts at z = η: solved once for a λ, it serves every η and every c. Any
+set of λ gives an upper bound, and two policies that a λ makes equally good give, mixed, what can be attained. λ are
+added until the two meet.
+
+**std ≤ σ.** Var R = min_a E[(R−a)²]: the same with z² in place of z⁺, over a mesh of a. The mean is within half a mesh
+h of some a, so E[(R−a)²] ≤ σ² + h²/4 is what is asked: an upper bound that is a little generous. Only policies with a
+mean no more than four standard deviations below the best one are looked at; others have a lower mean anyway.
+
+What is owed is kept within a window. Beyond it, with V the best mean from there, no policy of mean μ ≤ V has less
+E[(z−R)⁺] than (z−μ)⁺ (Jensen), so V at the cost (z−V)⁺ bounds it, and exactly where every return falls short of z.
+So whatever the window, the answer is an upper bound; ``reason`` says so where it could be generous.
+
+Ref: Rockafellar & Uryasev (2000), Optimization of CVaR.
+
+The best that any policy could do under a limit on its risk: a constrained MDP, solved exactly.
 
 A limit on P(unsafe) is linear in how often pairs are met, so a lottery between two policies is the best:
 :mod:`safereplay.theory.occupancy`.
-Limits on CVaR and on the spread need the return so far: :mod:`safereplay.theory.owed`.
+Limits on CVaR and on the spread need the return so far: :mod:`safereplay.theory.constrained`.
 
 **Policies that never end** have no finite occupancy. The ceiling is over policies that end with probability 1.
 
@@ -12,15 +34,247 @@ E[γ^T·C] ≤ E[C], and whoever keeps the limit keeps the discounted one. With 
 open: whether such a loop can make good what may happen on the way to it is not worked out.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import nan
+from functools import cached_property
+from math import ceil, floor, inf, isfinite, nan, sqrt
 from typing import Any
 
+import numpy as np
+from scipy import sparse
+
 from .. import _checks
+from .._types import Bools, Floats
 from ..mdp import TabularMDP
-from .occupancy import INFEASIBLE, OPTIMAL, UNBOUNDED, UNKNOWN, Ceiling, Harm, Limit, Program
-from .owed import Spread, Tail
+from .hull import Game, Hull
+from .occupancy import INFEASIBLE, OPTIMAL, SLACK, UNBOUNDED, UNKNOWN, Ceiling, Harm, Limit, Program
+from .risk import lattice
+from .solver import ROUNDING, largest
+
+MAX_VARIABLES = 60_000  # (state, owed, action) triples of a dynamic program
+MESH = 4  # points a unit of reward at which a spread is looked at
+
+
+# -- the dynamic program ----------------------------------------------------------------------------------------------
+
+
+class _Owed(Game):
+    """max_π E[R] − λ·E[cost] as a dynamic program over (z, s), z = what is still owed: for all z at once.
+
+    Policy iteration. It begins with a policy that surely ends, and a change that strictly improves cannot make a policy
+    that does not end, unless some loop gains for ever.
+    """
+
+    def __init__(self, program: _Windowed, low: int, levels: int, gamma: float) -> None:
+        mdp, endable = program.mdp, program.endable
+        number = np.cumsum(endable.states) - 1
+        k = np.flatnonzero(endable.use[mdp.pair])
+        i, k = np.repeat(np.arange(levels), k.size), np.tile(k, levels)
+        j = i - program.mesh * program.shift[k]
+        z = np.asarray((low + j) * program.step, np.float64)
+        inside = ~mdp.terminal[k] & (j >= 0) & (j < levels)
+        left = ~mdp.terminal[k] & ~inside
+        ahead = mdp.s_next[k]
+        V = np.where(left, program.values[ahead], 0.0)
+        beyond = V if gamma == 1.0 else np.where(left, program.values_discounted[ahead], 0.0)
+        least = program.cost(np.maximum(0.0, z - V)) if gamma == 1.0 else np.zeros_like(z)
+        price = np.where(mdp.terminal[k], program.cost(z), np.where(left, least, 0.0))
+        exact = program.linear & (z >= program.luckiest[ahead])
+        s, a = np.divmod(mdp.pair[k], mdp.n_actions)
+        S, A = int(endable.states.sum()), mdp.n_actions
+        N = levels * S
+        row = (i * S + number[s]) * A + a
+        columns = (mdp.r[k] + gamma * beyond, price, left & ~exact)
+        sums = [np.bincount(row, weights=mdp.p[k] * c, minlength=N * A).astype(np.float64) for c in columns]
+        entries = (gamma * mdp.p[k][inside], (row[inside], (j * S + number[ahead])[inside]))
+        P = sparse.csr_array(entries, shape=(N * A, N))
+        ends = np.bincount(row, weights=~inside, minlength=N * A) > 0 if gamma == 1.0 else None
+        allowed = np.tile(endable.use.reshape(-1, A)[endable.states], (levels, 1))
+        policy = np.tile(endable.policy[endable.states], levels)
+        super().__init__(P, np.stack(sums, axis=1), ends, allowed, policy, mdp.start[endable.states], levels)
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+class _Windowed(Program):
+    """A limit that needs the return so far, on the lattice of the rewards."""
+
+    mesh = 1  #: points a unit of reward
+    linear = True  #: whether cost(z − R) is linear once every R is below z
+
+    def __init__(self, mdp: TabularMDP, alpha: float) -> None:
+        super().__init__(mdp, alpha)
+        if self.trouble:
+            return
+        unit, self.shift = lattice(mdp.r) or (nan, np.zeros(0, np.int64))
+        self.step = unit / self.mesh
+        if not isfinite(unit):
+            self.trouble = "the rewards have no common unit"
+        elif self.unlimited() == inf:
+            self.trouble = "some loop gains for ever, which leaves open what the risk before it allows"
+        elif isfinite(self.unlimited()) and self.window[1] * int(self.endable.use.sum()) > MAX_VARIABLES:
+            self.trouble = f"a program that knows the return so far would have more than {MAX_VARIABLES:,} variables"
+
+    def cost(self, z: Floats) -> Floats:
+        """What it costs to end with z owed."""
+        raise NotImplementedError
+
+    def levels(self, typical: int) -> tuple[int, int]:
+        """(lowest z in steps, number of levels), with room for ``typical`` steps beyond what is asked for."""
+        raise NotImplementedError
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """(lowest z in steps, number of levels)."""
+        return self.levels(self.typical)
+
+    @cached_property
+    def typical(self) -> int:
+        """Steps of z that an episode may well go through; many times as many where that comes cheap."""
+        once = ceil(abs(self.unlimited()) / self.step) + 4 * self.mesh * int(np.abs(self.shift).max())
+        pairs = int(self.endable.use.sum())
+        cheap = [k for k in (2, 4, 8, 16) if (self.levels(k * once)[1] + k * once) * pairs <= MAX_VARIABLES // 8]
+        return max(cheap, default=1) * once
+
+    @cached_property
+    def pays_on_the_way(self) -> bool:
+        """Whether less can be owed without an end: then z needs room below the least z of a start."""
+        mdp = self.mdp
+        return bool((self.endable.use[mdp.pair] & ~mdp.terminal & (self.shift > 0)).any())
+
+    @cached_property
+    def luckiest(self) -> Floats:
+        """The largest return that can happen from each state, [S]; inf where luck can go on for ever."""
+        mdp, k = self.mdp, np.flatnonzero(self.endable.use[self.mdp.pair])
+        best, s = np.full(mdp.n_states, -inf), mdp.pair[k] // mdp.n_actions
+        for _ in range(mdp.n_states + 1):
+            after = best.copy()
+            np.maximum.at(after, s, mdp.r[k] + np.where(mdp.terminal[k], 0.0, best[mdp.s_next[k]]))
+            if (after == best).all():
+                return best
+            best = after
+        return np.full(mdp.n_states, inf)
+
+    @cached_property
+    def z(self) -> Floats:
+        """What may be owed at the start, [L]."""
+        low, levels = self.window
+        return np.asarray((low + np.arange(levels)) * self.step, np.float64)
+
+    @cached_property
+    def dual(self) -> Hull:
+        """Of the return."""
+        return Hull(_Owed(self, *self.window, 1.0))
+
+    @cached_property
+    def dual_discounted(self) -> Hull:
+        """Of the discounted return, with room to owe more: what lies beyond the window counts as free there."""
+        low, levels = self.window
+        return Hull(_Owed(self, low, levels + self.typical, self.mdp.gamma))
+
+    def answer(self, limit: Limit, budget: Floats) -> Ceiling:
+        """The ceiling where the cost may be ``budget`` [L], −inf where z is out of question."""
+        unit = float(self.cost(np.array([self.mesh * self.step]))[0])
+        least = max(SLACK * unit, ROUNDING * largest(self.dual.game.totals[:, 1]))
+        budget = budget + np.maximum(least, SLACK * np.abs(np.where(budget > -inf, budget, 0.0)))
+        found = self.dual.solve(budget)
+        reason = (
+            f"an upper bound: {found.loose:.2g} of probability is followed no further" if found.loose > SLACK else ""
+        )
+        wider = np.concatenate([budget, np.full(self.typical, -inf)])
+        discounted = self.dual_discounted.solve(wider).upper
+        return Ceiling(limit, OPTIMAL, found.upper, discounted, limit.value, self.best, reason)
+
+    def unhindered(self, limit: Limit) -> Ceiling:
+        """The ceiling where the limit is none."""
+        risk = limit.risk(self.unlimited_profile)
+        return Ceiling(limit, OPTIMAL, self.unlimited(), self.unlimited(True), risk, self.best)
+
+
+class Tail(_Windowed):
+    """CVaR_α ≥ c."""
+
+    def cost(self, z: Floats) -> Floats:
+        """z⁺: what the return falls short of η."""
+        return np.asarray(np.maximum(z, 0.0), np.float64)
+
+    @cached_property
+    def lowest(self) -> float:
+        """CVaR of a policy with the best mean: a limit below it hinders nobody."""
+        profile = self.unlimited_profile
+        return profile.cvar(self.alpha) - 5.0 * profile.cvar_error(self.alpha)
+
+    def highest_eta(self, c: float) -> float:
+        """No quantile is above this: E[R] ≥ α·CVaR + (1−α)·VaR, and no mean is above V."""
+        return (self.unlimited() - self.alpha * c) / (1.0 - self.alpha) if self.alpha < 1.0 else c
+
+    def levels(self, typical: int) -> tuple[int, int]:
+        """From the lowest η of interest to the luckiest return."""
+        low, high = floor(self.lowest / self.step), ceil(self.highest_eta(self.lowest) / self.step)
+        lucky = ceil(min(float(self.luckiest[self.endable.states].max()) / self.step, 1e15))
+        low -= typical * self.pays_on_the_way
+        return low, max(high, min(high + typical, lucky)) - low + 1
+
+    @cached_property
+    def best(self) -> float:
+        """The largest CVaR: max_η η − min E[(η−R)⁺]/α."""
+        if self.alpha == 1.0:
+            return self.unlimited()
+        of_interest = self.z <= self.highest_eta(self.lowest) + self.step
+        return float(np.max((self.z - self.dual.least / self.alpha)[of_interest]))
+
+    def solve(self, limit: Limit) -> Ceiling:
+        """The ceiling under CVaR_α ≥ limit."""
+        c = limit.value
+        if limit.allows(self.lowest, self.size):
+            return self.unhindered(limit)
+        asked = (self.z >= c - self.step) & (self.z <= self.highest_eta(c) + self.step)
+        return self.answer(limit, np.where(asked, self.alpha * (self.z - c), -inf))
+
+
+class Spread(_Windowed):
+    """std ≤ σ."""
+
+    mesh, linear = MESH, False
+
+    def cost(self, z: Floats) -> Floats:
+        """z²: the square of how far the return is from a."""
+        return np.asarray(z**2)
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Which a are looked at."""
+        return self.unlimited() - 4.0 * self.unlimited_profile.std, self.unlimited()
+
+    def levels(self, typical: int) -> tuple[int, int]:
+        """From the lowest mean of interest to what an episode may come to owe."""
+        low, high = (floor(m / self.step) for m in self.means)
+        low -= typical * self.pays_on_the_way
+        return low, high - low + typical + 2
+
+    @property
+    def scope(self) -> str:
+        """Of which policies ``best`` speaks."""
+        return f"among policies with a mean of at least {self.means[0]:.4g}"
+
+    @property
+    def of_interest(self) -> Bools:
+        """Which z are such a, [L]."""
+        return (self.z >= self.means[0] - self.step) & (self.z <= self.means[1] + self.step)
+
+    @cached_property
+    def best(self) -> float:
+        """A lower bound on the spread, of means within four of it from the best, less than half a mesh below the least."""
+        return sqrt(max(0.0, float(self.dual.least[self.of_interest].min()) - self.step**2 / 4.0))
+
+    def solve(self, limit: Limit) -> Ceiling:
+        """The ceiling under std ≤ limit."""
+        if limit.allows(self.unlimited_profile.std, self.size):
+            return self.unhindered(limit)
+        return self.answer(limit, np.where(self.of_interest, limit.value**2 + self.step**2 / 4.0, -inf))
 
 
 @dataclass(frozen=True)

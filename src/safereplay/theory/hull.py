@@ -30,8 +30,7 @@ import numpy as np
 from .._types import Bools, Floats, Ints
 from ..errors import SafeReplayError
 from ..mdp import reached
-from .linear import slack, solve
-from .solver import MAX_ROUNDS
+from .solver import MAX_ROUNDS, slack, solve
 
 STRICTLY = 1e-12  # by which a change of action must gain, as a share of the largest value
 GAP = 1e-9  # between the bound and what is attained, as a share of the largest gain

@@ -13,8 +13,7 @@ from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSen
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
-from .linear import ROUNDING, slack
-from .solver import MAX_ROUNDS, TOLERANCE, finite, iterate, optimal, targets
+from .solver import MAX_ROUNDS, ROUNDING, TOLERANCE, finite, iterate, optimal, slack, targets
 from .valued import Along
 from .visits import SelfConsistent, self_consistent
 

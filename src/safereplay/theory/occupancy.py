@@ -32,8 +32,8 @@ from .._config import plain
 from .._types import Bools, Floats, Ints
 from ..mdp import TabularMDP, reached
 from .hull import STRICTLY, Game, Hull, Line, settled
-from .linear import ROUNDING, largest, solve
 from .risk import RiskProfile, evaluate
+from .solver import ROUNDING, largest, solve
 
 SLACK = 1e-9  # by which a limit may be missed and still count as met: rounding
 OPTIMAL, INFEASIBLE, UNBOUNDED, UNKNOWN = "optimal", "infeasible", "unbounded", "unknown"

@@ -22,8 +22,7 @@ from ..kernels.layers import PAIR
 from ..mdp import TabularMDP
 from ..pair_index import linear, pieces_of, shares
 from ..schemes import EntropicReplay, Scheme
-from .linear import slack
-from .solver import TOLERANCE, optimal, targets
+from .solver import TOLERANCE, optimal, slack, targets
 
 MANY = 1 << 30  # transitions of a pair that stand for infinitely many
 MAX_BACKUPS = 20_000

@@ -37,9 +37,8 @@ from ..mdp import TabularMDP
 from ..runs import slots_of
 from ..schemes import Scheme
 from .assumption1 import NEARLY, Part
-from .linear import largest, slack
 from .operator import Operator, operator
-from .solver import optimal, targets
+from .solver import largest, optimal, slack, targets
 from .valued import Along
 from .weights import extremes
 

@@ -1,6 +1,6 @@
 """Tuning: the gentlest replay that keeps a limit on risk, what it costs, and what anybody could do at best.
 
-The limit of a shaped replay is known exactly (see :mod:`safereplay.theory.tracing`), and so is the risk of its policy. So
+The limit of a shaped replay is known exactly (see :mod:`safereplay.theory.switching`), and so is the risk of its policy. So
 the question 'how much replay do I need for P(unsafe) ≤ 1 %?' has an exact answer:
 
     v*  =  min { v : some β gives a fixed point whose policy keeps the limit }.
@@ -46,7 +46,7 @@ from ..schemes import Scheme
 from .constrained import CeilingPoint, Ceilings
 from .occupancy import SLACK, UNKNOWN, Ceiling, Limit
 from .risk import RiskProfile, evaluate
-from .tracing import Tracer, View, candidates, traced
+from .switching import Tracer, View, candidates, traced
 
 SHARE = 0.95  # of the seeds that must keep the limit
 FRESH = 3  # times as many seeds, for what passed

@@ -46,9 +46,8 @@ from scipy.sparse.csgraph import connected_components
 from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..mdp import TabularMDP, reached
-from .linear import slack, solve
 from .occupancy import Program
-from .solver import EPSILON, MAX_ROUNDS
+from .solver import EPSILON, MAX_ROUNDS, slack, solve
 
 GIVE_UP = -1  # in place of an action
 TINY = 1e-15  # below any probability that is told from rounding

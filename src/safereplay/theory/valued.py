@@ -21,9 +21,8 @@ from .. import _checks
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..schemes import Scheme
-from .linear import slack
 from .operator import Operator, given_visits, limit_weights, weighted
-from .solver import optimal
+from .solver import optimal, slack
 
 ROUNDS = 20_000
 TOLERANCE = 1e-10  # of the residue, as a share of Q's size

@@ -36,9 +36,8 @@ from ..mdp import TabularMDP
 from ..runs import Runs, learn
 from ..schedules import EpsilonGreedy, Exploration, StepSize
 from ..schemes import Scheme
-from .linear import DENSE
 from .operator import limit_weights, weighted
-from .solver import optimal
+from .solver import DENSE, optimal
 
 OFTEN = 500  # visits from which on a learned value is compared with a limit
 NEAR = 0.15  # how far a learned Q may lie from its limit, as a share of the limit's range

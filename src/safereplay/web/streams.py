@@ -29,7 +29,7 @@ import safereplay as sr
 from .._types import Floats
 from ..errors import SafeReplayError
 from .answers import numbers, risk_of, rounded, route, shown
-from .links import LearnLink
+from .state import LearnLink
 
 TRACED = 40  # iterations of a frame that are shown one by one
 SHARE = 0.025  # seconds between two frames of all streams together, at least

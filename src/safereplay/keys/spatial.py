@@ -1,0 +1,395 @@
+"""The columns of rows cut into tiles: how many on each column, from where to where.
+
+Columns get their bounds from whoever knows them best: the user, then a bounded space, then the first data, of which the
+1 % and 99 % quantiles count. What lies outside is in the outermost tile. Columns of Discrete, MultiDiscrete and MultiBinary
+spaces are not cut (0 tiles): each of their values is its own. A column with one tile is as good as not there.
+
+The tile key: space is cut into boxes, and a pair is the same if it lies in the same box.
+
+For few dimensions: points, carts, landers. The boxes are per column, so the number of pairs grows with the power of the
+columns; but only boxes that are visited count, and what is visited is often thin.
+
+The SimHash key: a pair is the same if it lies on the same sides of many random planes.
+
+Charikar (2002): the chance that a plane parts two points is the angle between them over π, seen from the centre of the data.
+So near-by pictures get the same word, however many numbers they have. In few dimensions angles say little (in one dimension
+there are two of them), and tiles are far better there; below 16 bits different states fall together in any dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from scipy.special import ndtri
+
+from .. import _checks
+from .._types import AnyArray, Floats
+from ..kernels import hashing
+from .base import PairKey, columns, counts, fold_exactly, is_whole, numbers, pairs
+
+QUANTILES = (0.01, 0.99)  #: of the first data, as bounds
+HINT = (
+    "key = key.prepared(observation_space, action_space), then key.learn(observation, action) if it is still not ready"
+)
+FAR = 1e10  #: a space's bound as large as this is none
+
+
+class Column(NamedTuple):
+    """What a space says of one number: whether its values are all it can be, and between what it lies."""
+
+    whole: bool
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Tiles of the columns of an array: one value for all columns or one a column; infinite bounds are not known yet."""
+
+    name: str  #: before the names of the fields: '' or 'action_'
+    tiles: Any
+    low: Any
+    high: Any
+
+    def __post_init__(self) -> None:
+        fixed = {
+            "tiles": counts(f"{self.name}tiles", self.tiles, 0),
+            "low": numbers(f"{self.name}low", self.low, -np.inf),
+            "high": numbers(f"{self.name}high", self.high, np.inf),
+        }
+        for name, value in fixed.items():
+            object.__setattr__(self, name, value)
+        sizes = {f"{self.name}{name}": len(value) for name, value in fixed.items() if isinstance(value, tuple)}
+        _checks.require(
+            len(set(sizes.values())) < 2, " and ".join(sizes), "have one number a column", [*sizes.values()]
+        )
+        low, high = self._row("low", -np.inf), self._row("high", np.inf)
+        wrong = np.flatnonzero(~(low <= high))
+        if wrong.size:
+            _checks.fail(f"{self.name}low", "be at most high", float(low[wrong[0]]), f"in column {wrong[0]}")
+
+    def fields(self) -> dict[str, Any]:
+        """The three values, by the names that a key has for them."""
+        return {f"{self.name}{name}": getattr(self, name) for name in ("tiles", "low", "high")}
+
+    @property
+    def _what(self) -> str:
+        return self.name.rstrip("_") or "observation"
+
+    @cached_property
+    def _columns(self) -> int:
+        """How many columns there are; 0 if nobody says."""
+        return max(len(v) if isinstance(v, tuple) else 0 for v in (self.tiles, self.low, self.high))
+
+    @cached_property
+    def ready(self) -> bool:
+        """Whether each column that is cut has its bounds."""
+        cut = self._row("tiles", 0) > 1
+        return not (cut & ~_both_known(self._row("low", -np.inf), self._row("high", np.inf))).any()
+
+    def _row(self, name: str, unknown: float) -> Floats:
+        """A field as an array: of one number if it is the same everywhere, and nobody says how many columns there are."""
+        value = getattr(self, name)
+        values = np.atleast_1d(np.asarray(unknown if value is None else value, np.float64))
+        return np.repeat(values, max(1, self._columns)) if len(values) == 1 else values
+
+    def _spread(self, n: int) -> tuple[Floats, Floats, Floats]:
+        """tiles, low and high of n columns."""
+        for name, value in self.fields().items():
+            if isinstance(value, tuple):
+                _checks.require(len(value) == n, name, f"have {n} numbers, one a column", len(value))
+        rows = (self._row(*field) for field in (("tiles", 0), ("low", -np.inf), ("high", np.inf)))
+        tiles, low, high = (np.resize(row, n) for row in rows)
+        return tiles, low, high
+
+    def prepared(self, space: Any) -> Axes:
+        """With the bounds of a space, where it has some and the user gave none."""
+        if space is None:
+            return self
+        known = space_columns(f"{self._what} space", space)
+        tiles, low, high = self._spread(len(known))
+        whole = np.array([column.whole for column in known]) & (not isinstance(self.tiles, tuple))
+        tiles[whole] = 0
+        low = np.where(np.isfinite(low), low, [column.low for column in known])
+        high = np.where(np.isfinite(high), high, [column.high for column in known])
+        return self._with(tiles, low, high)
+
+    def learned(self, found: list[AnyArray]) -> Axes:
+        """With bounds from data for what is still open. Whole numbers are left whole: actions, and parts that are one number."""
+        if self.ready:
+            return self
+        tiles, low, high = self._spread(sum(part.shape[1] for part in found))
+        column = 0
+        for part in found:
+            whole = is_whole(part) and (bool(self.name) or part.shape[1] == 1) and not isinstance(self.tiles, tuple)
+            for values in part.T:
+                if whole and not _both_known(low[column], high[column]):
+                    tiles[column] = 0
+                if tiles[column] > 1:
+                    least, most = data_bounds(values, int(tiles[column]))
+                    low[column] = low[column] if np.isfinite(low[column]) else min(least, high[column])
+                    high[column] = high[column] if np.isfinite(high[column]) else max(most, low[column])
+                column += 1
+        return self._with(tiles, low, high)
+
+    def _with(self, tiles: Floats, low: Floats, high: Floats) -> Axes:
+        cut = tiles > 1  # the others need no bounds
+        return replace(
+            self,
+            tiles=tuple(tiles.astype(int).tolist()),
+            low=tuple(np.where(cut, low, 0.0).tolist()),
+            high=tuple(np.where(cut, high, 0.0).tolist()),
+        )
+
+    def finer(self) -> Axes:
+        """Twice as many tiles on each column that is cut."""
+        doubled = np.where(self._row("tiles", 0) > 1, 2, 1) * self._row("tiles", 0)
+        many = tuple(doubled.astype(int).tolist())
+        return replace(self, tiles=many if isinstance(self.tiles, tuple) else many[0])
+
+    @cached_property
+    def table(self) -> Floats:
+        """(low, tiles a unit, tiles) of each column [d, 3], as kernels read it; one row if it is the same everywhere."""
+        tiles, low, high = self._row("tiles", 0), self._row("low", -np.inf), self._row("high", np.inf)
+        if not self.ready:
+            _checks.fail("key", "be ready", f"no {self.name}low and {self.name}high", HINT)
+        cut = (tiles > 1) & (high > low)
+        width = np.where(cut, high - low, 1.0)
+        return np.column_stack([np.where(cut, low, 0.0), np.where(cut, tiles / width, 0.0), tiles])
+
+    def fold(self, found: list[AnyArray], out: AnyArray) -> None:
+        """Absorb the tiles of rows into words."""
+        table = self.table
+        if len(table) == 1 and not table[0, 2]:  # nothing is cut
+            for part in found:
+                fold_exactly(part, out)
+            return
+        given = 0
+        for part in found:
+            given += part.shape[1]
+        if self._columns and given != self._columns:
+            _checks.fail(self._what, f"have {self._columns} numbers a row, as the key was made for", given)
+        first = 0
+        for part in found:
+            hashing.fold_tiles(part, table, first, out)
+            first += part.shape[1]
+
+
+def _both_known(low: Any, high: Any) -> Any:
+    return np.isfinite(low) & np.isfinite(high)
+
+
+def data_bounds(values: AnyArray, tiles: int) -> tuple[float, float]:
+    """Between what the bulk of the values lies; all of them if they are few different ones, such as a flag that is rarely 1."""
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if not finite.size:
+        return 0.0, 0.0
+    distinct = np.unique(finite)
+    low, high = distinct[[0, -1]] if len(distinct) <= tiles else np.quantile(finite, QUANTILES)
+    return float(low), float(high)
+
+
+def space_columns(name: str, space: Any) -> list[Column]:
+    """What a space says of each number of its elements' rows; the parts of a Dict in the order of their names."""
+    if isinstance(space, spaces.Dict):
+        return [c for key in sorted(space.spaces) for c in space_columns(f"{name}[{key!r}]", space.spaces[key])]
+    if isinstance(space, spaces.Box):
+        low, high = (np.asarray(end, np.float64).ravel() for end in (space.low, space.high))
+        ends = zip(
+            np.where(low > -FAR, low, -np.inf).tolist(), np.where(high < FAR, high, np.inf).tolist(), strict=True
+        )
+        return [Column(False, *pair) for pair in ends]
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        radix = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(space))
+        n = np.resize(2 if radix is None else getattr(space, radix), prod(space.shape or ()))
+        start = np.resize(getattr(space, "start", 0), n.size)
+        return [Column(True, float(a), float(a + b - 1)) for a, b in zip(start, n, strict=True)]
+    return _checks.fail(name, "be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of those", space)
+
+
+ACTION_TILES = 5  #: on each dimension of a Box of actions, unless told
+
+
+@dataclass(frozen=True, repr=False)
+class TileKey(PairKey):
+    """A pair is the same if each number of it lies in the same tile: ``tiles`` between ``low`` and ``high``.
+
+    Each of the three is one number for all dimensions of the flat observation, or one a dimension; 1 tile leaves a dimension out,
+    0 tiles take its values exactly. Bounds that are None come from the space where it has some, else from the first
+    ``warm_up`` transitions (:meth:`learn`). Whole-number actions are exact, others have ``action_tiles``.
+
+    >>> import numpy as np, safereplay as sr
+    >>> key = sr.TileKey(tiles=4, low=0.0, high=1.0, action_tiles=0)
+    >>> words = key(np.array([[0.10, 0.60], [0.20, 0.70], [0.30, 0.70]]), np.array([1, 1, 1]))
+    >>> bool(words[0] == words[1]), bool(words[1] == words[2])
+    (True, False)
+    """
+
+    tiles: int | Sequence[int] = 8
+    low: float | Sequence[float | None] | None = None
+    high: float | Sequence[float | None] | None = None
+    action_tiles: int | Sequence[int] = ACTION_TILES
+    action_low: float | Sequence[float | None] | None = None
+    action_high: float | Sequence[float | None] | None = None
+    warm_up: int = 1000
+
+    def __post_init__(self) -> None:
+        self._put(warm_up=_checks.whole("warm_up", self.warm_up, 1), **self._seen.fields(), **self._done.fields())
+
+    @cached_property
+    def _seen(self) -> Axes:
+        return Axes("", self.tiles, self.low, self.high)
+
+    @cached_property
+    def _done(self) -> Axes:
+        return Axes("action_", self.action_tiles, self.action_low, self.action_high)
+
+    def _fold(self, found: list[AnyArray], acted: AnyArray, out: AnyArray) -> None:
+        self._seen.fold(found, out)
+        self._done.fold([acted], out)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all bounds are known."""
+        return self._seen.ready and self._done.ready
+
+    def prepared(self, observation_space: Any, action_space: Any) -> TileKey:
+        """With the bounds of the spaces, where they have some and none are given."""
+        seen, done = self._seen.prepared(observation_space), self._done.prepared(action_space)
+        return self.changed(**seen.fields(), **done.fields())
+
+    def learn(self, observation: Any, action: Any) -> TileKey:
+        """With bounds between which the first data lies, where none are known."""
+        found, acted = pairs(observation, action, least=1)
+        return self.changed(**self._seen.learned(found).fields(), **self._done.learned([acted]).fields())
+
+    def finer(self) -> TileKey:
+        """Twice as many tiles on each dimension."""
+        return self.changed(**self._seen.finer().fields(), **self._done.finer().fields())
+
+
+MOST_BITS = 64  #: of a word
+LEAST_SPREAD = (
+    0.1  #: a dimension's standard deviation counts as at least this share of all dimensions' root mean square
+)
+STEPS = 32.0  #: planes are kept as whole numbers, this many to a standard deviation: a quarter of the memory
+
+
+@dataclass(frozen=True, repr=False)
+class SimHashKey(PairKey):
+    """A pair is the same if its observation lies on the same sides of ``bits`` random planes, and its action is the same.
+
+    The planes go through the ``mean`` of the data, whose dimensions are scaled by their ``std``; both are learned from the
+    first ``warm_up`` transitions unless given. Use 16 bits or more, and more than about 16 dimensions. Parts of an observation that
+    are one whole number count exactly; actions as in :class:`TileKey`.
+
+    >>> import numpy as np, safereplay as sr
+    >>> pictures = np.random.default_rng(0).integers(0, 256, (100, 20, 20), np.uint8)
+    >>> key = sr.SimHashKey(bits=16).learn(pictures, np.zeros(100, int))
+    >>> almost = pictures.copy()
+    >>> almost[:, 0, 0] += 1
+    >>> bool(np.mean(key(pictures, np.zeros(100, int)) == key(almost, np.zeros(100, int))) > 0.9)
+    True
+    """
+
+    bits: int = 32
+    seed: int = 0
+    mean: float | Sequence[float] | None = None
+    std: float | Sequence[float] | None = None
+    action_tiles: int | Sequence[int] = ACTION_TILES
+    action_low: float | Sequence[float | None] | None = None
+    action_high: float | Sequence[float | None] | None = None
+    warm_up: int = 1000
+
+    def __post_init__(self) -> None:
+        bits = _checks.whole("bits", self.bits, 1)
+        _checks.require(bits <= MOST_BITS, "bits", f"be at most {MOST_BITS}", bits)
+        mean, std = numbers("mean", self.mean, 0.0), numbers("std", self.std, 0.0)
+        alike = np.shape(mean or 0.0) == np.shape(std or 0.0) and (mean is None) == (std is None)
+        _checks.require(alike, "mean and std", "be given together, as many of one as of the other", (mean, std))
+        least = float(np.min(std or 0.0))
+        _checks.require(least >= 0.0, "std", "be at least 0", least)
+        self._put(bits=bits, seed=_checks.whole("seed", self.seed, 0), mean=mean, std=std)
+        self._put(warm_up=_checks.whole("warm_up", self.warm_up, 1), **self._done.fields())
+
+    @cached_property
+    def _done(self) -> Axes:
+        return Axes("action_", self.action_tiles, self.action_low, self.action_high)
+
+    def _fold(self, found: list[AnyArray], acted: AnyArray, out: AnyArray) -> None:
+        sums = np.zeros((len(out), self.bits), np.float32)
+        wide = [part for part in found if not _is_label(part)]
+        scaling, planes = self._tables(sum(part.shape[1] for part in wide))
+        first = 0
+        for part in wide:
+            hashing.project(part, first, scaling, planes, sums)
+            first += part.shape[1]
+        hashing.fold_signs(sums, out)
+        for part in found:
+            if _is_label(part):
+                fold_exactly(part, out)
+        self._done.fold([acted], out)
+
+    def _tables(self, n: int) -> tuple[Floats, AnyArray]:
+        """(mean, 1/std) of n dimensions [n, 2], and the planes [n, bits]; made once."""
+        tables: tuple[Floats, AnyArray] | None = self.__dict__.get("_made")
+        if tables is None or len(tables[0]) != n:
+            _checks.require(self.mean is not None, "key", "be ready", "no mean and std", HINT)
+            mean, std = (np.atleast_1d(np.asarray(x, np.float64)) for x in (self.mean, self.std))
+            made_for = not isinstance(self.mean, tuple) or len(mean) == n
+            _checks.require(made_for, "observation", f"have {len(mean)} numbers a row, as the key was made for", n)
+            scale = np.divide(1.0, std, out=np.zeros(len(std)), where=std > 0.0)
+            tables = np.resize(np.column_stack([mean, scale]), (n, 2)), _planes(self.seed, n, self.bits)
+            self.__dict__["_made"] = tables
+        return tables
+
+    @property
+    def ready(self) -> bool:
+        """Whether the centre and the scale of the data are known, and the bounds of actions."""
+        return self.mean is not None and self._done.ready
+
+    def prepared(self, observation_space: Any, action_space: Any) -> SimHashKey:
+        """With the bounds of the action space. The centre of a space of pictures is no centre of its pictures: it is learned."""
+        return self.changed(**self._done.prepared(action_space).fields())
+
+    def learn(self, observation: Any, action: Any) -> SimHashKey:
+        """With the mean and standard deviation of the first data, where none are given."""
+        found, acted = pairs(observation, action, least=1)
+        actions = self._done.learned([acted]).fields()
+        if self.mean is not None:
+            return self.changed(**actions)
+        wide = [part for part in found if not _is_label(part)]
+        data = columns(wide) if wide else np.zeros((1, 0))
+        data = np.nan_to_num(data, nan=0.0, posinf=0.0, neginf=0.0)
+        std = data.std(0)
+        rms = float(np.sqrt(np.mean(std**2))) if std.size else 0.0
+        std = np.maximum(std, LEAST_SPREAD * rms) if rms else np.ones_like(std)  # what never moved so far may yet
+        return self.changed(mean=tuple(data.mean(0).tolist()), std=tuple(std.tolist()), **actions)
+
+    def finer(self) -> SimHashKey | None:
+        """Twice as many planes, up to 64; actions in twice as many tiles."""
+        bits = min(MOST_BITS, 2 * self.bits)
+        return None if bits == self.bits else self.changed(bits=bits, **self._done.finer().fields())
+
+
+def _is_label(part: AnyArray) -> bool:
+    """Whether a part of an observation is one whole number: which of some things, and not how much."""
+    return part.shape[1] == 1 and is_whole(part)
+
+
+def _planes(seed: int, n: int, bits: int) -> AnyArray:
+    """Normal directions of the planes, int8 [n, bits]: from a generator whose words no version of numpy changes.
+
+    Of the same seed, fewer planes are the first of more: more bits tell strictly more apart.
+    """
+    words = np.empty(n * MOST_BITS, np.uint64)
+    hashing.stream(seed, words)
+    normal = ndtri(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+    planes = np.clip(np.rint(normal * STEPS), -127, 127).astype(np.int8).reshape(n, MOST_BITS)
+    return np.ascontiguousarray(planes[:, :bits])

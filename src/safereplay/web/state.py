@@ -1,0 +1,391 @@
+"""A side of the playground: one learner and its dials, as the page and its links write them.
+
+    q        replay,v:0.5,beta:5,mixing:matched,scheme:variance        mihatsch,kappa:0.6        gaskett,beta:0.2
+
+What is left out has its default; a learner has no other dials than its own.
+
+Worlds of the playground: a map, its rewards and its winds, and the model they make.
+
+A link writes a map as chess players write a board: rows are separated by ``/``, a number stands for so many free cells,
+W is a wall, S G X as on any map, and u r d l a volatile move up, right, down, left. ``6/6/6/SXXXXG`` is the cliff.
+
+Links: the whole state of the playground as a few query parameters, and the parameters of every question to it.
+
+A link says only what differs from the world it began with, so that it is short enough to paste. Each field has its
+bounds here; what they refuse never reaches the mathematics.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from math import isfinite
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+import safereplay as sr
+
+from .. import _checks
+
+#: The dials of each kind of learner, with the values they begin from.
+KINDS: dict[str, dict[str, Any]] = {
+    "q": {},
+    "replay": {"v": 0.5, "beta": 5.0, "mixing": "literal", "scheme": "variance"},
+    "mihatsch": {"kappa": 0.6},
+    "gaskett": {"beta": 0.2},
+    "worst-case": {},
+    "worst-transition": {},
+}
+SCHEMES: dict[str, type[sr.Scheme]] = {"variance": sr.VarianceReplay, "score": sr.ScoreReplay}
+BOUNDS = {"v": "[0, 0.9999]", "kappa": "[-0.99, 0.99]"}
+BETAS = {"replay": "[-100, 100]", "gaskett": "[0, 1]"}
+WORDS = {"mixing": ("literal", "matched"), "scheme": tuple(SCHEMES)}
+
+
+@dataclass(frozen=True)
+class Side:
+    """A learner's kind and its dials; None for those it does not have."""
+
+    kind: str
+    v: float | None = None
+    beta: float | None = None
+    kappa: float | None = None
+    mixing: str | None = None
+    scheme: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> Side:
+        """A side from its text.
+
+        >>> Side.parse("replay,v:0.3,mixing:matched").to_dict()
+        {'kind': 'replay', 'v': 0.3, 'beta': 5.0, 'mixing': 'matched', 'scheme': 'variance'}
+        """
+        kind, *parts = text.split(",")
+        dials = dict(KINDS[_checks.choice("learner", kind, KINDS)])
+        for part in parts:
+            name, _, value = part.partition(":")
+            _checks.require(name in dials, f"dial of {kind}", f"be one of {', '.join(dials) or 'none'}", name)
+            dials[name] = _checks.choice(name, value, WORDS[name]) if name in WORDS else _number(kind, name, value)
+        return Side(kind, **dials)
+
+    @property
+    def text(self) -> str:
+        """The text that :meth:`parse` reads."""
+        return ",".join([self.kind, *(f"{name}:{_plain(x)}" for name, x in self.dials().items())])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the page holds it."""
+        return {"kind": self.kind, **self.dials()}
+
+    def dials(self) -> dict[str, Any]:
+        """The dials that this learner has."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: values[name] for name in KINDS[self.kind]}
+
+    def learner(self) -> sr.Learner:
+        """The learner itself."""
+        if self.kind == "replay":
+            scheme = SCHEMES[str(self.scheme)](beta=self.beta)  # type: ignore[call-arg]
+            return sr.ReplayQLearning(scheme, v=float(self.v or 0.0), mixing=str(self.mixing))
+        makers: dict[str, Any] = {
+            "q": sr.QLearning,
+            "mihatsch": sr.RiskSensitive,
+            "gaskett": sr.Pessimistic,
+            "worst-case": sr.WorstCase,
+            "worst-transition": sr.WorstTransition,
+        }
+        return makers[self.kind](**self.dials())  # type: ignore[no-any-return]
+
+
+def _number(kind: str, name: str, value: str) -> float:
+    return _checks.between(name, number(name, value), BETAS[kind] if name == "beta" else BOUNDS[name])
+
+
+def number(name: str, text: str) -> float:
+    """A finite number from text.
+
+    >>> number("goal", "-1.5")
+    -1.5
+    """
+    try:
+        value = float(text) if text.isascii() and "_" not in text else float("nan")
+    except ValueError:
+        value = float("nan")
+    _checks.require(isfinite(value), name, "be a number", text)
+    return value
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.10g}"
+
+
+Cell = tuple[int, int]
+Lottery = tuple[tuple[float, float], ...]
+
+MOST = 20  # rows, and columns
+LARGEST = 1e6  # reward
+DRAWS = 2  # rewards of a volatile move: as many as the page has fields for
+LETTERS = {"W": "#", "S": "S", "G": "G", "X": "X", "u": "^", "r": ">", "d": "v", "l": "<"}
+RENAMED = {"rewards": "volatile"}  # what a named grid calls it -> what a map does
+
+#: The worlds to begin from, in the menu's order: title, and what there is to see.
+TITLES = {
+    "cliff": (
+        "The cliff",
+        "The paper's second grid: the short way to the goal runs along an edge, and steps may slip.",
+    ),
+    "volatile": ("The volatile row", "The paper's first grid: the short way pays +100 or −100 a step."),
+    "frozen_lake": ("FrozenLake", "Gymnasium's slippery lake: two of three steps go sideways."),
+    "bridge": ("The bridge", "A narrow bridge is short, and one slip from the chasm. The way round is long."),
+    "lottery": ("The lottery", "A shortcut through cells that mostly pay a little and sometimes cost a lot."),
+    "ledge": ("The windy ledge", "The wind blows towards the drop: the nearer the edge, the shorter the way."),
+    "blank": ("An empty field", "Draw your own."),
+}
+BLANK = "\n".join(["........"] * 5 + ["S......G"])
+
+
+@dataclass(frozen=True)
+class World:
+    """A map and everything that ``sr.grids.from_map`` wants to know of it."""
+
+    name: str
+    rows: tuple[str, ...]
+    goal: float = 10.0
+    goals: tuple[tuple[Cell, float], ...] = ()
+    step: float = -1.0
+    hazard: float = -10.0
+    volatile: Lottery = ((0.6, 100.0), (0.4, -100.0))
+    volatiles: tuple[tuple[Cell, Lottery], ...] = ()
+    slip: float = 0.0
+    slip_to: str = "any"
+    fall_ends: bool = True
+    goal_slips: bool = False
+    start: str = "uniform"
+    gamma: float = 0.9
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the page holds it."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["goals"] = {f"{i},{j}": r for (i, j), r in self.goals}
+        values["volatiles"] = {f"{i},{j}": draws for (i, j), draws in self.volatiles}
+        return values
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of ``sr.grids.from_map``, but for the map."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "rows")}
+        return {**values, "goals": dict(self.goals), "volatiles": dict(self.volatiles)}
+
+    def mdp(self) -> sr.TabularMDP:
+        """The model."""
+        return _model(self)
+
+    def judged(self) -> list[int]:
+        """The states that episodes are judged from: the cells marked S, else where a reader's eye begins."""
+        mdp = self.mdp()
+        layout = mdp.layout
+        marked = [s for s, (i, j) in enumerate(layout.cells) if self.rows[i][j] == "S"] if layout else []
+        return marked or [mdp.origin]
+
+    def start_distribution(self) -> Any:
+        """The same as ``sr.evaluate`` takes it: a state, or probabilities [S]."""
+        states = self.judged()
+        if len(states) == 1:
+            return states[0]
+        return np.bincount(states, minlength=self.mdp().n_states) / len(states)
+
+
+@lru_cache(maxsize=64)
+def _model(world: World) -> sr.TabularMDP:
+    return sr.grids.from_map("\n".join(world.rows), name=world.name, **world.options())
+
+
+@lru_cache(maxsize=1)
+def presets() -> dict[str, World]:
+    """The worlds to begin from, by name: what the library's own grids are made of."""
+    return {name: _preset(name) for name in TITLES}
+
+
+def _preset(name: str) -> World:
+    if name == "blank":
+        return World(name, tuple(BLANK.split("\n")), slip=0.1, gamma=0.95)
+    build = sr.grids.NAMED[name]
+    known = {f.name for f in fields(World)}
+    settings = {RENAMED.get(p.name, p.name): p.default for p in inspect.signature(build).parameters.values()}
+    chosen = {key: value for key, value in settings.items() if key in known}
+    if "volatile" in chosen:
+        chosen["volatile"] = tuple((float(p), float(r)) for p, r in chosen["volatile"])
+    mdp = build()
+    rows = tuple(mdp.layout.rows if mdp.layout is not None else ())
+    marked = "".join(rows).count("S")
+    return World(name, rows, **{**chosen, "start": "S" if np.count_nonzero(mdp.start) == marked else "uniform"})
+
+
+def changed(world: World, parts: dict[str, Any]) -> World:
+    """The world with what a link changes in it; each value as the link writes it."""
+    given = {name: value for name, value in parts.items() if value is not None}
+    if "map" in given:
+        world = replace(world, rows=parse_map(given.pop("map")), goals=(), volatiles=())
+    readers: dict[str, Callable[[str], Any]] = {"goals": _goals, "volatiles": _lotteries, "volatile": _lottery}
+    return replace(world, **{name: readers[name](x) if name in readers else x for name, x in given.items()})
+
+
+def parse_map(text: str) -> tuple[str, ...]:
+    """The rows of a map as a link writes it.
+
+    >>> parse_map("3/rW1/SXG")
+    ('...', '>#.', 'SXG')
+    """
+    lines = text.split("/")
+    _checks.require(len(lines) <= MOST, "map", f"have at most {MOST} rows", len(lines))
+    rows = [_row(line) for line in lines]
+    _checks.require(len({len(row) for row in rows}) == 1, "map", "have rows of one length", [len(row) for row in rows])
+    return tuple(rows)
+
+
+def _row(line: str) -> str:
+    cells = ""
+    for part in re.findall(r"[0-9]+|.", line):
+        free = part.isascii() and part.isdigit()
+        _checks.require(free or part in LETTERS, "map", f"be numbers and letters of {''.join(LETTERS)}", line)
+        size = (int(part) if len(part) < 3 else MOST + 1) if free else 1
+        _checks.require(len(cells) + size <= MOST, "map", f"have at most {MOST} columns", line)
+        cells += "." * size if free else LETTERS[part]
+    _checks.require(bool(cells), "map", "have no empty row", line)
+    return cells
+
+
+def _goals(text: str) -> tuple[tuple[Cell, float], ...]:
+    return tuple((cell, reward("goals", value)) for cell, value in _by_cell("goals", text))
+
+
+def _lotteries(text: str) -> tuple[tuple[Cell, Lottery], ...]:
+    return tuple((cell, _lottery(value)) for cell, value in _by_cell("volatiles", text))
+
+
+def _by_cell(name: str, text: str) -> list[tuple[Cell, str]]:
+    """``3.5~x;0.1~y`` as cells and their texts, each cell once."""
+    found: dict[Cell, str] = {}
+    for part in text.split(";") if text else ():
+        cell, tilde, value = part.partition("~")
+        place = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})", cell, re.ASCII)
+        if not tilde or place is None:
+            _checks.fail(name, "be ROW.COLUMN~VALUE, separated by ';'", part)
+        found[int(place[1]), int(place[2])] = value
+    return sorted(found.items())
+
+
+def _lottery(text: str) -> Lottery:
+    """``0.6:100,0.4:-100`` as (probability, reward) pairs."""
+    parts = text.split(",")
+    _checks.require(len(parts) == DRAWS, "volatile", "have two rewards", len(parts))
+    pairs = [part.partition(":") for part in parts]
+    return tuple((number("p of volatile", p), reward("volatile", r)) for p, _, r in pairs)
+
+
+def reward(name: str, text: str) -> float:
+    """A reward from text."""
+    return _checks.between(name, number(name, text), f"[-{LARGEST:g}, {LARGEST:g}]")
+
+
+Reward = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=4_000)]
+SideText = Annotated[str, Field(max_length=120, examples=["replay,v:0.5,beta:5,mixing:literal,scheme:variance"])]
+Name = Literal["cliff", "volatile", "frozen_lake", "bridge", "lottery", "ledge", "blank"]
+SlipTo = Literal["any", "others", "sides", "up", "right", "down", "left"]
+
+
+class Question(BaseModel):
+    """What every question has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    quiet: bool = Field(default=False, description='Answer a refusal with status 200 and {"problem", "status"}.')
+
+
+class WorldLink(Question):
+    """A world: the one it began with, and what was changed in it."""
+
+    world: Name = Field(default="cliff", description="The world it began with.")
+    map: Text | None = Field(
+        default=None, description="Rows separated by /; numbers are free cells, W S G X u r d l the rest."
+    )
+    goal: Reward | None = Field(default=None, description="The reward of a goal.")
+    goals: Text | None = Field(default=None, description="Goals of their own: 3.5~50;0.1~20.")
+    step: Reward | None = Field(default=None, description="The reward of a step.")
+    hazard: Reward | None = Field(default=None, description="The reward of a fall.")
+    volatile: Text | None = Field(default=None, description="Probability:reward of a volatile move: 0.6:100,0.4:-100.")
+    volatiles: Text | None = Field(default=None, description="Volatile cells of their own: 1.0~0.9:4,0.1:-60.")
+    slip: Share | None = Field(default=None, description="The probability that a step goes elsewhere.")
+    slip_to: SlipTo | None = Field(default=None, description="Where it goes then; a direction is a wind.")
+    fall_ends: bool | None = Field(
+        default=None, description="Whether a fall ends the episode, or leads back to the start."
+    )
+    goal_slips: bool | None = Field(default=None, description="Whether a step into a goal can slip.")
+    start: Literal["uniform", "S"] | None = Field(default=None, description="Where learning begins: anywhere, or at S.")
+    gamma: float | None = Field(default=None, ge=0.0, le=0.999, allow_inf_nan=False, description="The discount γ.")
+
+    def to_world(self) -> World:
+        """The world that is meant."""
+        own = {name: getattr(self, name) for name in WorldLink.model_fields if name not in ("quiet", "world")}
+        return changed(presets()[self.world], own)
+
+
+class LearnerLink(WorldLink):
+    """A question about one learner in a world."""
+
+    learner: SideText = Field(default="q", description="A learner and its dials.")
+    epsilon: Share = Field(default=0.1, description="ε of the exploration.")
+
+    def to_side(self) -> Side:
+        """The learner that is meant."""
+        return Side.parse(self.learner)
+
+    def check(self) -> None:
+        """Refuse a world or a learner that cannot be."""
+        self.to_world().mdp()
+        self.to_side()
+
+
+class LearnLink(LearnerLink):
+    """A stream of a learner at work."""
+
+    seeds: int = Field(default=1, ge=1, le=9, description="How many runs side by side.")
+    since: int = Field(default=0, ge=0, le=2_000_000, description="Iterations that were already seen.")
+    by: int = Field(default=200, ge=1, le=50_000, description="Iterations a frame.")
+    until: int = Field(default=200_000, ge=1, le=2_000_000, description="Iterations at the end.")
+    frames: int = Field(default=100_000, ge=1, le=100_000, description="Frames after which the stream pauses.")
+    pace: int = Field(default=100, ge=40, le=5_000, description="Least milliseconds between two frames.")
+
+
+class TuneLink(LearnerLink):
+    """The gentlest replay under a limit."""
+
+    learner: SideText = Field(default="replay,mixing:matched", description="The replay whose dials are looked for.")
+    limit: Share = Field(default=0.04, description="The chance of harm, at most.")
+
+
+class StateLink(WorldLink):
+    """The whole state of the page."""
+
+    left: SideText = Field(default="q", description="The learner of the left pane.")
+    right: SideText = Field(default="replay,mixing:matched", description="The learner of the right pane.")
+    epsilon: Share = Field(default=0.1, description="ε of the exploration.")
+    seeds: int = Field(default=1, ge=1, le=9, description="Runs side by side when learning.")
+    limit: Share = Field(default=0.04, description="The limit on harm when tuning.")
+
+    def to_state(self) -> dict[str, Any]:
+        """As the page holds it; everything that can be wrong with it has been looked at."""
+        world = self.to_world()
+        sides = {name: Side.parse(getattr(self, name)) for name in ("left", "right")}
+        world.mdp()
+        return {
+            "world": world.to_dict(),
+            **{name: side.to_dict() for name, side in sides.items()},
+            **{name: getattr(self, name) for name in ("epsilon", "seeds", "limit")},
+        }

@@ -1,0 +1,474 @@
+"""Worlds that differ in where the danger comes from, one file each.
+
+The table has those of :mod:`safereplay.grids` too. Returns are undiscounted and from the origin; P is that of anything
+unsafe in an episode. *Best*: the highest mean of any policy (∞: some loop gains for ever). Q*: that of the best policy
+for the world's γ. *Safest*: of the policies with the least P, the one with the highest mean. *Replay*: the limit of the
+paper's scheme, β = 5 and v = 0.5 with matched mixing.
+
+    world          danger        states       best         Q*        P     safest        P     replay        P
+    volatile       reward            20          ∞    210.000    0.784    145.000    0.000    145.000    0.000
+    cliff          transition        24      1.175      1.175    0.119     -1.391    0.028      0.695    0.035
+    bridge         transition        40      7.818      7.818    0.178      7.151    0.000      7.288    0.004
+    lottery        reward            28     20.400     20.400    0.344     10.000    0.000     10.000    0.000
+    ledge          transition        46      1.482      1.482    0.226     -4.944    0.000      1.447    0.025
+    frozen_lake    transition        16      0.824      0.780    0.220      0.824    0.176      0.780    0.220
+    lake           transition        64      1.000      0.894    0.106      1.000    0.000      0.894    0.106
+    cliff_walking  exploration       48    -13.000    -13.000    0.000    -13.000    0.000    -13.000    0.000
+    taxi           none             500     11.000     11.000    0.000     11.000    0.000     11.000    0.000
+    market         reward             9     19.200     19.200    0.832      8.000    0.000     14.000    0.337
+    two_gambles    reward             3      5.800      5.800    0.100      0.400    0.000      0.400    0.000
+    river          transition        28      2.552      2.552    0.147     -2.396    0.001      2.009    0.136
+    late_cliff     delayed           28      1.056      1.056    0.119     -1.419    0.028      1.056    0.119
+    insurance      rare              11     -1.956     -1.956    0.049    -10.000    0.000    -10.000    0.000
+    fog            none              18      6.000      6.000    0.000      6.000    0.000      4.000    0.000
+    flood          caution           18      4.435      4.435    0.185      4.435    0.185      2.053    0.265
+    windfall       caution            3      4.500      4.500    0.100      2.000    0.000      2.500    0.100
+
+The danger is in *rewards* where transitions are certain, in *transitions* where moves slip, *delayed* where the slip
+pays as a step does and the harm comes later, *rare* where it comes once in hundreds, in *exploration* where only a
+learner meets it; *none* are controls. In the two of *caution*, to shun what varies does harm: the paper's scheme is
+worse there than Q-learning.
+
+The paper's cliff, where the fall is only felt steps later: caution that looks at rewards does not see it.
+
+A slip off the edge pays what a step pays; ``delay`` steps later comes the −12, whatever is done then. So at the edge
+
+    var(r|s,a) = 0,    while    var(r + γ·max_b Q(s',b)) > 0,
+
+and the paper's scheme, which replays by var(r|s,a), replays nothing there: its limit keeps the risky path for every v
+and every β. A replay by the variance of the *return* sees the danger through Q(s'), and goes the safe way. A drawn path
+does not see it either: :func:`safereplay.verdict` counts a step as exposed when its own outcome may be unsafe. Ask
+:func:`safereplay.evaluate`.
+
+FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map.
+
+Gymnasium numbers the actions left, down, right, up; a :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3
+minus theirs, and nothing else changes: of the 4×4 lake this is :func:`safereplay.grids.frozen_lake`, number for number.
+
+A hole ends the episode and pays what a step pays. So var(r|s,a) is 0 but beside the goal, and a replay by the variance
+of rewards is blind to holes: it only lowers what the goal is worth.
+
+**Learning.** Nothing is paid before the goal is first reached. From Q = 0 and with ε = 0.1 a greedy learner keeps to
+the first action and does not get there in 20,000 steps, on either lake. Begun at c0 = 1, above every return, Q-learning
+reaches the best policy of the small one, and about half of the large one's goals; after 200,000 steps 85 % of them.
+
+Source: Gymnasium's ``FrozenLake-v1``, after OpenAI Gym (Brockman et al. 2016).
+
+CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start.
+
+Whether or not moves slip, the best policy never falls, so it is the safest too: all danger is in learning. Where moves
+are certain it walks the edge, 13 steps. Where two in three go to a side it bumps into walls that no slip can leave in a
+bad way: from the start it moves *left*, and waits to slip up.
+
+So a cautious limit has nothing to win here; what differs between learners is how often they fall before they know.
+
+Source: Sutton & Barto (2018), *Reinforcement Learning*, Example 6.6; Gymnasium's ``CliffWalking-v1``.
+
+Taxi: Gymnasium's own table, a control in which no good policy runs any risk.
+
+Unsafe is what costs 10: picking up where nobody waits, or setting down where nobody wants to go. Moves are certain, and
+so is every reward: var(r|s,a) = 0 for all pairs. A replay by the variance of rewards has nothing to replay here, and
+every learner that is cautious about chance alone has the limit of Q-learning. Who differs from it differs for another
+reason than danger.
+
+500 states, 300 of them equally likely starts; a path is followed from the first of these.
+
+Source: Dietterich (2000), *Hierarchical reinforcement learning with the MAXQ value function decomposition*; Gymnasium's
+``Taxi``.
+
+A market: every day put the money into cash, a bond or a stock. Time goes on whatever is done.
+
+The days do not depend on each other, so the best policy, the risk of any and the limit of every learner can be worked
+out by hand, a day at a time: a policy that holds the stock on k days and the bond on j loses at least once with
+probability 1 − (1 − q_stock)^k·(1 − q_bond)^j.
+
+Two gambles in a row, which replay ranks one way and a bias of the TD error the other.
+
+First comes the large gamble, then the small one; each may be passed for a sure 0 instead:
+
+    large    +7 with probability 0.9, −9 with 0.1       mean 5.4, variance 23.04
+    small    +2 with probability 0.6, −2 with 0.4       mean 0.4, variance 3.84
+
+**One gamble.** It wins u or, with probability q, loses d. To any learner below it seems to lose with some probability
+q̃, and it is passed when q̃ is above break-even, q° = u/(u+d): 7/16 for the large one, 1/2 for the small one. What a
+sure next value adds to both actions alike changes nothing.
+
+**κ** (Mihatsch & Neuneier 2002). The limit is an expectile, (1−κ)(1−q)(u−x) = (1+κ)·q·(x+d), so
+
+    q̃/(1−q̃)  =  q/(1−q) · (1+κ)/(1−κ):
+
+the odds of losing grow by the same factor at every pair, whatever its size. The gamble is passed once (1+κ)/(1−κ) > Λ,
+
+    Λ  =  [q°/(1−q°)] / [q/(1−q)]  =  u(1−q) / (d·q),       κ°  =  (Λ−1)/(Λ+1):     7 and 3/4 for the large one,
+                                                                                 3/2 and 1/5 for the small one.
+
+So along κ policies form a chain: all gambles with Λ below some value are passed. Of n gambles it has n + 1 of the 2ⁿ
+policies, and none passes the large gamble here and takes the small one.
+
+**Replay** by variance, with matched mixing: q̃ = (1−ρ)·q + ρ·t, where t = 1/(1 + e^{−β(u+d)}) is the share of a pair's
+replays that lose and ρ/(1−ρ) = W·v/(1−v), with W the pair's share of all variance: 6/7 and 1/7. For large β, t = 1, and
+the gamble is passed once
+
+    v/(1−v)  >  (q° − q) / ((1 − q°)·W)  =  mean/(d·W):      7/10 for the large one, 7/5 for the small one.
+
+For v in (7/17, 7/12) replay passes the large gamble and takes the small one. That is also a chain, but another one.
+
+**The other way round**, to pass the small gamble and take the large one: all κ in (1/5, 3/4) do. No β and v of this
+scheme do. With t and t' the shares of the small and the large one: passing the small one needs t > 1/2, so β > 0 and t'
+≥ t, and v/(7(1−v)) > 0.1/(t − 0.5). Then ρ' > 0.6/(t + 0.1) at the large one, which therefore seems to lose with
+probability above 0.1 + 0.6·(t − 0.1)/(t + 0.1) ≥ 0.1 + 0.4 > 7/16. So neither family has the other's policies.
+
+**Exponential utility** (Howard & Matheson 1972) passes a gamble once (1−q)·e^{−λu} + q·e^{λd} > 1: at λ = 0.2346 for
+the large one, at ln(3/2)/2 = 0.2027 for the small one; a penalty on variance, mean − λ·var, at 0.2344 and 0.1042. Both
+pass the small one first. They do weigh size, but not as replay does: to first order replay divides by d once more.
+**Gaskett's** min is over actions, and the state after a gamble does not depend on how it went: no β passes any gamble.
+The **worst case** passes both.
+
+**When it fails.** Literal mixing replays a pair the more, the less it is visited: ρ/(1−ρ) = W·v/((1−v)·d(s,a)). What is
+passed is visited less, and stays passed. At v = 0.2 all four policies are limits for ε = 0.1 and the seed decides; for
+ε = 0.8 there is one, to pass the large one and take the small one. With a large gamble that is larger still, as
+``large=HUGE``, literal mixing has this one limit at ε = 0.1 and v = 0.5 as well; but exponential utility then has it
+too.
+
+Ref: Szlak & Shamir (2021), Section 5.
+
+A river above a waterfall: the current carries only who swims.
+
+A stroke fails with probability ``current`` and the swimmer is carried one row down instead. Whoever walks h − 1 rows up
+the bank before swimming straight across w columns of water falls if h strokes fail before w succeed:
+
+    P(fall)  =  P( Bin(h + w − 1, current) ≥ h ).
+
+Every row up costs two steps, one on each bank, so the world has a dial of its own: how far up to walk.
+
+Insurance: a disaster that almost never comes, and that a sure premium keeps away.
+
+Uninsured, a year costs 0, or ruin with probability p and the end. Insured, it costs the premium. With a premium above
+p·|ruin| nobody who is neutral to risk insures, and over n years ruin comes with probability 1 − (1−p)ⁿ.
+
+A learner meets ruin about once in 1/p visits of a pair. Before the first it has seen nothing that varies; just after
+one, Q of the pair is too low, and a greedy learner insures until exploration has made up for it.
+
+Fog: noise that is harmless, a control for whoever takes noise for danger.
+
+The short way pays step ± ``noise`` with even odds, the long way pays step for sure; nothing ends badly and no outcome
+is unsafe. Neutral to risk, one takes the short way. Caution takes the long one: it pays two steps for a smaller spread
+of the return, and makes nothing safer.
+
+A flood is coming: who takes the quiet way round is on the road for longer.
+
+Every move but the one into the goal is overtaken by the flood with probability ``rate``: it pays what a step pays, and
+the episode ends. The short way takes k moves and the long way n > k, so they drown with probability
+
+    1 − (1 − rate)^(k−1)    and    1 − (1 − rate)^(n−1).
+
+The short way also has tolls, drawn from step ± ``noise``: the only rewards that vary, and harmless. A scheme that shuns
+them drowns *more* often and earns less. The flood itself pays as a step does, so no variance of rewards shows it.
+
+Tickets and loans, in turn: good surprises and bad ones, and the good ones vary more.
+
+    ticket   −3 four times in five, +22 once       mean 2, variance 100, of which below the mean 20 = 0.8·5²
+    loan     +4 nine times in ten, −11 once        mean 2.5, variance 20.25, of which below the mean 18.2 = 0.1·13.5²
+
+Either may be passed for 0. Only the loan's −11 is unsafe, so the right caution passes the loans and buys the tickets.
+
+With all of the tilt on the worst reward l, a gamble of mean m looks worse than 0 once ρ/(1−ρ) > m/|l|, which is
+
+    v/(1−v)  >  m / (|l|·W),      W = the pair's share of all weight.
+
+Over n rounds of both, by variance: W = 100/120.25n and 20.25/120.25n, so tickets go at v/(1−v) = 0.80·n and loans only
+at 1.35·n. No v passes the loans and buys the tickets, and in between, as at n = 1 and v = 0.5, the scheme does the very
+opposite. By the variance below the mean: W = 20/38.2n and 18.2/38.2n, so loans go at 0.48·n and tickets at 1.27·n:
+:class:`~safereplay.DownsideReplay` is right from v = 0.32 to 0.56, and for β = 1 from 0.43 to 0.77.
+
+A tilt that is not all on the worst helps the paper's scheme too: −3 is what a ticket pays four times in five anyway.
+For β ≤ 0.1 it is right for some v above 0.64, which at β = 0.1 is a band of 0.04.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+from gymnasium.envs.toy_text.frozen_lake import MAPS, FrozenLakeEnv
+from gymnasium.envs.toy_text.taxi import TaxiEnv
+
+from . import _checks
+from .grids import cliff, delayed
+from .maps import draws_of, from_map
+from .mdp import Layout, TabularMDP
+
+
+def late_cliff(
+    gamma: float = 0.95,
+    *,
+    delay: int = 1,
+    layout: str = "between",
+    slip: float = 0.1,
+    goal: float = 10.0,
+    step: float = -1.0,
+    hazard: float = -12.0,
+) -> TabularMDP:
+    """Danger that comes late: a slip pays what every step pays, and the fall is paid for one or more steps after.
+
+    ``delay`` says how many. The other options are those of :func:`safereplay.grids.cliff`.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import late_cliff
+    >>> mdp = late_cliff()
+    >>> limits = [sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v) for v in (0.0, 0.5, 0.9)]
+    >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).p_unsafe, 3) for Q in limits]
+    [0.119, 0.119, 0.119]
+    """
+    mdp = cliff(gamma, layout=layout, slip=slip, goal=goal, step=step, hazard=hazard)
+    for _ in range(_checks.whole("delay", delay, 1)):
+        mdp = delayed(mdp, meanwhile=step)
+    return replace(mdp, name="late cliff")
+
+
+def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> TabularMDP:
+    """Danger from transitions, and no reward tells of it: two moves in three slip to a side, and a hole pays nothing.
+
+    ``size`` is ``"8x8"`` or ``"4x4"``. On the large one somebody patient need never fall: a policy reaches the goal
+    with probability 1, by leaning on walls. The best for γ = 0.99 does not wait for that.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import lake
+    >>> mdp = lake()
+    >>> mdp.n_states, round(sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1)).p_unsafe, 3)
+    (64, 0.106)
+    """
+    text = MAPS[_checks.choice("size", size, MAPS)]
+    env = FrozenLakeEnv(map_name=size, is_slippery=_checks.flag("slippery", slippery))
+    table = TabularMDP.from_gymnasium(env, gamma)
+    s, a = np.divmod(table.pair, 4)
+    columns = [s, 3 - a, table.p, table.s_next, table.r, table.terminal, table.unsafe]
+    cells = tuple(divmod(place, len(text[0])) for place in range(table.n_states))
+    drawn = Layout("\n".join(text).replace("F", ".").replace("H", "X"), cells, table.origin)
+    made = TabularMDP.from_outcomes(table.n_states, 4, np.column_stack(columns), gamma, table.start, layout=drawn)
+    return replace(made, name=f"lake {size}")
+
+
+def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
+    """Danger from exploring alone: one wrong step on the edge costs 100, and the best policy never takes it.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import cliff_walking
+    >>> mdp = cliff_walking()
+    >>> best = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
+    >>> best.mean, best.p_unsafe
+    (-13.0, 0.0)
+    """
+    env = CliffWalkingEnv(is_slippery=_checks.flag("slippery", slippery))
+    table = TabularMDP.from_gymnasium(env, gamma, unsafe=lambda s, a, s_next, r, terminal: r == -100.0)
+    return replace(table, name="cliff walking")
+
+
+def taxi(gamma: float = 0.99) -> TabularMDP:
+    """No danger for who knows the rules: an illegal order costs 10, surely, so no good policy gives one.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import taxi
+    >>> mdp = taxi()
+    >>> mdp.n_states, float(mdp.reward_variance.max()), int(mdp.unsafe.sum())
+    (500, 0.0, 968)
+    """
+    table = TabularMDP.from_gymnasium(TaxiEnv(), gamma, unsafe=lambda s, a, s_next, r, terminal: r == -10.0)
+    return replace(table, name="taxi")
+
+
+BOND = ((0.95, 2.0), (0.05, -3.0))
+STOCK = ((0.8, 5.0), (0.2, -8.0))
+
+
+def market(
+    gamma: float = 0.95,
+    *,
+    days: int = 8,
+    cash: float = 1.0,
+    bond: Sequence[tuple[float, float]] = BOND,
+    stock: Sequence[tuple[float, float]] = STOCK,
+) -> TabularMDP:
+    """Danger from rewards: where a day leads is certain, what it pays is not, and what pays best loses most often.
+
+    ``bond`` and ``stock`` list (probability, reward). Actions are 0 cash, 1 bond, 2 stock. A loss is unsafe.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import market
+    >>> mdp = market()
+    >>> [round(sr.evaluate(mdp, [a] * 9).p_unsafe, 3) for a in range(3)]       # 1 − 0.95⁸ and 1 − 0.8⁸
+    [0.0, 0.337, 0.832]
+    """
+    days = _checks.whole("days", days, 1)
+    funds = (((1.0, _checks.real("cash", cash)),), draws_of("bond", bond), draws_of("stock", stock))
+    rows = [
+        (day, a, p, day + 1, r, day == days - 1, r < 0)
+        for day in range(days)
+        for a, draws in enumerate(funds)
+        for p, r in draws
+    ]
+    return TabularMDP.from_outcomes(days + 1, 3, rows, gamma, start=0, name="market")
+
+
+LARGE = ((0.9, 7.0), (0.1, -9.0))
+SMALL = ((0.6, 2.0), (0.4, -2.0))
+HUGE = ((0.9, 40.0), (0.1, -160.0))  #: in place of LARGE: 99.9 % of all variance
+
+
+def two_gambles(
+    gamma: float = 0.9,
+    *,
+    large: Sequence[tuple[float, float]] = LARGE,
+    small: Sequence[tuple[float, float]] = SMALL,
+) -> TabularMDP:
+    """Danger from rewards, at two pairs that want different caution: no κ passes one gamble and takes the other.
+
+    ``large`` and ``small`` list (probability, reward). Actions are 0 pass, 1 gamble. The large gamble's loss is unsafe.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import two_gambles
+    >>> mdp = two_gambles()
+    >>> sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5).argmax(1)[:2]       # pass the large, take the small
+    array([0, 1])
+    >>> [sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)[:2].tolist() for k in (0.1, 0.5, 0.9)]
+    [[1, 1], [1, 0], [0, 0]]
+    """
+    rows = []
+    for s, draws in enumerate((draws_of("large", large), draws_of("small", small))):
+        rows.append((s, 0, 1.0, s + 1, 0.0, s == 1, False))
+        rows += [(s, 1, p, s + 1, r, s == 1, s == 0 and r < 0) for p, r in draws]
+    return TabularMDP.from_outcomes(3, 2, rows, gamma, start=0, name="two gambles")
+
+
+RIVER = ".....\n.....\n.....\n.....\nS...G\n#XXX#"
+
+
+def river(
+    gamma: float = 0.99,
+    *,
+    current: float = 0.2,
+    goal: float = 10.0,
+    step: float = -1.0,
+    hazard: float = -5.0,
+) -> TabularMDP:
+    """Danger from transitions, in part of the world only: on land moves are certain, in the water they are not.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import river
+    >>> mdp = river()
+    >>> straight = [1, 1, 1, 1, 2] * 5 + [0] * 3                               # swim, and walk down the far bank
+    >>> round(sr.evaluate(mdp, straight, start=mdp.origin).p_unsafe, 3)        # 1 − 0.8³
+    0.488
+    """
+    _checks.between("current", current, "[0, 1]")
+    models = [
+        from_map(RIVER, gamma=gamma, goal=goal, step=step, hazard=hazard, slip=slip, slip_to="down", goal_slips=True)
+        for slip in (0.0, current)
+    ]
+    layout = models[0].layout
+    wet = np.array([0 < cell[1] < 4 for cell in layout.cells]) if layout else np.zeros(0, bool)
+    rows = []
+    for mdp, kept in zip(models, (~wet, wet), strict=True):
+        columns = [mdp.pair // 4, mdp.pair % 4, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe]
+        rows.append(np.column_stack(columns)[kept[mdp.pair // 4]])
+    start = models[0].start
+    return TabularMDP.from_outcomes(wet.size, 4, np.concatenate(rows), gamma, start, layout=layout, name="river")
+
+
+def insurance(
+    gamma: float = 0.95, *, years: int = 10, p: float = 0.005, ruin: float = -40.0, premium: float = 1.0
+) -> TabularMDP:
+    """Danger that is rare: ruin has probability 0.005 a year, and insurance costs five times what ruin does on average.
+
+    Actions are 0 insure, 1 do not.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import insurance
+    >>> mdp = insurance()
+    >>> round(sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=0).p_unsafe, 4)      # 1 − 0.995¹⁰
+    0.0489
+    """
+    years = _checks.whole("years", years, 1)
+    p, ruin = _checks.between("p", p, "(0, 1)"), _checks.real("ruin", ruin)
+    rows = []
+    for year in range(years):
+        last = year == years - 1
+        rows += [
+            (year, 0, 1.0, year + 1, -_checks.real("premium", premium), last, False),
+            (year, 1, 1.0 - p, year + 1, 0.0, last, False),
+            (year, 1, p, years, ruin, True, True),
+        ]
+    return TabularMDP.from_outcomes(years + 1, 2, rows, gamma, start=0, name="insurance")
+
+
+def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: float = 4.0) -> TabularMDP:
+    """No danger at all: the short way has noisy rewards, and nothing is unsafe.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import fog
+    >>> mdp = fog()
+    >>> limits = [sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v) for v in (0.0, 0.5)]
+    >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).mean, 3) for Q in limits]
+    [6.0, 4.0]
+    """
+    step, noise = _checks.real("step", step), _checks.real("noise", noise)
+    draws = [(0.5, step + noise), (0.5, step - noise)]
+    mdp = from_map("......\nS>>>.G\n......", gamma=gamma, goal=goal, step=step, volatile=draws, name="fog")
+    return replace(mdp, unsafe=np.zeros(mdp.p.size, bool))
+
+
+FLOOD = "......\nS>>>.G\n......"
+
+
+def flood(
+    gamma: float = 0.95,
+    *,
+    rate: float = 0.05,
+    goal: float = 10.0,
+    step: float = -1.0,
+    noise: float = 5.0,
+) -> TabularMDP:
+    """Caution is wrong: the volatile way is the safest, since the danger is to be late, and no reward tells of it.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import flood
+    >>> mdp = flood()
+    >>> limits = [sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v) for v in (0.0, 0.5)]
+    >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).p_unsafe, 3) for Q in limits]
+    [0.185, 0.265]
+    """
+    rate = _checks.between("rate", rate, "[0, 1)")
+    step, noise = _checks.real("step", step), _checks.real("noise", noise)
+    draws = [(0.5, step + noise), (0.5, step - noise)]
+    dry = from_map(FLOOD, gamma=gamma, goal=goal, step=step, volatile=draws)
+    none, on = np.zeros(dry.p.size), ~dry.terminal
+    columns = np.column_stack([dry.pair // 4, dry.pair % 4, dry.p, dry.s_next, dry.r, dry.terminal, none])
+    drowned = columns[on]
+    columns[on, 2] *= 1.0 - rate
+    drowned[:, 2] *= rate
+    drowned[:, 4:] = step, 1.0, 1.0
+    rows = np.concatenate([columns, drowned]) if rate > 0 else columns
+    return TabularMDP.from_outcomes(dry.n_states, 4, rows, gamma, dry.start, layout=dry.layout, name="flood")
+
+
+TICKET = ((0.8, -3.0), (0.2, 22.0))
+LOAN = ((0.9, 4.0), (0.1, -11.0))
+
+
+def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
+    """Caution is wrong where it fears good news: what varies most is a ticket that wins, what harms is a loan.
+
+    Actions are 0 pass, 1 play; even states offer tickets, odd ones loans.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import windfall
+    >>> Q = sr.fixed_point(windfall(), sr.VarianceReplay(beta=5.0), v=0.5)
+    >>> Q.argmax(1)[:2]                                                         # no ticket, but the loan
+    array([0, 1])
+    """
+    n = 2 * _checks.whole("rounds", rounds, 1)
+    rows = []
+    for s in range(n):
+        rows.append((s, 0, 1.0, s + 1, 0.0, s == n - 1, False))
+        rows += [(s, 1, p, s + 1, r, s == n - 1, s % 2 == 1 and r < 0) for p, r in (TICKET, LOAN)[s % 2]]
+    return TabularMDP.from_outcomes(n + 1, 2, rows, gamma, start=0, name="windfall")
