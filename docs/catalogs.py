@@ -93,13 +93,11 @@ def worlds_page() -> str:
         size, risk = f"{mdp.n_states} × {mdp.n_actions}", _risk(mdp, sr.QLearning())
         lines.append(f"| [`{name}`](#{_anchor(name)}) | {danger} | {size} | {risk} | {_opening(text)} |")
         drawn = mdp.layout is not None and mdp.layout.shape[1] <= 40
-        theory = import_module(f"safereplay.{module}").__doc__ or "" if "." in module else ""
         facts = _facts(danger=danger, made_by=f"`safereplay.{module}.{build.__name__}`")
         body = [
             f"## {name}",
             facts,
             f"```text\n{mdp.layout.text}\n```" if drawn else "",
-            to_markdown(theory),
             to_markdown(text),
         ]
         parts.append("\n\n".join(filter(None, body)))

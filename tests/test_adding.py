@@ -1,4 +1,4 @@
-"""Adding a scheme, a learner or a world takes one file and one line: CONTRIBUTING's own steps, taken in a copy."""
+"""Adding a scheme, a learner or a world: CONTRIBUTING's own steps, taken in a copy."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LINES = dict(re.findall(r'^```text title="(.+?)"\n(.*?)^```', PAGE, re.MULTILINE
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The package and its plan, with the three files and the three lines added."""
+    """The package and its layers, with the three pieces of code and the three lines added."""
     root = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "src", root / "src")
     for name in ("CONTRIBUTING.md", "README.md", "CHANGELOG.md"):
@@ -26,8 +26,8 @@ def copy(tmp_path_factory):
     (root / "tests").mkdir()
     shutil.copy(ROOT / "tests" / "test_house.py", root / "tests")
     for name, text in FILES.items():
-        assert not (root / name).exists()
-        (root / name).write_text(text)
+        with (root / name).open("a") as file:
+            file.write(f"\n\n{text}")
     catalog = root / "src" / "safereplay" / "catalog.py"
     text = catalog.read_text()
     for table, line in LINES.items():
@@ -45,7 +45,7 @@ def ran(copy, *command):
     return done.stdout
 
 
-def test_the_steps_are_three_files_and_three_lines():
+def test_the_steps_are_three_pieces_of_code_and_three_lines():
     assert len(FILES) == 3
     assert set(LINES) == {"SCHEMES", "LEARNERS", "WORLDS"}
 
@@ -85,8 +85,8 @@ def test_a_comparison_takes_them_in(copy, tmp_path):
     assert "gorge" in page
 
 
-def test_the_plan_of_the_house_has_room_for_them(copy):
-    names = ("every_room", "imports_go", "public_name", "type_checkers", "has_an_example")
+def test_they_belong_to_a_layer_and_have_examples(copy):
+    names = ("every_module", "imports_go", "public_name", "type_checkers", "has_an_example")
     ran(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_house.py", "-k", " or ".join(names))
 
 

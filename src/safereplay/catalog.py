@@ -1,7 +1,7 @@
 """The catalog: every learner, scheme and world that can be asked for by name, a line each.
 
 A line says where a thing lives, as ``module:attribute``; it is imported when it is first asked for. The command line,
-sweeps, comparisons and ``sr.X`` all look here, so that adding a learner, a scheme or a world takes one file and one line.
+sweeps, comparisons and ``sr.X`` all look here, so that adding a learner, a scheme or a world takes one line here.
 
 >>> learner("mihatsch").__name__, scheme("variance").__name__, world("cliff")().n_states
 ('RiskSensitive', 'VarianceReplay', 24)

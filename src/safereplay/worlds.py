@@ -1,4 +1,4 @@
-"""Worlds that differ in where the danger comes from, one file each.
+"""Worlds that differ in where the danger comes from.
 
 The table has those of :mod:`safereplay.grids` too. Returns are undiscounted and from the origin; P is that of anything
 unsafe in an episode. *Best*: the highest mean of any policy (∞: some loop gains for ever). Q*: that of the best policy
@@ -28,170 +28,12 @@ The danger is in *rewards* where transitions are certain, in *transitions* where
 pays as a step does and the harm comes later, *rare* where it comes once in hundreds, in *exploration* where only a
 learner meets it; *none* are controls. In the two of *caution*, to shun what varies does harm: the paper's scheme is
 worse there than Q-learning.
-
-The paper's cliff, where the fall is only felt steps later: caution that looks at rewards does not see it.
-
-A slip off the edge pays what a step pays; ``delay`` steps later comes the −12, whatever is done then. So at the edge
-
-    var(r|s,a) = 0,    while    var(r + γ·max_b Q(s',b)) > 0,
-
-and the paper's scheme, which replays by var(r|s,a), replays nothing there: its limit keeps the risky path for every v
-and every β. A replay by the variance of the *return* sees the danger through Q(s'), and goes the safe way. A drawn path
-does not see it either: :func:`safereplay.verdict` counts a step as exposed when its own outcome may be unsafe. Ask
-:func:`safereplay.evaluate`.
-
-FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map.
-
-Gymnasium numbers the actions left, down, right, up; a :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3
-minus theirs, and nothing else changes: of the 4×4 lake this is :func:`safereplay.grids.frozen_lake`, number for number.
-
-A hole ends the episode and pays what a step pays. So var(r|s,a) is 0 but beside the goal, and a replay by the variance
-of rewards is blind to holes: it only lowers what the goal is worth.
-
-**Learning.** Nothing is paid before the goal is first reached. From Q = 0 and with ε = 0.1 a greedy learner keeps to
-the first action and does not get there in 20,000 steps, on either lake. Begun at c0 = 1, above every return, Q-learning
-reaches the best policy of the small one, and about half of the large one's goals; after 200,000 steps 85 % of them.
-
-Source: Gymnasium's ``FrozenLake-v1``, after OpenAI Gym (Brockman et al. 2016).
-
-CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start.
-
-Whether or not moves slip, the best policy never falls, so it is the safest too: all danger is in learning. Where moves
-are certain it walks the edge, 13 steps. Where two in three go to a side it bumps into walls that no slip can leave in a
-bad way: from the start it moves *left*, and waits to slip up.
-
-So a cautious limit has nothing to win here; what differs between learners is how often they fall before they know.
-
-Source: Sutton & Barto (2018), *Reinforcement Learning*, Example 6.6; Gymnasium's ``CliffWalking-v1``.
-
-Taxi: Gymnasium's own table, a control in which no good policy runs any risk.
-
-Unsafe is what costs 10: picking up where nobody waits, or setting down where nobody wants to go. Moves are certain, and
-so is every reward: var(r|s,a) = 0 for all pairs. A replay by the variance of rewards has nothing to replay here, and
-every learner that is cautious about chance alone has the limit of Q-learning. Who differs from it differs for another
-reason than danger.
-
-500 states, 300 of them equally likely starts; a path is followed from the first of these.
-
-Source: Dietterich (2000), *Hierarchical reinforcement learning with the MAXQ value function decomposition*; Gymnasium's
-``Taxi``.
-
-A market: every day put the money into cash, a bond or a stock. Time goes on whatever is done.
-
-The days do not depend on each other, so the best policy, the risk of any and the limit of every learner can be worked
-out by hand, a day at a time: a policy that holds the stock on k days and the bond on j loses at least once with
-probability 1 − (1 − q_stock)^k·(1 − q_bond)^j.
-
-Two gambles in a row, which replay ranks one way and a bias of the TD error the other.
-
-First comes the large gamble, then the small one; each may be passed for a sure 0 instead:
-
-    large    +7 with probability 0.9, −9 with 0.1       mean 5.4, variance 23.04
-    small    +2 with probability 0.6, −2 with 0.4       mean 0.4, variance 3.84
-
-**One gamble.** It wins u or, with probability q, loses d. To any learner below it seems to lose with some probability
-q̃, and it is passed when q̃ is above break-even, q° = u/(u+d): 7/16 for the large one, 1/2 for the small one. What a
-sure next value adds to both actions alike changes nothing.
-
-**κ** (Mihatsch & Neuneier 2002). The limit is an expectile, (1−κ)(1−q)(u−x) = (1+κ)·q·(x+d), so
-
-    q̃/(1−q̃)  =  q/(1−q) · (1+κ)/(1−κ):
-
-the odds of losing grow by the same factor at every pair, whatever its size. The gamble is passed once (1+κ)/(1−κ) > Λ,
-
-    Λ  =  [q°/(1−q°)] / [q/(1−q)]  =  u(1−q) / (d·q),       κ°  =  (Λ−1)/(Λ+1):     7 and 3/4 for the large one,
-                                                                                 3/2 and 1/5 for the small one.
-
-So along κ policies form a chain: all gambles with Λ below some value are passed. Of n gambles it has n + 1 of the 2ⁿ
-policies, and none passes the large gamble here and takes the small one.
-
-**Replay** by variance, with matched mixing: q̃ = (1−ρ)·q + ρ·t, where t = 1/(1 + e^{−β(u+d)}) is the share of a pair's
-replays that lose and ρ/(1−ρ) = W·v/(1−v), with W the pair's share of all variance: 6/7 and 1/7. For large β, t = 1, and
-the gamble is passed once
-
-    v/(1−v)  >  (q° − q) / ((1 − q°)·W)  =  mean/(d·W):      7/10 for the large one, 7/5 for the small one.
-
-For v in (7/17, 7/12) replay passes the large gamble and takes the small one. That is also a chain, but another one.
-
-**The other way round**, to pass the small gamble and take the large one: all κ in (1/5, 3/4) do. No β and v of this
-scheme do. With t and t' the shares of the small and the large one: passing the small one needs t > 1/2, so β > 0 and t'
-≥ t, and v/(7(1−v)) > 0.1/(t − 0.5). Then ρ' > 0.6/(t + 0.1) at the large one, which therefore seems to lose with
-probability above 0.1 + 0.6·(t − 0.1)/(t + 0.1) ≥ 0.1 + 0.4 > 7/16. So neither family has the other's policies.
-
-**Exponential utility** (Howard & Matheson 1972) passes a gamble once (1−q)·e^{−λu} + q·e^{λd} > 1: at λ = 0.2346 for
-the large one, at ln(3/2)/2 = 0.2027 for the small one; a penalty on variance, mean − λ·var, at 0.2344 and 0.1042. Both
-pass the small one first. They do weigh size, but not as replay does: to first order replay divides by d once more.
-**Gaskett's** min is over actions, and the state after a gamble does not depend on how it went: no β passes any gamble.
-The **worst case** passes both.
-
-**When it fails.** Literal mixing replays a pair the more, the less it is visited: ρ/(1−ρ) = W·v/((1−v)·d(s,a)). What is
-passed is visited less, and stays passed. At v = 0.2 all four policies are limits for ε = 0.1 and the seed decides; for
-ε = 0.8 there is one, to pass the large one and take the small one. With a large gamble that is larger still, as
-``large=HUGE``, literal mixing has this one limit at ε = 0.1 and v = 0.5 as well; but exponential utility then has it
-too.
-
-Ref: Szlak & Shamir (2021), Section 5.
-
-A river above a waterfall: the current carries only who swims.
-
-A stroke fails with probability ``current`` and the swimmer is carried one row down instead. Whoever walks h − 1 rows up
-the bank before swimming straight across w columns of water falls if h strokes fail before w succeed:
-
-    P(fall)  =  P( Bin(h + w − 1, current) ≥ h ).
-
-Every row up costs two steps, one on each bank, so the world has a dial of its own: how far up to walk.
-
-Insurance: a disaster that almost never comes, and that a sure premium keeps away.
-
-Uninsured, a year costs 0, or ruin with probability p and the end. Insured, it costs the premium. With a premium above
-p·|ruin| nobody who is neutral to risk insures, and over n years ruin comes with probability 1 − (1−p)ⁿ.
-
-A learner meets ruin about once in 1/p visits of a pair. Before the first it has seen nothing that varies; just after
-one, Q of the pair is too low, and a greedy learner insures until exploration has made up for it.
-
-Fog: noise that is harmless, a control for whoever takes noise for danger.
-
-The short way pays step ± ``noise`` with even odds, the long way pays step for sure; nothing ends badly and no outcome
-is unsafe. Neutral to risk, one takes the short way. Caution takes the long one: it pays two steps for a smaller spread
-of the return, and makes nothing safer.
-
-A flood is coming: who takes the quiet way round is on the road for longer.
-
-Every move but the one into the goal is overtaken by the flood with probability ``rate``: it pays what a step pays, and
-the episode ends. The short way takes k moves and the long way n > k, so they drown with probability
-
-    1 − (1 − rate)^(k−1)    and    1 − (1 − rate)^(n−1).
-
-The short way also has tolls, drawn from step ± ``noise``: the only rewards that vary, and harmless. A scheme that shuns
-them drowns *more* often and earns less. The flood itself pays as a step does, so no variance of rewards shows it.
-
-Tickets and loans, in turn: good surprises and bad ones, and the good ones vary more.
-
-    ticket   −3 four times in five, +22 once       mean 2, variance 100, of which below the mean 20 = 0.8·5²
-    loan     +4 nine times in ten, −11 once        mean 2.5, variance 20.25, of which below the mean 18.2 = 0.1·13.5²
-
-Either may be passed for 0. Only the loan's −11 is unsafe, so the right caution passes the loans and buys the tickets.
-
-With all of the tilt on the worst reward l, a gamble of mean m looks worse than 0 once ρ/(1−ρ) > m/|l|, which is
-
-    v/(1−v)  >  m / (|l|·W),      W = the pair's share of all weight.
-
-Over n rounds of both, by variance: W = 100/120.25n and 20.25/120.25n, so tickets go at v/(1−v) = 0.80·n and loans only
-at 1.35·n. No v passes the loans and buys the tickets, and in between, as at n = 1 and v = 0.5, the scheme does the very
-opposite. By the variance below the mean: W = 20/38.2n and 18.2/38.2n, so loans go at 0.48·n and tickets at 1.27·n:
-:class:`~safereplay.DownsideReplay` is right from v = 0.32 to 0.56, and for β = 1 from 0.43 to 0.77.
-
-A tilt that is not all on the worst helps the paper's scheme too: −3 is what a ticket pays four times in five anyway.
-For β ≤ 0.1 it is right for some v above 0.64, which at β = 0.1 is a band of 0.04.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
-from gymnasium.envs.toy_text.frozen_lake import MAPS, FrozenLakeEnv
-from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from . import _checks
 from .grids import cliff, delayed
@@ -209,7 +51,18 @@ def late_cliff(
     step: float = -1.0,
     hazard: float = -12.0,
 ) -> TabularMDP:
-    """Danger that comes late: a slip pays what every step pays, and the fall is paid for one or more steps after.
+    """The paper's cliff, where the fall is only felt steps later: caution that looks at rewards does not see it.
+
+    A slip off the edge pays what a step pays; ``delay`` steps later comes the −12, whatever is done then. So at the edge
+
+        var(r|s,a) = 0,    while    var(r + γ·max_b Q(s',b)) > 0,
+
+    and the paper's scheme, which replays by var(r|s,a), replays nothing there: its limit keeps the risky path for every v
+    and every β. A replay by the variance of the *return* sees the danger through Q(s'), and goes the safe way. A drawn path
+    does not see it either: :func:`safereplay.verdict` counts a step as exposed when its own outcome may be unsafe. Ask
+    :func:`safereplay.evaluate`.
+
+    Danger that comes late: a slip pays what every step pays, and the fall is paid for one or more steps after.
 
     ``delay`` says how many. The other options are those of :func:`safereplay.grids.cliff`.
 
@@ -227,7 +80,21 @@ def late_cliff(
 
 
 def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> TabularMDP:
-    """Danger from transitions, and no reward tells of it: two moves in three slip to a side, and a hole pays nothing.
+    """FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map.
+
+    Gymnasium numbers the actions left, down, right, up; a :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3
+    minus theirs, and nothing else changes: of the 4×4 lake this is :func:`safereplay.grids.frozen_lake`, number for number.
+
+    A hole ends the episode and pays what a step pays. So var(r|s,a) is 0 but beside the goal, and a replay by the variance
+    of rewards is blind to holes: it only lowers what the goal is worth.
+
+    **Learning.** Nothing is paid before the goal is first reached. From Q = 0 and with ε = 0.1 a greedy learner keeps to
+    the first action and does not get there in 20,000 steps, on either lake. Begun at c0 = 1, above every return, Q-learning
+    reaches the best policy of the small one, and about half of the large one's goals; after 200,000 steps 85 % of them.
+
+    Source: Gymnasium's ``FrozenLake-v1``, after OpenAI Gym (Brockman et al. 2016).
+
+    Danger from transitions, and no reward tells of it: two moves in three slip to a side, and a hole pays nothing.
 
     ``size`` is ``"8x8"`` or ``"4x4"``. On the large one somebody patient need never fall: a policy reaches the goal
     with probability 1, by leaning on walls. The best for γ = 0.99 does not wait for that.
@@ -238,6 +105,8 @@ def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> Ta
     >>> mdp.n_states, round(sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1)).p_unsafe, 3)
     (64, 0.106)
     """
+    from gymnasium.envs.toy_text.frozen_lake import MAPS, FrozenLakeEnv
+
     text = MAPS[_checks.choice("size", size, MAPS)]
     env = FrozenLakeEnv(map_name=size, is_slippery=_checks.flag("slippery", slippery))
     table = TabularMDP.from_gymnasium(env, gamma)
@@ -250,7 +119,17 @@ def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> Ta
 
 
 def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
-    """Danger from exploring alone: one wrong step on the edge costs 100, and the best policy never takes it.
+    """CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start.
+
+    Whether or not moves slip, the best policy never falls, so it is the safest too: all danger is in learning. Where moves
+    are certain it walks the edge, 13 steps. Where two in three go to a side it bumps into walls that no slip can leave in a
+    bad way: from the start it moves *left*, and waits to slip up.
+
+    So a cautious limit has nothing to win here; what differs between learners is how often they fall before they know.
+
+    Source: Sutton & Barto (2018), *Reinforcement Learning*, Example 6.6; Gymnasium's ``CliffWalking-v1``.
+
+    Danger from exploring alone: one wrong step on the edge costs 100, and the best policy never takes it.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import cliff_walking
@@ -259,13 +138,27 @@ def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
     >>> best.mean, best.p_unsafe
     (-13.0, 0.0)
     """
+    from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+
     env = CliffWalkingEnv(is_slippery=_checks.flag("slippery", slippery))
     table = TabularMDP.from_gymnasium(env, gamma, unsafe=lambda s, a, s_next, r, terminal: r == -100.0)
     return replace(table, name="cliff walking")
 
 
 def taxi(gamma: float = 0.99) -> TabularMDP:
-    """No danger for who knows the rules: an illegal order costs 10, surely, so no good policy gives one.
+    """Taxi: Gymnasium's own table, a control in which no good policy runs any risk.
+
+    Unsafe is what costs 10: picking up where nobody waits, or setting down where nobody wants to go. Moves are certain, and
+    so is every reward: var(r|s,a) = 0 for all pairs. A replay by the variance of rewards has nothing to replay here, and
+    every learner that is cautious about chance alone has the limit of Q-learning. Who differs from it differs for another
+    reason than danger.
+
+    500 states, 300 of them equally likely starts; a path is followed from the first of these.
+
+    Source: Dietterich (2000), *Hierarchical reinforcement learning with the MAXQ value function decomposition*; Gymnasium's
+    ``Taxi``.
+
+    No danger for who knows the rules: an illegal order costs 10, surely, so no good policy gives one.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import taxi
@@ -273,6 +166,8 @@ def taxi(gamma: float = 0.99) -> TabularMDP:
     >>> mdp.n_states, float(mdp.reward_variance.max()), int(mdp.unsafe.sum())
     (500, 0.0, 968)
     """
+    from gymnasium.envs.toy_text.taxi import TaxiEnv
+
     table = TabularMDP.from_gymnasium(TaxiEnv(), gamma, unsafe=lambda s, a, s_next, r, terminal: r == -10.0)
     return replace(table, name="taxi")
 
@@ -289,7 +184,13 @@ def market(
     bond: Sequence[tuple[float, float]] = BOND,
     stock: Sequence[tuple[float, float]] = STOCK,
 ) -> TabularMDP:
-    """Danger from rewards: where a day leads is certain, what it pays is not, and what pays best loses most often.
+    """A market: every day put the money into cash, a bond or a stock. Time goes on whatever is done.
+
+    The days do not depend on each other, so the best policy, the risk of any and the limit of every learner can be worked
+    out by hand, a day at a time: a policy that holds the stock on k days and the bond on j loses at least once with
+    probability 1 − (1 − q_stock)^k·(1 − q_bond)^j.
+
+    Danger from rewards: where a day leads is certain, what it pays is not, and what pays best loses most often.
 
     ``bond`` and ``stock`` list (probability, reward). Actions are 0 cash, 1 bond, 2 stock. A loss is unsafe.
 
@@ -321,7 +222,57 @@ def two_gambles(
     large: Sequence[tuple[float, float]] = LARGE,
     small: Sequence[tuple[float, float]] = SMALL,
 ) -> TabularMDP:
-    """Danger from rewards, at two pairs that want different caution: no κ passes one gamble and takes the other.
+    """Two gambles in a row, which replay ranks one way and a bias of the TD error the other.
+
+    First comes the large gamble, then the small one; each may be passed for a sure 0 instead:
+
+        large    +7 with probability 0.9, −9 with 0.1       mean 5.4, variance 23.04
+        small    +2 with probability 0.6, −2 with 0.4       mean 0.4, variance 3.84
+
+    **One gamble.** It wins u or, with probability q, loses d. To any learner below it seems to lose with some probability
+    q̃, and it is passed when q̃ is above break-even, q° = u/(u+d): 7/16 for the large one, 1/2 for the small one. What a
+    sure next value adds to both actions alike changes nothing.
+
+    **κ** (Mihatsch & Neuneier 2002). The limit is an expectile, (1−κ)(1−q)(u−x) = (1+κ)·q·(x+d), so
+
+        q̃/(1−q̃)  =  q/(1−q) · (1+κ)/(1−κ):
+
+    the odds of losing grow by the same factor at every pair, whatever its size. The gamble is passed once (1+κ)/(1−κ) > Λ,
+
+        Λ  =  [q°/(1−q°)] / [q/(1−q)]  =  u(1−q) / (d·q),       κ°  =  (Λ−1)/(Λ+1):     7 and 3/4 for the large one,
+                                                                                     3/2 and 1/5 for the small one.
+
+    So along κ policies form a chain: all gambles with Λ below some value are passed. Of n gambles it has n + 1 of the 2ⁿ
+    policies, and none passes the large gamble here and takes the small one.
+
+    **Replay** by variance, with matched mixing: q̃ = (1−ρ)·q + ρ·t, where t = 1/(1 + e^{−β(u+d)}) is the share of a pair's
+    replays that lose and ρ/(1−ρ) = W·v/(1−v), with W the pair's share of all variance: 6/7 and 1/7. For large β, t = 1, and
+    the gamble is passed once
+
+        v/(1−v)  >  (q° − q) / ((1 − q°)·W)  =  mean/(d·W):      7/10 for the large one, 7/5 for the small one.
+
+    For v in (7/17, 7/12) replay passes the large gamble and takes the small one. That is also a chain, but another one.
+
+    **The other way round**, to pass the small gamble and take the large one: all κ in (1/5, 3/4) do. No β and v of this
+    scheme do. With t and t' the shares of the small and the large one: passing the small one needs t > 1/2, so β > 0 and t'
+    ≥ t, and v/(7(1−v)) > 0.1/(t − 0.5). Then ρ' > 0.6/(t + 0.1) at the large one, which therefore seems to lose with
+    probability above 0.1 + 0.6·(t − 0.1)/(t + 0.1) ≥ 0.1 + 0.4 > 7/16. So neither family has the other's policies.
+
+    **Exponential utility** (Howard & Matheson 1972) passes a gamble once (1−q)·e^{−λu} + q·e^{λd} > 1: at λ = 0.2346 for
+    the large one, at ln(3/2)/2 = 0.2027 for the small one; a penalty on variance, mean − λ·var, at 0.2344 and 0.1042. Both
+    pass the small one first. They do weigh size, but not as replay does: to first order replay divides by d once more.
+    **Gaskett's** min is over actions, and the state after a gamble does not depend on how it went: no β passes any gamble.
+    The **worst case** passes both.
+
+    **When it fails.** Literal mixing replays a pair the more, the less it is visited: ρ/(1−ρ) = W·v/((1−v)·d(s,a)). What is
+    passed is visited less, and stays passed. At v = 0.2 all four policies are limits for ε = 0.1 and the seed decides; for
+    ε = 0.8 there is one, to pass the large one and take the small one. With a large gamble that is larger still, as
+    ``large=HUGE``, literal mixing has this one limit at ε = 0.1 and v = 0.5 as well; but exponential utility then has it
+    too.
+
+    Ref: Szlak & Shamir (2021), Section 5.
+
+    Danger from rewards, at two pairs that want different caution: no κ passes one gamble and takes the other.
 
     ``large`` and ``small`` list (probability, reward). Actions are 0 pass, 1 gamble. The large gamble's loss is unsafe.
 
@@ -351,7 +302,16 @@ def river(
     step: float = -1.0,
     hazard: float = -5.0,
 ) -> TabularMDP:
-    """Danger from transitions, in part of the world only: on land moves are certain, in the water they are not.
+    """A river above a waterfall: the current carries only who swims.
+
+    A stroke fails with probability ``current`` and the swimmer is carried one row down instead. Whoever walks h − 1 rows up
+    the bank before swimming straight across w columns of water falls if h strokes fail before w succeed:
+
+        P(fall)  =  P( Bin(h + w − 1, current) ≥ h ).
+
+    Every row up costs two steps, one on each bank, so the world has a dial of its own: how far up to walk.
+
+    Danger from transitions, in part of the world only: on land moves are certain, in the water they are not.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import river
@@ -378,7 +338,15 @@ def river(
 def insurance(
     gamma: float = 0.95, *, years: int = 10, p: float = 0.005, ruin: float = -40.0, premium: float = 1.0
 ) -> TabularMDP:
-    """Danger that is rare: ruin has probability 0.005 a year, and insurance costs five times what ruin does on average.
+    """Insurance: a disaster that almost never comes, and that a sure premium keeps away.
+
+    Uninsured, a year costs 0, or ruin with probability p and the end. Insured, it costs the premium. With a premium above
+    p·|ruin| nobody who is neutral to risk insures, and over n years ruin comes with probability 1 − (1−p)ⁿ.
+
+    A learner meets ruin about once in 1/p visits of a pair. Before the first it has seen nothing that varies; just after
+    one, Q of the pair is too low, and a greedy learner insures until exploration has made up for it.
+
+    Danger that is rare: ruin has probability 0.005 a year, and insurance costs five times what ruin does on average.
 
     Actions are 0 insure, 1 do not.
 
@@ -402,7 +370,13 @@ def insurance(
 
 
 def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: float = 4.0) -> TabularMDP:
-    """No danger at all: the short way has noisy rewards, and nothing is unsafe.
+    """Fog: noise that is harmless, a control for whoever takes noise for danger.
+
+    The short way pays step ± ``noise`` with even odds, the long way pays step for sure; nothing ends badly and no outcome
+    is unsafe. Neutral to risk, one takes the short way. Caution takes the long one: it pays two steps for a smaller spread
+    of the return, and makes nothing safer.
+
+    No danger at all: the short way has noisy rewards, and nothing is unsafe.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import fog
@@ -428,7 +402,17 @@ def flood(
     step: float = -1.0,
     noise: float = 5.0,
 ) -> TabularMDP:
-    """Caution is wrong: the volatile way is the safest, since the danger is to be late, and no reward tells of it.
+    """A flood is coming: who takes the quiet way round is on the road for longer.
+
+    Every move but the one into the goal is overtaken by the flood with probability ``rate``: it pays what a step pays, and
+    the episode ends. The short way takes k moves and the long way n > k, so they drown with probability
+
+        1 − (1 − rate)^(k−1)    and    1 − (1 − rate)^(n−1).
+
+    The short way also has tolls, drawn from step ± ``noise``: the only rewards that vary, and harmless. A scheme that shuns
+    them drowns *more* often and earns less. The flood itself pays as a step does, so no variance of rewards shows it.
+
+    Caution is wrong: the volatile way is the safest, since the danger is to be late, and no reward tells of it.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import flood
@@ -456,7 +440,26 @@ LOAN = ((0.9, 4.0), (0.1, -11.0))
 
 
 def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
-    """Caution is wrong where it fears good news: what varies most is a ticket that wins, what harms is a loan.
+    """Tickets and loans, in turn: good surprises and bad ones, and the good ones vary more.
+
+        ticket   −3 four times in five, +22 once       mean 2, variance 100, of which below the mean 20 = 0.8·5²
+        loan     +4 nine times in ten, −11 once        mean 2.5, variance 20.25, of which below the mean 18.2 = 0.1·13.5²
+
+    Either may be passed for 0. Only the loan's −11 is unsafe, so the right caution passes the loans and buys the tickets.
+
+    With all of the tilt on the worst reward l, a gamble of mean m looks worse than 0 once ρ/(1−ρ) > m/|l|, which is
+
+        v/(1−v)  >  m / (|l|·W),      W = the pair's share of all weight.
+
+    Over n rounds of both, by variance: W = 100/120.25n and 20.25/120.25n, so tickets go at v/(1−v) = 0.80·n and loans only
+    at 1.35·n. No v passes the loans and buys the tickets, and in between, as at n = 1 and v = 0.5, the scheme does the very
+    opposite. By the variance below the mean: W = 20/38.2n and 18.2/38.2n, so loans go at 0.48·n and tickets at 1.27·n:
+    :class:`~safereplay.DownsideReplay` is right from v = 0.32 to 0.56, and for β = 1 from 0.43 to 0.77.
+
+    A tilt that is not all on the worst helps the paper's scheme too: −3 is what a ticket pays four times in five anyway.
+    For β ≤ 0.1 it is right for some v above 0.64, which at β = 0.1 is a band of 0.04.
+
+    Caution is wrong where it fears good news: what varies most is a ticket that wins, what harms is a loan.
 
     Actions are 0 pass, 1 play; even states offer tickets, odd ones loans.
 

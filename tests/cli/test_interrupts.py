@@ -8,7 +8,7 @@ from sweep_folder import given, write_part
 
 import safereplay as sr
 from safereplay import runs
-from safereplay.arena import report as comparing
+from safereplay.arena import report
 from safereplay.bench import report as bench_report
 from safereplay.bench.sheets import Part, Task
 from safereplay.cli import run, showing
@@ -167,7 +167,7 @@ def test_a_sweep_whose_end_is_interrupted_says_what_is_in_its_folder(monkeypatch
 
 
 def test_a_comparison_says_how_much_is_done_while_it_draws(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(comparing, "page", ctrl_c)
+    monkeypatch.setattr(report, "page", ctrl_c)
     tiny = ["compare", "--world", "cliff", "--learner", "q", "--steps", "800", "--out", tmp_path]
     assert outcome(capsys, *tiny) == (1, "", "1 of 1 settings are done; the same command goes on")
 

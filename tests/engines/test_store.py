@@ -10,7 +10,7 @@ from small_sweeps import SMALL, Impatient, everything, ids, note, parts, stamps
 from waiting import END
 
 import safereplay as sr
-from safereplay.engines import store as locks
+from safereplay.engines import store
 from safereplay.engines.spec import load_spec
 from safereplay.engines.store import Lock, Store, changes, conform, merged, schema_of
 
@@ -349,7 +349,7 @@ def test_whoever_comes_while_the_lock_is_signed_is_told_who_has_it(tmp_path, mon
     """One has just taken the lock and has not yet written who it is. The other waits for that line, and no longer."""
     (tmp_path / ".lock").write_text("process 1 on an earlier machine\n")  # as a sweep that was killed leaves it
     taken, come, locks_held = threading.Event(), threading.Event(), []
-    sign, take = locks.Lock._sign, locks._take
+    sign, take = store.Lock._sign, store._take
 
     def sign_later(lock):
         taken.set()
@@ -361,8 +361,8 @@ def test_whoever_comes_while_the_lock_is_signed_is_told_who_has_it(tmp_path, mon
             come.set()
         take(handle, wait)
 
-    monkeypatch.setattr(locks.Lock, "_sign", sign_later)
-    monkeypatch.setattr(locks, "_take", take_noted)
+    monkeypatch.setattr(store.Lock, "_sign", sign_later)
+    monkeypatch.setattr(store, "_take", take_noted)
     first = threading.Thread(target=lambda: locks_held.append(Lock(tmp_path)))
     first.start()
     assert taken.wait(END)

@@ -8,8 +8,7 @@ import pytest
 from random_models import random_model
 
 import safereplay as sr
-from safereplay.engines import work
-from safereplay.engines import work as identity
+from safereplay.engines import identity, work
 from safereplay.engines.judging import Judge, judge_of
 
 EVERYTHING = tuple(work.KEEPS)

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.theory import constrained as owed
+from safereplay.theory import constrained
 from safereplay.theory.constrained import Ceilings, ceiling
 from safereplay.theory.occupancy import Limit
 
@@ -373,7 +373,7 @@ def test_a_narrower_window_can_only_raise_the_ceiling(monkeypatch):
     wide, narrow = {}, {}
     for values, typical in ((wide, None), (narrow, 2)):
         if typical:
-            monkeypatch.setattr(owed._Windowed, "typical", typical)
+            monkeypatch.setattr(constrained._Windowed, "typical", typical)
         values.update({c: ceiling(mdp, min_cvar=c, alpha=0.3) for c in (-1.5, -1.0, -0.5)})
     for c in wide:
         assert narrow[c].value >= wide[c].value - 1e-8
@@ -384,7 +384,7 @@ def test_a_narrower_window_can_only_raise_the_ceiling(monkeypatch):
 
 
 def test_where_a_tail_is_out_of_reach_of_the_program_it_says_so(monkeypatch):
-    monkeypatch.setattr(owed, "MAX_VARIABLES", 100)
+    monkeypatch.setattr(constrained, "MAX_VARIABLES", 100)
     best = ceiling(sr.grids.cliff(), min_cvar=-1.0)
     assert best.status == "unknown"
     assert best.reason == "a program that knows the return so far would have more than 100 variables"

@@ -5,7 +5,6 @@ import pytest
 
 import safereplay as sr
 from safereplay.theory import operator, solver, theorem2, tuning, valued, visits
-from safereplay.theory import solver as linear
 from safereplay.theory.occupancy import Limit
 from safereplay.theory.switching import Tracer
 from safereplay.theory.valued import Along
@@ -123,7 +122,7 @@ def test_sweeps_from_values_that_lead_nowhere_begin_anew(monkeypatch):
 
 def test_one_elimination_serves_mean_spread_and_length_and_another_the_risk(monkeypatch):
     mdp = edge(LARGE)
-    calls, policy = counter(monkeypatch, linear, "splu"), sr.exact(mdp, sr.QLearning()).argmax(1)
+    calls, policy = counter(monkeypatch, solver, "splu"), sr.exact(mdp, sr.QLearning()).argmax(1)
     profile = sr.evaluate(mdp, policy, quiet=True)
     assert (profile.p_unsafe > 0.0, profile.std > 0.0) == (True, True)
     assert len(calls) == 2
@@ -170,7 +169,7 @@ def test_each_limit_of_literal_replay_is_taken_apart_once(monkeypatch):
 
 def test_no_solve_is_large_enough_for_blas_to_start_threads():
     """OpenBLAS solves n equations on one thread while n² < 40,000."""
-    assert linear.DENSE**2 < 40_000
+    assert solver.DENSE**2 < 40_000
 
 
 def test_the_krylov_method_takes_no_product_of_blas(monkeypatch):
@@ -178,15 +177,15 @@ def test_the_krylov_method_takes_no_product_of_blas(monkeypatch):
         raise AssertionError("a product of BLAS")
 
     generator, n = np.random.default_rng(1), 6_000
-    P = linear.sparse.csr_array((np.full(5 * n, 0.19), (np.repeat(np.arange(n), 5), generator.integers(n, size=5 * n))))
+    P = solver.sparse.csr_array((np.full(5 * n, 0.19), (np.repeat(np.arange(n), 5), generator.integers(n, size=5 * n))))
     b = generator.normal(size=(n, 2))
     for name in ("dot", "vdot", "inner"):
         monkeypatch.setattr(np, name, never)
     monkeypatch.setattr(np.linalg, "norm", never)
-    x = linear.solve(P, b)
+    x = solver.solve(P, b)
     np.testing.assert_allclose(x - P @ x, b, rtol=0.0, atol=1e-12)
 
 
 def test_a_singular_equation_has_no_solution_dense_or_sparse():
-    for n in (3, linear.DENSE + 1):
-        assert np.isnan(linear.solve(linear.sparse.eye_array(n, format="csr"), np.ones(n))).all()
+    for n in (3, solver.DENSE + 1):
+        assert np.isnan(solver.solve(solver.sparse.eye_array(n, format="csr"), np.ones(n))).all()

@@ -17,7 +17,6 @@ import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.kernels import sweep
 from safereplay.theory import solver
-from safereplay.theory import solver as linear
 from safereplay.theory.operator import operator
 from safereplay.theory.solver import by_policies, by_sweeps, optimal, targets
 
@@ -287,26 +286,26 @@ def near_steps(n):
     return sparse.csr_array(sparse.diags_array([half, half], offsets=[-1, 1]))
 
 
-@pytest.mark.parametrize("n", [3, 299, 301, linear.ELIMINATED, linear.ELIMINATED + 1, 20_000])
+@pytest.mark.parametrize("n", [3, 299, 301, solver.ELIMINATED, solver.ELIMINATED + 1, 20_000])
 def test_the_linear_equation_is_solved_at_every_size(n):
     """x is chosen, b follows. Far steps beyond ELIMINATED states would take elimination minutes, products take less than a
     second; a walk along a line is the other way round."""
     x = np.random.default_rng(n).normal(size=n)
-    makes = [far_steps, near_steps] if n != linear.ELIMINATED else [near_steps]
+    makes = [far_steps, near_steps] if n != solver.ELIMINATED else [near_steps]
     for P in (make(n) for make in makes):
         b = x - P @ x
-        found = linear.solve(P, b)
+        found = solver.solve(P, b)
         np.testing.assert_allclose(found - P @ found, b, rtol=0, atol=1e-13)
-    if n > linear.ELIMINATED:
-        np.testing.assert_allclose(linear.by_products(far_steps(n), x - far_steps(n) @ x), x, atol=1e-11)
-        assert linear.by_products(near_steps(n), np.ones(n)) is None
+    if n > solver.ELIMINATED:
+        np.testing.assert_allclose(solver.by_products(far_steps(n), x - far_steps(n) @ x), x, atol=1e-11)
+        assert solver.by_products(near_steps(n), np.ones(n)) is None
 
 
 def test_the_steps_of_a_walk_are_its_closed_form():
     """A walk on 1, ..., n that ends at 0 and n + 1 takes s·(n + 1 − s) steps."""
-    n = linear.ELIMINATED + 1
+    n = solver.ELIMINATED + 1
     s = np.arange(1.0, n + 1)
-    np.testing.assert_allclose(linear.solve(near_steps(n), np.ones(n)), s * (n + 1 - s), rtol=1e-8)
+    np.testing.assert_allclose(solver.solve(near_steps(n), np.ones(n)), s * (n + 1 - s), rtol=1e-8)
 
 
 # -- a million states ---------------------------------------------------------------------------------------------------

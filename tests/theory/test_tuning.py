@@ -9,8 +9,7 @@ import pytest
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.theory import switching as tracing
-from safereplay.theory import tuning
+from safereplay.theory import switching, tuning
 from safereplay.theory.tuning import tune
 
 CAUTIOUS = sr.VarianceReplay(beta=5.0)
@@ -302,7 +301,7 @@ def test_a_scheme_of_ones_own_is_tuned():
 
 
 def test_betas_of_a_bold_scheme_are_bold():
-    listed = tracing.candidates(gamble(), sr.VarianceReplay(beta=-2.0), None, "matched")
+    listed = switching.candidates(gamble(), sr.VarianceReplay(beta=-2.0), None, "matched")
     assert [scheme.beta for scheme in listed] == [0.0, -0.05, -0.1, -0.2, -0.4, -0.8, -1.6, -2.0]
 
 
@@ -314,7 +313,7 @@ def test_under_literal_mixing_every_limit_must_meet(monkeypatch):
         switched = np.array([1, 0])
         return tuple(types.SimpleNamespace(policy=switched if v >= at else np.array([0, 0])) for at in (0.2, 0.6))
 
-    monkeypatch.setattr(tracing, "self_consistent", self_consistent)
+    monkeypatch.setattr(switching, "self_consistent", self_consistent)
     plan = quick(gamble(), max_p_unsafe=0.1, mixing="literal")
     assert plan.v_smallest == pytest.approx(0.6, abs=1e-3)
     assert plan.learner.mixing == "literal"
@@ -324,7 +323,7 @@ def test_under_literal_mixing_every_limit_must_meet(monkeypatch):
 def test_literal_mixing_is_tuned_on_the_gamble_itself(monkeypatch):
     """One state: a greedy gamble is visited with d = 1 − ε/2 = 0.95, so it stays greedy until ρ = v/((1−v)·d + v) = 0.2,
     at v = 0.19/(0.8 + 0.19). From there on nothing but the sure 8 is a limit."""
-    monkeypatch.setattr(tracing, "LITERAL_STEPS", 5)
+    monkeypatch.setattr(switching, "LITERAL_STEPS", 5)
     plan = quick(gamble(), max_p_unsafe=0.1, mixing="literal")
     assert plan.meets
     assert plan.v_smallest == pytest.approx(0.19 / 0.99, abs=2e-3)

@@ -5,7 +5,7 @@ import pytest
 from waiting import END
 
 import safereplay as sr
-from safereplay.web import app as shapes
+from safereplay.web import app
 from safereplay.web.app import PAGE
 from safereplay.web.state import TITLES
 
@@ -20,12 +20,12 @@ def test_the_menu_has_every_world_in_order(client):
     found = client.get("/api/presets").json()
     assert [preset["name"] for preset in found] == list(TITLES)
     for preset in found:
-        shapes.Preset.model_validate(preset)
+        app.Preset.model_validate(preset)
 
 
 def test_a_link_becomes_a_state(client):
     found = client.get("/api/state?world=volatile&gamma=0.8&right=replay,v:0.25,mixing:matched&seeds=4").json()
-    shapes.StateShape.model_validate(found)
+    app.StateShape.model_validate(found)
     assert found["world"]["rows"] == [".....", ">>>.G", ".....", "....."]
     assert found["right"] == {"kind": "replay", "v": 0.25, "beta": 5.0, "mixing": "matched", "scheme": "variance"}
     assert (found["world"]["gamma"], found["seeds"]) == (0.8, 4)
@@ -33,7 +33,7 @@ def test_a_link_becomes_a_state(client):
 
 def test_an_exact_answer_comes_from_a_worker(client):
     found = client.get("/api/solve?world=cliff&learner=mihatsch,kappa:0.95").json()
-    shapes.Solved.model_validate(found)
+    app.Solved.model_validate(found)
     mdp = sr.grids.cliff()
     assert found["verdict"] == sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(0.95)).argmax(1)) == "jumps"
 

@@ -13,7 +13,7 @@ pytest.importorskip("uvicorn", reason="the playground needs the extra web")
 from fastapi import FastAPI
 from fastapi.responses import Response, StreamingResponse
 
-from safereplay.web import serving as guards
+from safereplay.web import serving
 from safereplay.web.serving import HEADERS, Guard, Hosts
 
 
@@ -184,7 +184,7 @@ def test_a_server_that_was_given_a_name_goes_by_it():
 
 
 def test_an_address_may_have_8_kb_and_no_more(site):
-    room = guards.TARGET - len("/api/echo?text=")
+    room = serving.TARGET - len("/api/echo?text=")
     assert ask(site, "/api/echo?text=" + "x" * room).status_code == 200
     assert refusal(ask(site, "/api/echo?text=" + "x" * (room + 1))) == (
         414,
@@ -201,8 +201,8 @@ def test_headers_without_end_are_refused(site):
 
 
 def test_a_body_may_have_64_kb_and_no_more(site):
-    assert httpx.request("GET", site.url, content=b"x" * guards.BODY, timeout=END).text == "page"
-    for size in (guards.BODY + 1, 5_000_000):
+    assert httpx.request("GET", site.url, content=b"x" * serving.BODY, timeout=END).text == "page"
+    for size in (serving.BODY + 1, 5_000_000):
         answer = httpx.request("GET", site.url, content=b"x" * size, timeout=END)
         assert refusal(answer) == (413, f"a body must have at most 65536 bytes, got {str(size)!r}")
 

@@ -8,7 +8,6 @@ from waiting import END
 import safereplay as sr
 from safereplay.sources import model_from
 from safereplay.web import answers
-from safereplay.web import answers as scripts
 from safereplay.web.state import TITLES, StateLink, WorldLink
 
 DRAWN = {"map": "S2r/1XGS/4", "goals": "1.2~50", "volatiles": "0.3~0.9:4,0.1:-60", "slip": 0.2, "start": "S"}
@@ -24,7 +23,7 @@ DRAWN = {"map": "S2r/1XGS/4", "goals": "1.2~50", "volatiles": "0.3~0.9:4,0.1:-60
 )
 def test_an_exported_script_runs_and_says_what_the_page_says(link, tmp_path):
     file = tmp_path / "study.py"
-    file.write_text(scripts.script(link))
+    file.write_text(answers.script(link))
     done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=END, check=True)
     lines = done.stdout.splitlines()
     world = {name: getattr(link, name) for name in WorldLink.model_fields}
@@ -41,14 +40,14 @@ def test_an_exported_script_runs_and_says_what_the_page_says(link, tmp_path):
 def test_an_exported_map_is_the_same_world(link, tmp_path):
     world = WorldLink(**link).to_world()
     file = tmp_path / "world.map"
-    file.write_text(scripts.world_file(world))
+    file.write_text(answers.world_file(world))
     assert same_model(model_from(str(file)), world.mdp())
 
 
 def test_a_script_holds_nothing_that_was_not_checked():
-    code = scripts.script(StateLink(**DRAWN))
+    code = answers.script(StateLink(**DRAWN))
     compile(code, "study.py", "exec")
     assert "goals={(1, 2): 50.0}" in code
     assert "sr.QLearning()" in code
     with pytest.raises(sr.BadInput):
-        scripts.script(StateLink(map="S1W/3", right="replay"))
+        answers.script(StateLink(map="S1W/3", right="replay"))

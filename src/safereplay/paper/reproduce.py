@@ -12,10 +12,7 @@ from .._files import make_folder, write_atomic
 from ..errors import stopping
 from ..views.document import to_html, to_markdown
 from . import experiments as ex
-from . import studies as certificates
-from . import studies as learning
-from . import studies as sensitivity
-from . import theory_study
+from . import studies, theory_study
 from .claims import Study, Verdict, as_json, judge_all
 from .report import TITLE, compose, draw_all, theory_page
 
@@ -36,13 +33,13 @@ STAGES = [
     Stage("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount),
     Stage("sign", "β = 5, 0, −5", 6, ex.run_sign),
     Stage("sign_matched", "β = 5, 0, −5, matched mixing", 4, lambda effort, work: ex.run_sign(effort, work, "matched")),
-    Stage("maps", "how verdicts move", 22, sensitivity.run_maps),
-    Stage("bands", "exact bands of κ under every reading", 6, sensitivity.run_bands),
-    Stage("curves", "learning against its limits", 8, learning.run_curves),
-    Stage("td", "TD errors", 1, learning.run_td_errors),
-    Stage("limits", "what Algorithm 1 can converge to", 4, certificates.run_limits),
-    Stage("certificates", "the paper's conditions", 3, certificates.run_certificates),
-    Stage("plans", "the gentlest replay under a limit", 12, certificates.run_plans),
+    Stage("maps", "how verdicts move", 22, studies.run_maps),
+    Stage("bands", "exact bands of κ under every reading", 6, studies.run_bands),
+    Stage("curves", "learning against its limits", 8, studies.run_curves),
+    Stage("td", "TD errors", 1, studies.run_td_errors),
+    Stage("limits", "what Algorithm 1 can converge to", 4, studies.run_limits),
+    Stage("certificates", "the paper's conditions", 3, studies.run_certificates),
+    Stage("plans", "the gentlest replay under a limit", 12, studies.run_plans),
     Stage("random", "the two limits on random models", 8, theory_study.run_random_models),
     Stage("rate", "how fast matched mixing gets there", 6, theory_study.run_matched_rate),
 ]

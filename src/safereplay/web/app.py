@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from .. import __version__
 from .._types import Floats
 from ..errors import SafeReplayError
-from . import answers as scripts
+from . import answers
 from .state import TITLES, LearnerLink, LearnLink, StateLink, TuneLink, WorldLink, presets
 from .streams import Event, Streams, as_sent, over_socket
 from .workers import Crew, Unanswered
@@ -356,13 +356,13 @@ def _exports(app: FastAPI) -> None:
     @app.get("/api/script", response_class=Response, responses=_text("text/x-python"), tags=["export"])
     def script(link: Annotated[StateLink, Query()]) -> Response:
         """The study as a Python script."""
-        return attachment(scripts.script(link), "study.py", "text/x-python")
+        return attachment(answers.script(link), "study.py", "text/x-python")
 
     @app.get("/api/map", response_class=Response, responses=_text("text/plain"), tags=["export"])
     def map_of_world(link: Annotated[WorldLink, Query()]) -> Response:
         """The world as a map file that ``safereplay solve`` reads."""
         world = link.to_world()
-        return attachment(scripts.world_file(world), f"{world.name}.map", "text/plain")
+        return attachment(answers.world_file(world), f"{world.name}.map", "text/plain")
 
 
 # -- files -----------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,16 @@ from typing import Any, TypeAlias
 from .. import _checks
 from ..errors import BadInput, MissingExtra, stopping
 
+try:
+    import fastapi as _fastapi  # noqa: F401
+    import h11
+    import plotly as _plotly  # noqa: F401
+    import uvicorn
+    import websockets as _websockets  # noqa: F401
+    from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+except ImportError as error:
+    raise MissingExtra(f"the playground needs {error.name}; install it with: pip install 'safereplay[web]'") from None
+
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -261,17 +271,6 @@ def _with_headers(send: Send) -> Send:
 
     return dressed
 
-
-try:
-    import fastapi as _fastapi  # noqa: F401
-    import plotly as _plotly  # noqa: F401
-    import uvicorn
-    import websockets as _websockets  # noqa: F401
-except ImportError as error:
-    raise MissingExtra(f"the playground needs {error.name}; install it with: pip install 'safereplay[web]'") from None
-
-import h11
-from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 PORT = 8421
 NEIGHBOURS = 20  # ports after the usual one that are tried when it is taken
