@@ -1,5 +1,8 @@
 """Training that was stopped goes on as if it had not been."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -138,6 +141,15 @@ def test_one_checkpoint_is_kept_and_a_kill_while_saving_leaves_the_last(slips, t
     with pytest.raises(KeyboardInterrupt):
         save_training(model, tmp_path)
     assert load_training(DQN, tmp_path, slips()).num_timesteps == 120
+
+
+def test_a_relative_folder_keeps_its_checkpoint(slips, tmp_path, monkeypatch):
+    """From Python 3.12 on mkdtemp gives an absolute path."""
+    make = tempfile.mkdtemp
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **options: str(Path(make(**options)).absolute()))
+    save_training(made(slips()).learn(60), "checkpoints")
+    assert load_training(DQN, "checkpoints", slips()).num_timesteps == 60
 
 
 def test_folders_that_hold_no_checkpoint_are_refused(slips, tmp_path):

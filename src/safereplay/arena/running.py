@@ -72,7 +72,7 @@ class Job:
     """A learner on a world over seeds.
 
     >>> import safereplay as sr
-    >>> from .worlds import worlds
+    >>> from .plan import worlds
     >>> cliff = worlds(["cliff"], steps=100)[0]
     >>> Job(cliff, sr.RiskSensitive(0.5), 20).id == Job(cliff, sr.RiskSensitive(0.6), 20).id
     False
@@ -204,7 +204,7 @@ def judged(job: Job, runs: Runs) -> Record:
 def is_told(one: Contestant) -> bool:
     """Whether a contestant is told which outcomes are unsafe: whether it learns something else where others are marked.
 
-    >>> from .contestants import contestants
+    >>> from .plan import contestants
     >>> [is_told(one) for one in contestants(["q", "mihatsch"], [])]
     [False, False]
     """

@@ -84,7 +84,9 @@ def save_training(model: OffPolicyAlgorithm, folder: str | Path) -> Path:
     model._last_obs = None  # so that here, too, the next learn() begins new episodes
     if isinstance(model.replay_buffer, ShapedReplayBuffer):
         model.replay_buffer.cut()
-    place = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{model.num_timesteps}-", dir=root))
+    place = (
+        root / Path(tempfile.mkdtemp(prefix=f"{PREFIX}{model.num_timesteps}-", dir=root)).name
+    )  # absolute from 3.12 on
     model.save(place / MODEL)
     model.save_replay_buffer(place / BUFFER)
     meta, arrays = _generators(model)
