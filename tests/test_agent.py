@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import safereplay as sr
 from safereplay import _files
 from safereplay.agent import FIRST_ROOM, _Pool
+from safereplay.arrays import weights_of
 from safereplay.kernels import memory as mem
-from safereplay.runs import weights_of
 from safereplay.spaces import NO_STATE
 
 REPLAY = sr.ReplayQLearning(sr.VarianceReplay(beta=2.0), v=0.5)

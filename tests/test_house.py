@@ -22,7 +22,7 @@ LAYERS = [
     "errors _types _checks catalog _files _config _interrupts _progress _plugin _advice",
     "kernels",
     "mdp maps grids gym goals worlds spaces sources verdicts point",
-    "schemes schedules",
+    "schemes schedules arrays",
     "learners footprints runs stepping agent",
     "keys pair_index shaper",
     "theory",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay import footprints, runs
+from safereplay import arrays, footprints, runs
 from safereplay.footprints import Part
 
 REPLAY = sr.ReplayQLearning(sr.VarianceReplay(0.5))
@@ -104,7 +104,7 @@ def test_rows_of_different_runs_share_no_cache_line():
 
 
 def test_a_models_memory_keeps_no_ones_and_refuses_to_have_them_changed():
-    memory = runs.model_memory(sr.grids.cliff())
+    memory = arrays.model_memory(sr.grids.cliff())
     assert memory.distinct.strides == (0,)
     assert (memory.distinct == 1.0).all()
     with pytest.raises(ValueError, match="read-only"):
@@ -135,7 +135,7 @@ def test_the_sampling_tables_are_the_same_laid_out_in_any_pieces(monkeypatch, pi
     rows += [(1, 0, 0.5, 1, -1.0), (1, 0, 0.5, 1, -1.0, False, True), (1, 1, 1.0, 0, -1.0)]
     mdp = sr.TabularMDP.from_outcomes(4, 2, rows)  # states 2 and 3 end: their rows are empty
     monkeypatch.setattr(runs, "PIECE", piece)
-    model = runs.sampling_model(mdp)
+    model = arrays.sampling_model(mdp)
     assert model.slot.tolist() == [0, 0, 2, 3, 4, 4, 6]
     assert model.p_cum.tolist() == pytest.approx([0.3, 0.6, 1.0, 1.0, 0.5, 1.0, 1.0])
 
@@ -150,9 +150,9 @@ def test_the_parts_of_a_footprint_are_what_the_arrays_take():
         kept = footprints.make_room(mdp, recipe, 1, 4)
         stated = sr.footprint(mdp, learner, 3, 4, threads=2)
         assert stated.bytes_of(stated.kept) == sum(x.nbytes for x in kept if x is not None)
-        memory = runs.model_memory(mdp, recipe.remembers, recipe=recipe)
+        memory = arrays.model_memory(mdp, recipe.remembers, recipe=recipe)
         used = memory.used.nbytes if recipe.remembers else 0
-        model = runs.sampling_model(mdp)
+        model = arrays.sampling_model(mdp)
         shared = model.p_cum.nbytes + model.slot.nbytes + 16 * mdp.n_states + used
         assert stated.bytes_of(stated.shared) == shared
         tree = 16 * mdp.n_pairs if recipe.replays else 0

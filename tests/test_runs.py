@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strikes import interrupt_runs
 
 import safereplay as sr
-from safereplay import runs
+from safereplay import arrays, runs
 from safereplay.kernels import rng, step
 
 REPLAY = sr.ReplayQLearning(sr.VarianceReplay(5.0), v=0.5)
@@ -228,7 +228,7 @@ def stepped(mdp, learner, seed=0):
     """(iteration, tables) after each iteration of the MDP."""
     program = runs.make_program(learner, sr.EpsilonGreedy(1.0), sr.PowerStep(), mdp.gamma, mdp.n_actions)
     tables = step.allocate(mdp.n_states, mdp.n_actions, learner.c0, rng.seeded(seed))
-    memory, model = runs.model_memory(mdp), runs.sampling_model(mdp)
+    memory, model = arrays.model_memory(mdp), arrays.sampling_model(mdp)
     while True:
         program.run(model, memory, tables, program.dials, 1 << 60, 1000, 1)
         yield int(tables.clock[step.ITERATION]), tables
@@ -388,7 +388,7 @@ def test_rare_outcomes_of_a_large_model_are_sampled_as_rarely_as_they_should():
     rows[:, 2] = rows[:, 5] = 1.0
     rare = [(n, 0, 1e-9, 0, -1.0, 1, 1), (n, 0, 1 - 1e-9, 0, 0.0, 1, 0)]
     mdp = sr.TabularMDP.from_outcomes(n + 1, 1, np.vstack([rows, rare]))
-    assert runs.sampling_model(mdp).p_cum[-2:].tolist() == pytest.approx([1e-9, 1.0], rel=1e-6)
+    assert arrays.sampling_model(mdp).p_cum[-2:].tolist() == pytest.approx([1e-9, 1.0], rel=1e-6)
 
 
 # -- Ctrl-C -------------------------------------------------------------------------------------------------------------
@@ -514,7 +514,7 @@ def test_numpy_whole_numbers_serve_as_whole_numbers():
 
 def test_the_running_sums_of_a_row_end_in_exactly_one():
     for mdp in (sr.grids.cliff(), sr.grids.volatile(rewards=[(0.1, float(k)) for k in range(10)])):
-        model = runs.sampling_model(mdp)
+        model = arrays.sampling_model(mdp)
         rows = np.flatnonzero(np.diff(mdp.row) > 0)
         assert (model.p_cum[mdp.row[rows + 1] - 1] == 1.0).all()
         assert model.start_cum[-1] == 1.0

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, cast
 import gymnasium
 import numpy as np
 
-from . import _checks, _files, runs
+from . import _checks, _files, arrays, runs
 from ._config import Config
 from ._progress import Bar
 from ._types import AnyArray, Bools, Floats, Ints
@@ -266,7 +266,7 @@ class Agent:
         k = (memory.first - np.cumsum(memory.used) + memory.used)[pair] + np.arange(pair.size)
         outcome = memory.r[k], memory.s_next[k], memory.ends[k]
         counts = memory.count[k].astype(np.int64), memory.replayed[k]
-        return Remembered(*np.divmod(pair, self._shape[1]), *outcome, *counts, runs.weights_of(memory)[k])
+        return Remembered(*np.divmod(pair, self._shape[1]), *outcome, *counts, arrays.weights_of(memory)[k])
 
     def state_of(self, observation: Any) -> int:
         """The number of an observation: its row of Q.

@@ -41,10 +41,10 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from . import _checks
 from ._config import Config
 from .kernels import step
-from .kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
+from .kernels.compile import MOST_NAMES, bind, parameters, trouble
 from .mdp import TabularMDP
 from .schedules import Exploration, StepSize
-from .schemes import NO_REPLAY, Scheme, VarianceReplay
+from .schemes import NO_REPLAY, Scheme, VarianceReplay, check_tabular
 
 
 class Family(Protocol):
@@ -143,23 +143,14 @@ class Learner(Config):
         own = type(self).recipe is not Learner.recipe or (type(self).stage is not Learner.stage and where != "sr.learn")
         _checks.require(not own, "learner", f"be one of Algorithm 1's family in {where}", self.describe())
         scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
-        recipe = step.Recipe(
-            alpha=step_size.bound(),
-            rate=exploration.bound(),
-            update=bind(type(self).update, (*step.UPDATE_OFFERS, *self.DIALS)),
-            pair_weight=scheme.bound("pair_weight"),
-            log_tilt=scheme.bound("log_tilt"),
-            next_weight=scheme.bound("next_weight"),
-            softmax=exploration.SOFTMAX,
-            replays=self.replay is not None,
-            mixing=MIXINGS[mixing],
-        )
-        owners = {"alpha": step_size, "rate": exploration, "update": self}
-        for name, part in zip(recipe._fields, recipe, strict=True):
-            reason = trouble(part) if isinstance(part, Bound) else None
-            owner = type(owners.get(name, scheme)).__name__
-            _checks.require(reason is None, f"{name} of {owner}", "be code that numba can compile", reason)
-        return recipe
+        update = bind(type(self).update, (*step.UPDATE_OFFERS, *self.DIALS))
+        own_parts = {"alpha": (step_size, step_size.bound()), "rate": (exploration, exploration.bound())}
+        for name, (owner, part) in (own_parts | {"update": (self, update)}).items():
+            reason, whose = trouble(part), type(owner).__name__
+            _checks.require(reason is None, f"{name} of {whose}", "be code that numba can compile", reason)
+        alpha, rate = step_size.bound(), exploration.bound()
+        replays = self.replay is not None
+        return step.Recipe(alpha, rate, update, *scheme.factors(), exploration.SOFTMAX, replays, MIXINGS[mixing])
 
     def describe(self) -> str:
         """One short line for tables and legends."""
@@ -213,9 +204,7 @@ class ReplayQLearning(Learner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checks.require(isinstance(self.scheme, Scheme), "scheme", "be a Scheme", self.scheme)
-        hint = "it is for memories of transitions: sr.Shaper; on tables ExponentialUtility learns the same risk"
-        _checks.require(not self.scheme.POOLED, "scheme", "need no unit of a whole memory", self.scheme, hint)
+        check_tabular(self.scheme)
         _checks.between("v", self.v, "[0, 1)")
         if _checks.choice("mixing", self.mixing, MIXINGS) == "literal":
             replay_chance(self.v)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from math import inf, isfinite
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from . import _checks, footprints
 from ._interrupts import ctrl_c_afterwards
 from ._progress import Bar
 from ._types import AnyArray, Floats, Ints
+from .arrays import model_memory, sampling_model
 from .errors import Stopped
 from .footprints import Kept
 from .kernels import loop, rng, step
@@ -36,12 +37,10 @@ from .kernels import memory as mem
 from .learners import Learner, Recipe
 from .mdp import TabularMDP
 from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
-from .schemes import Scheme
 from .verdicts import verdict
 
 CHUNK = 1 << 21  # iterations between two looks at the clock and at Ctrl-C
 ENDLESS = (1 << 63) - 1  # episodes, where steps are counted
-PIECE = 1 << 16  # pairs that are laid out at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,83 +235,11 @@ class Finished(NamedTuple):
     kept: Kept
 
 
-def sampling_model(mdp: TabularMDP) -> loop.Model:
-    """The model's outcome table as the loop samples it."""
-    p_cum = _running_sums(mdp.p, mdp.row)
-    start_state = np.flatnonzero(mdp.start > 0)
-    start_cum = np.cumsum(mdp.start[start_state])
-    start_cum[-1] = 1.0
-    first, stop = mdp.row[:-1], mdp.row[1:]
-    return loop.Model(first, stop, p_cum, mdp.s_next, mdp.r, mdp.terminal, slots_of(mdp), start_state, start_cum)
-
-
-def slots_of(mdp: TabularMDP) -> AnyArray:
-    """The first outcome that is alike in pair, reward, next state and end, [K]: what the memory counts."""
-    slots = np.arange(mdp.r.size, dtype=np.int32 if mdp.r.size < 1 << 31 else np.int64)
-    alike = np.zeros(mdp.r.size, bool)
-    alike[1:] = mdp.r[1:] == mdp.r[:-1]
-    for column in (mdp.s_next, mdp.terminal):
-        alike[1:] &= column[1:] == column[:-1]
-    alike[mdp.row[: np.searchsorted(mdp.row, mdp.r.size)]] = False  # where a pair begins
-    slots[alike] = 0
-    return np.asarray(np.maximum.accumulate(slots, out=slots))
-
-
-def _running_sums(p: Floats, row: Ints) -> Floats:
-    """Running sums of p within each row; exactly 1 at its end."""
-    sums = np.array(p)
-    for i in range(0, row.size - 1, PIECE):
-        begin, end = row[:-1][i : i + PIECE], row[1:][i : i + PIECE]
-        size = end - begin
-        for k in range(1, int(size.max())):  # row by row, so that what came before a row cannot round it
-            here = begin[size > k] + k
-            sums[here] += sums[here - 1]
-        sums[end[size > 0] - 1] = 1.0
-    return sums
-
-
-def model_memory(
-    mdp: TabularMDP,
-    remembers: bool = True,
-    columns: tuple[AnyArray, ...] | None = None,
-    used: Ints | None = None,
-    recipe: step.Recipe | None = None,
-) -> mem.Memory:
-    """An empty memory whose slots are the model's outcomes; next to nothing for a learner that does not remember.
-
-    ``columns`` are zeros for count, replayed and share, ``used`` the number of outcomes of each pair, if they are there. What
-    a ``recipe`` does not name is left out.
-    """
-    if not remembers:
-        none, flag = np.zeros(1, np.int64), np.zeros(1, bool)
-        return mem.allocate(none, none, np.zeros(1), none, flag, 1)
-    used = np.diff(mdp.row) if used is None else used
-    if columns is None:
-        columns = np.zeros(mdp.r.size), np.zeros(mdp.r.size, np.int64), np.zeros(mdp.r.size)
-    table = mdp.row[:-1], used, mdp.r, mdp.s_next, mdp.terminal
-    marked = unsafe_slots(mdp) if recipe is None or recipe.weighs("harm", "unsafe") else None
-    return mem.allocate(*table, mdp.n_pairs, columns, marked, mem.N_STATS if recipe is None else recipe.n_stats)
-
-
-def unsafe_slots(mdp: TabularMDP) -> AnyArray:
-    """Whether any of the outcomes that a slot stands for is unsafe, [K]."""
-    unsafe = np.zeros(mdp.r.size, bool)
-    unsafe[slots_of(mdp)[mdp.unsafe]] = True
-    return unsafe
-
-
-def weights_of(memory: mem.Memory) -> Floats:
-    """w_t of each slot, [K]."""
-    w = np.zeros(memory.r.size)
-    mem.weights(memory, w)
-    return w
-
-
 def check_weights(learner: Learner, tables: step.Tables, memory: mem.Memory) -> None:
     """Refuse a scheme whose factors gave numbers that cannot be used; the loop only marks where."""
     if tables.clock[step.WRONG] and learner.replay is not None:
         i = int(tables.clock[step.WRONG]) - 1
-        refuse_scheme(learner.replay[0], memory, i, int(tables.counts[i, step.VISITS]))
+        learner.replay[0].refuse(memory, i, int(tables.counts[i, step.VISITS]))
 
 
 def check_values(learner: Learner, tables: step.Tables) -> None:
@@ -320,21 +247,6 @@ def check_values(learner: Learner, tables: step.Tables) -> None:
     size = float(np.abs(tables.Q).max())
     hint = f"rewards, or the dials of {learner.describe()}, are too large"
     _checks.require(isfinite(size), "learned values", "stay finite", size, hint)
-
-
-def refuse_scheme(scheme: Scheme, memory: mem.Memory, i: int, n: float) -> None:
-    """Say which factor of a scheme is wrong at pair i after n visits."""
-    stats, params, name = mem.statistics(memory, i, n), scheme.params(), type(scheme).__name__
-    weight = scheme.bound("pair_weight").call((*stats, *params))
-    _checks.require(0.0 <= weight < inf, f"pair_weight of {name}", "be finite and at least 0", weight)
-    for k in range(memory.first[i], memory.first[i] + memory.used[i]):
-        if memory.count[k] > 0:
-            weight = scheme.bound("next_weight").call((memory.count[k], *params))
-            _checks.require(0.0 <= weight < inf, f"next_weight of {name}", "be finite and at least 0", weight)
-            of_outcome = memory.count[k], memory.r[k], float(memory.unsafe.size > k and memory.unsafe[k])
-            tilt = scheme.bound("log_tilt").call((memory.r[k], *stats, *of_outcome, *params))
-            _checks.require(tilt < inf, f"log_tilt of {name} at r={memory.r[k]:g}", "be a number below infinity", tilt)
-    _checks.fail(f"factors of {name}", "give the same for the same", "something else each time")
 
 
 class OneRun:

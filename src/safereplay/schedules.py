@@ -34,7 +34,7 @@ import numpy as np
 from . import _checks
 from ._config import Config
 from ._types import Floats
-from .kernels import step
+from .kernels import table as tables
 from .kernels.compile import MOST_NAMES, Bound, bind, parameters
 
 MARGIN = 0.02  # of a measured exponent: nearer than this to where a series turns, nothing is concluded ...
@@ -122,7 +122,7 @@ class Schedule(Config):
         """The schedule's function, compiled."""
         return bind(getattr(type(self), self.FUNCTION), ("n", *self.params_names()))
 
-    def table(self, size: int = step.TABLE_SIZE) -> Floats:
+    def table(self, size: int = tables.TABLE_SIZE) -> Floats:
         """The values at n = 0, 1, 2, ..., where n = 0 stands for n = 1."""
         return _table(self.bound(), self.params(), size)
 
@@ -143,7 +143,7 @@ class Schedule(Config):
 
 @lru_cache(maxsize=64)
 def _tabulate(bound: Bound) -> Callable[[Floats, Any], None]:
-    return step.make_tabulate(bound)
+    return tables.make_tabulate(bound)
 
 
 @lru_cache(maxsize=64)
@@ -167,7 +167,7 @@ def _measured(schedule: Schedule) -> Decay:
 
     near, middle, far = (_local_exponent(level(octave), level(octave + 1)) for octave in OCTAVES)
     if far == inf:  # nothing left there: but is that a fall, or are these counts between two pulses?
-        quarter, half = (float(schedule.table()[n // 2 : n].max()) for n in (step.TABLE_SIZE // 2, step.TABLE_SIZE))
+        quarter, half = (float(schedule.table()[n // 2 : n].max()) for n in (tables.TABLE_SIZE // 2, tables.TABLE_SIZE))
         return Decay(inf, 0.0, False) if half <= quarter / 8.0 else Decay(float("nan"), float("nan"), False)
     slope_near, slope_middle, slope_far = (log2(1.0 + 1.0 / octave) for octave in OCTAVES)
     logs = (near - far) / (slope_near - slope_far)
@@ -193,7 +193,7 @@ class StepSize(Schedule):
 
     alpha: ClassVar[Callable[..., float]] = staticmethod(one_over)
 
-    def table(self, size: int = step.TABLE_SIZE) -> Floats:
+    def table(self, size: int = tables.TABLE_SIZE) -> Floats:
         """The values at n = 0, 1, 2, ..., each checked to lie in (0, 1]."""
         table = super().table(size)
         bad = ~((table > 0.0) & (table <= 1.0))

@@ -40,13 +40,13 @@ Ref: Szlak & Shamir (2021), Section 4.1.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from math import log, sqrt
+from math import inf, log, sqrt
 from typing import ClassVar
 
 from . import _checks
 from ._config import Config
-from .kernels.compile import MOST_NAMES, Bound, bind, parameters
-from .kernels.memory import OF_OUTCOME, STATISTICS
+from .kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
+from .kernels.memory import OF_OUTCOME, STATISTICS, Memory, statistics
 
 
 def if_seen(n: float) -> float:
@@ -103,6 +103,32 @@ class Scheme(Config):
         """A factor, compiled."""
         return bind(getattr(type(self), factor), self._offered(factor))
 
+    def factors(self) -> tuple[Bound, Bound, Bound]:
+        """pair_weight, log_tilt and next_weight, compiled; code that numba cannot compile is refused."""
+        found = self.bound("pair_weight"), self.bound("log_tilt"), self.bound("next_weight")
+        for name, factor in zip(self.OFFERS, found, strict=True):
+            reason = trouble(factor)
+            _checks.require(
+                reason is None, f"{name} of {type(self).__name__}", "be code that numba can compile", reason
+            )
+        return found
+
+    def refuse(self, memory: Memory, i: int, n: float) -> None:
+        """Raise the error that says which factor is wrong at pair i of a memory after n visits."""
+        stats, params, name = statistics(memory, i, n), self.params(), type(self).__name__
+        weight = self.bound("pair_weight").call((*stats, *params))
+        _checks.require(0.0 <= weight < inf, f"pair_weight of {name}", "be finite and at least 0", weight)
+        for k in range(memory.first[i], memory.first[i] + memory.used[i]):
+            if memory.count[k] > 0:
+                weight = self.bound("next_weight").call((memory.count[k], *params))
+                _checks.require(0.0 <= weight < inf, f"next_weight of {name}", "be finite and at least 0", weight)
+                of_outcome = memory.count[k], memory.r[k], float(memory.unsafe.size > k and memory.unsafe[k])
+                tilt = self.bound("log_tilt").call((memory.r[k], *stats, *of_outcome, *params))
+                _checks.require(
+                    tilt < inf, f"log_tilt of {name} at r={memory.r[k]:g}", "be a number below infinity", tilt
+                )
+        _checks.fail(f"factors of {name}", "give the same for the same", "something else each time")
+
     def _offered(self, factor: str) -> tuple[str, ...]:
         return (*self.OFFERS[factor], *self.params_names())
 
@@ -138,6 +164,13 @@ class Scheme(Config):
 
 
 NO_REPLAY = Scheme()  #: stands in where nothing is replayed
+
+
+def check_tabular(scheme: Scheme) -> None:
+    """Refuse what is no scheme, and a scheme that needs the unit of a memory of transitions."""
+    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    hint = "it is for memories of transitions: sr.Shaper; on tables ExponentialUtility learns the same risk"
+    _checks.require(not scheme.POOLED, "scheme", "need no unit of a whole memory", scheme, hint)
 
 
 @dataclass(frozen=True)

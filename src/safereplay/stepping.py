@@ -18,12 +18,13 @@ import numpy as np
 
 from . import _checks, footprints
 from ._types import Floats, Ints
+from .arrays import sampling_model
 from .kernels import loop, rng, step, tree
 from .kernels import memory as mem
 from .kernels.compile import Array, jit, specialise
 from .learners import Learner
 from .mdp import TabularMDP
-from .runs import CHUNK, OneRun, Plan, check_weights, make_program, resolved, sampling_model
+from .runs import CHUNK, OneRun, Plan, check_weights, make_program, resolved
 from .schedules import Exploration, StepSize
 
 PAIR, TIMES = range(2)  # of a debt: the pair that was visited, and how often it is still to be replayed

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay import runs
+from safereplay import arrays, runs
 from safereplay.goals import goal_cliff, goal_map, goal_mdp
 from safereplay.kernels import hindsight, loop, rng, step
 from safereplay.rivals.hindsight import HindsightQLearning
@@ -25,7 +25,7 @@ def after(mdp, learner, episodes, max_steps, budget=1 << 40, seed=3):
     """Tables and memory after a run, in chunks of ``budget`` iterations."""
     made = program(learner, mdp)
     tables, memory = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(seed)), made.recipe.room(mdp)
-    model = runs.sampling_model(mdp)
+    model = arrays.sampling_model(mdp)
     while tables.clock[step.EPISODE] < episodes:
         before = tables.clock[step.ITERATION]
         made.run(model, memory, tables, made.dials, episodes, max_steps, budget)
@@ -35,7 +35,7 @@ def after(mdp, learner, episodes, max_steps, budget=1 << 40, seed=3):
 
 def plain_hindsight(mdp, strategy, k, episodes, max_steps, seed):
     """The same algorithm over lists of (cell, action, next cell) and a dict of Q by (cell, goal, action)."""
-    model, generator = runs.sampling_model(mdp), rng.seeded(seed)
+    model, generator = arrays.sampling_model(mdp), rng.seeded(seed)
     cells, A, goals = mdp.n_cells, mdp.n_actions, mdp.goals.tolist()
     Q, n, iteration = {}, {}, 0
 
@@ -111,7 +111,7 @@ def test_the_compiled_loop_is_the_plain_one(in_new_process):
         for strategy in ("future", "final"):
             made = runs.make_program(HindsightQLearning(strategy), sr.EpsilonGreedy(0.3), sr.PowerStep(), mdp.gamma, 4)
             tables, memory = step.allocate(mdp.n_states, 4, 0.0, rng.seeded(3)), made.recipe.room(mdp)
-            made.run(runs.sampling_model(mdp), memory, tables, made.dials, 30, 20, 1 << 40)
+            made.run(arrays.sampling_model(mdp), memory, tables, made.dials, 30, 20, 1 << 40)
             print(*(x.tolist() for x in (*tables, *memory)))
     """
     here = str(Path(sr.__file__).parents[1])
@@ -177,7 +177,7 @@ def test_the_step_size_follows_its_formula_beyond_the_table():
     found = []
     for dials in (made.dials, short):
         tables = step.allocate(2, 1, 5.0, rng.seeded(0))
-        made.run(runs.sampling_model(mdp), made.recipe.room(mdp), tables, dials, 20, 9, 1 << 40)
+        made.run(arrays.sampling_model(mdp), made.recipe.room(mdp), tables, dials, 20, 9, 1 << 40)
         found.append(tables.Q.tolist())
     assert found[0] == found[1]
 

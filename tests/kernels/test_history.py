@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay import runs
+from safereplay import arrays, runs
 from safereplay.kernels import history, ring, rng, step
 from safereplay.rivals.backward import BackwardReplay
 from safereplay.rivals.combined import CombinedReplay
@@ -52,7 +52,7 @@ def lived(mdp, learner, budgets, seed=3):
     """Tables and history after so many iterations, in pieces."""
     program = program_of(mdp, learner)
     tables = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(seed))
-    memory, model = program.recipe.room(mdp), runs.sampling_model(mdp)
+    memory, model = program.recipe.room(mdp), arrays.sampling_model(mdp)
     for budget in budgets:
         program.run(model, memory, tables, program.dials, 1 << 40, MAX_STEPS, budget)
     return tables, memory
@@ -183,7 +183,7 @@ def test_a_heap_is_sorted_once_a_window():
     learner, mdp = PrioritisedReplay(0.7, V, by="rank", window=8), sr.grids.cliff()
     program = program_of(mdp, learner)
     tables = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(3))
-    memory, model = program.recipe.room(mdp), runs.sampling_model(mdp)
+    memory, model = program.recipe.room(mdp), arrays.sampling_model(mdp)
     sorted_at = []
     for _ in range(400):
         before = int(memory.marks[ring.SORTED])

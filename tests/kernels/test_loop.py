@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import safereplay as sr
-from safereplay import runs
+from safereplay import arrays, runs
 from safereplay.kernels import loop, rng, step
 
 
@@ -19,7 +19,7 @@ def test_pick_is_the_first_entry_whose_running_sum_exceeds_u(parts, u, low):
 
 
 def test_a_sure_outcome_costs_no_random_number():
-    model = runs.sampling_model(sr.grids.volatile())
+    model = arrays.sampling_model(sr.grids.volatile())
     mdp, generator = sr.grids.volatile(), rng.seeded(0)
     before = generator.tolist()
     for i in range(mdp.n_pairs):
@@ -33,7 +33,7 @@ def test_a_sure_outcome_costs_no_random_number():
 def test_outcomes_are_sampled_in_proportion_to_their_probabilities():
     """Seed 1, n = 50,000 from the cliff's 'right' above the start: each share within 5·√(p(1−p)/n)."""
     mdp, n, generator = sr.grids.cliff(), 50_000, rng.seeded(1)
-    model, i = runs.sampling_model(mdp), 12 * 4 + 1
+    model, i = arrays.sampling_model(mdp), 12 * 4 + 1
     counts = np.bincount([loop.sample(model, i, generator) - mdp.row[i] for _ in range(n)], minlength=4)
     for count, p in zip(counts, mdp.outcomes(12, 1).p, strict=True):
         assert abs(count / n - p) < 5 * math.sqrt(p * (1 - p) / n)
@@ -42,9 +42,9 @@ def test_outcomes_are_sampled_in_proportion_to_their_probabilities():
 def state_of(plan, budget, max_steps=40, episodes=60):
     """Tables after a run of so many episodes, in chunks of ``budget`` MDP iterations."""
     mdp, program = plan
-    tables, memory = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(3)), runs.model_memory(mdp)
+    tables, memory = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(3)), arrays.model_memory(mdp)
     while tables.clock[step.EPISODE] < episodes:
-        program.run(runs.sampling_model(mdp), memory, tables, program.dials, episodes, max_steps, budget)
+        program.run(arrays.sampling_model(mdp), memory, tables, program.dials, episodes, max_steps, budget)
     return [tables.Q.tolist(), tables.counts.tolist(), tables.clock.tolist(), tables.generator.tolist()]
 
 

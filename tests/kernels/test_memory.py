@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference import factored, lemma4
 
 import safereplay as sr
-from safereplay import runs
+from safereplay import arrays, runs
 from safereplay.kernels import memory as mem
 from safereplay.kernels import rng, step, tree
 
@@ -51,7 +51,7 @@ class Driver:
         program = runs.make_program(sr.ReplayQLearning(scheme, v=0.5), *self.schedules, mdp.gamma, mdp.n_actions)
         self.dials, self.mdp = program.dials, mdp
         self.tables = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(0))
-        self.memory = runs.model_memory(mdp)
+        self.memory = arrays.model_memory(mdp)
         return self
 
     def see(self, k):
@@ -62,7 +62,7 @@ class Driver:
         return i, float(mdp.r[k]), int(mdp.s_next[k]), bool(mdp.terminal[k])
 
     def w(self):
-        return by_key(self.mdp, runs.weights_of(self.memory))
+        return by_key(self.mdp, arrays.weights_of(self.memory))
 
 
 def by_key(mdp, w):
@@ -102,7 +102,7 @@ def test_nothing_has_weight_while_no_reward_has_varied(paper):
     driver = paper.start(mdp, sr.VarianceReplay(5.0))
     for k in [0, 1, 1, 0, 2, 2]:
         driver.see(k)
-        assert not runs.weights_of(driver.memory).any()
+        assert not arrays.weights_of(driver.memory).any()
         assert driver.memory.tree[1] == 0.0
 
 
@@ -114,10 +114,10 @@ def test_w_of_the_volatile_move_is_known_by_hand(paper):
     driver = paper.start(mdp, sr.VarianceReplay(math.log(3) / 200))
     for k in [0, 1, 2, 4]:
         driver.see(k)
-    assert runs.weights_of(driver.memory).tolist() == pytest.approx([3 / 8, 1 / 8, 3 / 8, 0, 1 / 8])
+    assert arrays.weights_of(driver.memory).tolist() == pytest.approx([3 / 8, 1 / 8, 3 / 8, 0, 1 / 8])
     driver.see(3)  # −100 again, to another place: the variance grows to 8/9 of 100², and −100's share is halved
     a, b = 1 / (1 + 8 / 9), 8 / 9 / (1 + 8 / 9)
-    assert runs.weights_of(driver.memory).tolist() == pytest.approx([a * 3 / 4, a / 4, b * 3 / 8, b * 3 / 8, b / 4])
+    assert arrays.weights_of(driver.memory).tolist() == pytest.approx([a * 3 / 4, a / 4, b * 3 / 8, b * 3 / 8, b / 4])
 
 
 def test_huge_rewards_neither_overflow_nor_blur_w(paper):
@@ -126,7 +126,7 @@ def test_huge_rewards_neither_overflow_nor_blur_w(paper):
     driver = paper.start(mdp, sr.VarianceReplay(5.0))
     for k in [0, 1, 2]:
         driver.see(k)
-    assert runs.weights_of(driver.memory).tolist() == [1.0, 0.0, 0.0]
+    assert arrays.weights_of(driver.memory).tolist() == [1.0, 0.0, 0.0]
 
 
 def test_an_outcome_that_differs_in_its_unsafe_flag_alone_is_not_a_second_next_state(paper):
@@ -205,11 +205,11 @@ def test_a_pair_whose_next_states_all_weigh_nothing_is_not_replayed():
     mdp = a_model([[(0, -900.0, False), (0, 0.0, False), (0, 900.0, False)]], 1, 1)
     driver = Driver(sr.ReplayQLearning(SeenTwice(), v=0.5)).start(mdp, SeenTwice())
     driver.see(1)
-    assert not runs.weights_of(driver.memory).any()
+    assert not arrays.weights_of(driver.memory).any()
     driver.see(0)
     assert driver.memory.tree[1] == 0.0
     driver.see(1)  # the reward 0 has been seen twice; the tilt of −900, seen once, must not push it below every float
-    assert runs.weights_of(driver.memory).tolist() == [0.0, 1.0, 0.0]
+    assert arrays.weights_of(driver.memory).tolist() == [0.0, 1.0, 0.0]
 
 
 # -- pieces -----------------------------------------------------------------------------------------------------------
@@ -351,4 +351,4 @@ def test_a_reward_that_stands_for_several_merged_ones_has_the_tilt_of_each():
     refresh = mem.make_refresh(scheme.bound("log_tilt"), scheme.bound("next_weight"))
     refresh(memory, 0, 2, scheme.params())
     tree.put(memory.tree, 0, 1.0)
-    assert runs.weights_of(memory).tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert arrays.weights_of(memory).tolist() == pytest.approx([2 / 3, 1 / 3])

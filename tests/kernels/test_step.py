@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference import Algorithm1, factored, gaskett, heger, lemma4, mihatsch_neuneier, q_learning, worst_transition
 
 import safereplay as sr
-from safereplay import runs
+from safereplay import arrays, runs
 from safereplay.kernels import rng, step
 
 REWARDS = (-50.0, -10.0, -1.0, 0.0, 1.5, 20.0)
@@ -62,7 +62,7 @@ class Stepped:
         self.program = runs.make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions)
         c0 = learner.initial_value(float(mdp.r.max()), mdp.gamma)
         self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed))
-        self.memory, self.model = runs.model_memory(mdp), runs.sampling_model(mdp)
+        self.memory, self.model = arrays.model_memory(mdp), arrays.sampling_model(mdp)
 
     def iterate(self):
         self.program.run(self.model, self.memory, self.tables, self.program.dials, 1 << 60, self.max_steps, 1)
@@ -74,7 +74,7 @@ class Stepped:
         return {key: n for key, n in zip(keys, counts.tolist(), strict=True) if n > 0}
 
     def w(self):
-        w, mdp = runs.weights_of(self.memory), self.mdp
+        w, mdp = arrays.weights_of(self.memory), self.mdp
         keys = zip(mdp.pair.tolist(), mdp.r.tolist(), mdp.s_next.tolist(), mdp.terminal.tolist(), strict=True)
         return {(i, r, (t, ends)): x for (i, r, t, ends), x in zip(keys, w.tolist(), strict=True) if x > 0}
 

@@ -13,11 +13,12 @@ from functools import partial
 
 import numpy as np
 
+from ..arrays import model_memory, sampling_model
 from ..footprints import footprint
 from ..kernels import rng, step
 from ..learners import ReplayQLearning
 from ..mdp import TabularMDP
-from ..runs import make_program, model_memory, sampling_model
+from ..runs import make_program
 from ..schedules import EpsilonGreedy, PowerStep
 from ..schemes import VarianceReplay
 from .sheets import Effort, Part, Rows, Sheet, Task

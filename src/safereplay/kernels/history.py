@@ -30,8 +30,8 @@ import numpy as np
 
 from . import ring, rng, step, tree
 from .compile import Array, Bound, at, digest_of, jit, specialise
-from .loop import Model, pick, sample
 from .ring import AT, NOTHING, History
+from .table import Model, pick, sample
 
 
 class Rule(NamedTuple):

@@ -5,48 +5,13 @@ caller can show progress, take snapshots and be interrupted without changing a s
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from . import memory as mem
 from . import rng, step
-from .compile import Array, at, jit, specialise
-
-
-class Model(NamedTuple):
-    """An outcome table laid out for sampling: pair i has outcomes first[i], ..., stop[i] − 1."""
-
-    first: Array  #: [P]
-    stop: Array  #: [P]
-    p_cum: Array  #: [K] running sum of the probabilities within a pair; 1 at its last outcome
-    s_next: Array  #: [K]
-    r: Array  #: [K]
-    ends: Array  #: [K]
-    slot: Array  #: [K] where the memory keeps the outcome: the first that is alike in all but its unsafe flag
-    start_state: Array  #: the states an episode can start in
-    start_cum: Array  #: running sum of their probabilities
-
-
-@jit
-def pick(cumulative: Array, low: int, high: int, u: float) -> int:
-    """The first entry of cumulative[low:high] that exceeds u."""
-    high -= 1
-    while low < high:
-        middle = (low + high) >> 1
-        if cumulative[at(middle)] > u:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@jit
-def sample(model: Model, i: int, generator: Array) -> int:
-    """An outcome of pair i; a sure one costs no random number."""
-    low = model.first[at(i)]
-    high = model.stop[at(i)]
-    if high - low == 1:
-        return int(low)
-    return pick(model.p_cum, low, high, rng.uniform(generator))
+from .compile import at, jit, specialise
+from .table import Model as Model
+from .table import pick as pick
+from .table import sample as sample
 
 
 def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[..., int]:

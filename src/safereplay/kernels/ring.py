@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import rng, step, tree
 from .compile import Array, at, jit
-from .loop import Model, pick
+from .table import Model, pick
 
 NOTHING = -1
 SCALE = 1000.0  # the updates that η is the decay for, in a cycle of any length

@@ -18,7 +18,7 @@ import numpy as np
 
 from . import memory as mem
 from . import rng, tree, wide
-from .compile import Array, Bound, at, digest_of, jit, specialise
+from .compile import Array, Bound, at, digest_of, jit
 from .weighing import SURVEYED, make_refresh, make_survey
 from .weighing import bleakest as bleakest
 from .weighing import greedy as greedy
@@ -41,7 +41,6 @@ ITERATION, STATE, EPISODE, STEP, WRONG = range(
 NO_STATE = -1  # the clock's STATE between two episodes
 
 LITERAL, MATCHED = range(2)  # mixings
-TABLE_SIZE = 1 << 16  # schedules are tabulated up to this n
 
 
 class Tables(NamedTuple):
@@ -353,38 +352,3 @@ def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
             reweigh(tables, memory, i, row, dials)
 
     return follow
-
-
-def make_limit(recipe: Recipe) -> Callable[..., int]:
-    """Fill a memory whose counts and statistics are given with the scheme's w for them and for Q, as a run would have it.
-
-    ``n`` [P] are the visits. Returns 0, or 1 + a pair whose factors gave no usable number.
-    """
-    refresh, pair_weight = make_refresh(recipe.log_tilt, recipe.next_weight), recipe.pair_weight.call
-    survey = make_survey(recipe.pair_weight, recipe.log_tilt)
-    surveys = recipe.weighs(*SURVEYED)
-
-    def fill(memory: mem.Memory, Q: Array, gamma: float, n_actions: int, n: Array, params: Any) -> int:
-        for i in range(memory.first.size):
-            if memory.used[at(i)] > 0:
-                if surveys:
-                    survey(memory, Q, i, n[at(i)], gamma, n_actions)
-                usable = refresh(memory, Q, i, n[at(i)], gamma, n_actions, params)
-                weight = pair_weight((*mem.statistics(memory, i, n[at(i)]), *params))
-                if not usable or not 0.0 <= weight < inf:
-                    return i + 1
-                tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)
-        return 0
-
-    return specialise(fill, recipe.digest())
-
-
-def make_tabulate(bound: Bound) -> Callable[..., None]:
-    """Fill a table with a schedule's values at n = 0, 1, 2, ... (n = 0 is given that of n = 1)."""
-    value_of = bound.call
-
-    def tabulate(table: Array, params: Any) -> None:
-        for n in range(table.size):
-            table[n] = value_of((float(max(n, 1)), *params))
-
-    return specialise(tabulate, digest_of([bound]))

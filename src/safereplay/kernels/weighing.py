@@ -11,7 +11,8 @@ from math import exp, inf
 from typing import Any
 
 from . import memory as mem
-from .compile import Array, Bound, at, jit
+from . import tree
+from .compile import Array, Bound, at, digest_of, jit, specialise
 
 
 @jit
@@ -163,3 +164,27 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
         return usable
 
     return refresh
+
+
+def make_limit(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Callable[..., int]:
+    """Fill a memory whose counts and statistics are given with the scheme's w for them and for Q, as a run would have it.
+
+    ``n`` [P] are the visits. Returns 0, or 1 + a pair whose factors gave no usable number.
+    """
+    refresh, weigh = make_refresh(log_tilt, next_weight), pair_weight.call
+    survey = make_survey(pair_weight, log_tilt)
+    surveys = pair_weight.uses(*SURVEYED) or log_tilt.uses(*SURVEYED)
+
+    def fill(memory: mem.Memory, Q: Array, gamma: float, n_actions: int, n: Array, params: Any) -> int:
+        for i in range(memory.first.size):
+            if memory.used[at(i)] > 0:
+                if surveys:
+                    survey(memory, Q, i, n[at(i)], gamma, n_actions)
+                usable = refresh(memory, Q, i, n[at(i)], gamma, n_actions, params)
+                weight = weigh((*mem.statistics(memory, i, n[at(i)]), *params))
+                if not usable or not 0.0 <= weight < inf:
+                    return i + 1
+                tree.put(memory.tree, i, weight if mem.total_share(memory, i) > 0.0 else 0.0)
+        return 0
+
+    return specialise(fill, digest_of([pair_weight, log_tilt, next_weight]))

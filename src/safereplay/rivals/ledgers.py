@@ -32,11 +32,12 @@ import numpy as np
 
 from .. import _checks
 from .._types import Floats, Ints
+from ..arrays import sampling_model
 from ..kernels import ledger, rng, step
 from ..kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
 from ..learners import Learner, towards_target
 from ..mdp import TabularMDP
-from ..runs import make_program, resolved, sampling_model
+from ..runs import make_program, resolved
 from ..schedules import Exploration, StepSize
 from ..theory.chain import chain_of
 from ..theory.solver import MAX_ROUNDS, finite, largest, slack, targets

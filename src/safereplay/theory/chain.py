@@ -28,10 +28,10 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from .. import _checks
 from .._progress import Bar
 from .._types import Bools, Floats, Ints
+from ..arrays import sampling_model
 from ..kernels import episodes as kernels
 from ..kernels import rng
 from ..mdp import TabularMDP
-from ..runs import sampling_model
 from ..verdicts import checked_policy
 from .solver import Equation
 

@@ -19,7 +19,6 @@ Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4, Lemma 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,13 +26,11 @@ import numpy as np
 
 from .. import _checks
 from .._types import Bools, Floats, Ints
+from ..arrays import model_memory, slots_of, weights_of
 from ..kernels import memory as mem
-from ..kernels import step
-from ..learners import ReplayQLearning
+from ..kernels.weighing import make_limit
 from ..mdp import TabularMDP
-from ..runs import model_memory, refuse_scheme, slots_of, weights_of
-from ..schedules import EpsilonGreedy, PowerStep
-from ..schemes import Scheme
+from ..schemes import Scheme, check_tabular
 from .solver import optimal, targets
 
 MANY = 1e15  # visits that stand for infinitely many
@@ -52,6 +49,7 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visi
         _checks.fail("scheme", "not look at Q, to have weights of its own", scheme, hint)
     known = scheme.has_limit or scheme.FAITHFUL or scheme.follows_values
     _checks.require(known, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
+    check_tabular(scheme)
     memory = model_memory(mdp)
     d = np.ones(mdp.n_pairs) if visitation is None or not scheme.names("n") else visitation.ravel()
     n = d * MANY
@@ -61,17 +59,14 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visi
     memory.stats[:, mem.MEAN], memory.stats[:, mem.M2] = mean, variance * n
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)
     np.maximum.at(memory.stats[:, mem.R_MAX], mdp.pair, mdp.r)
-    recipe = ReplayQLearning(scheme).algorithm_1(EpsilonGreedy(), PowerStep(), "the operator")
     values = np.zeros(mdp.n_pairs) if Q is None else np.ascontiguousarray(Q, np.float64).ravel()
-    wrong = _filler(recipe)(memory, values, mdp.gamma, mdp.n_actions, n, scheme.params())
+    wrong = _filler(*scheme.factors())(memory, values, mdp.gamma, mdp.n_actions, n, scheme.params())
     if wrong:
-        refuse_scheme(scheme, memory, wrong - 1, MANY)
+        scheme.refuse(memory, wrong - 1, MANY)
     return weights_of(memory)
 
 
-@lru_cache(maxsize=64)
-def _filler(recipe: step.Recipe) -> Callable[..., int]:
-    return step.make_limit(recipe)
+_filler = lru_cache(maxsize=64)(make_limit)
 
 
 class Transitions(NamedTuple):

@@ -33,8 +33,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .._types import Bools, Floats, Ints
+from ..arrays import slots_of
 from ..mdp import TabularMDP
-from ..runs import slots_of
 from ..schemes import Scheme
 from .assumption1 import NEARLY, Part
 from .operator import Operator, operator

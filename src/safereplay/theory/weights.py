@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._types import Floats, Ints
+from ..arrays import slots_of, unsafe_slots
 from ..kernels.compile import Array, Bound, digest_of, specialise
 from ..kernels.memory import OF_OUTCOME, STATISTICS
 from ..mdp import TabularMDP
-from ..runs import slots_of, unsafe_slots
 from ..schemes import Scheme
 from .operator import MANY
 from .solver import targets

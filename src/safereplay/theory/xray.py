@@ -34,10 +34,11 @@ from .. import _checks
 from .._config import plain
 from .._types import AnyArray, Bools, Floats, Ints
 from ..agent import Agent
+from ..arrays import slots_of
 from ..grids import ACTIONS
 from ..learners import Learner
 from ..mdp import Layout, TabularMDP
-from ..runs import Runs, slots_of
+from ..runs import Runs
 from .operator import operator
 
 
