@@ -18,6 +18,7 @@ import numpy as np
 from .. import _checks
 from .. import runs as single
 from .._types import AnyArray, Bools, Floats
+from ..arrays import sampling_model
 from ..errors import BadInput, MissingExtra, SafeReplayError
 from ..kernels import loop, rng, step, wide
 from ..kernels import memory as mem
@@ -187,7 +188,7 @@ class Layout(NamedTuple):
         used = np.diff(mdp.row)
         first = np.zeros(mdp.n_pairs, np.int64)
         first[used > 0] = place[mdp.row[:-1][used > 0]]
-        there = single.sampling_model(mdp)
+        there = sampling_model(mdp)
         model = loop.Model(
             _small(first),
             _small(first + used),

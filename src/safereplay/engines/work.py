@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import runs as single
 from .._types import Floats, Ints
+from ..arrays import sampling_model
 from ..errors import BadInput
 from ..kernels import loop, step
 from ..learners import Learner, Recipe
@@ -175,7 +176,7 @@ def _sampling(mdp: TabularMDP) -> loop.Model:
     key = table_digest(mdp)
     model = _models.get(key)
     if model is None:
-        model = single.sampling_model(mdp)
+        model = sampling_model(mdp)
         for old in list(_models)[: max(0, len(_models) - 7)]:
             _models.pop(old, None)
         _models[key] = model
