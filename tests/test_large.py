@@ -134,7 +134,7 @@ def test_the_sampling_tables_are_the_same_laid_out_in_any_pieces(monkeypatch, pi
     rows = [(0, 0, 0.3, 1, -1.0), (0, 0, 0.3, 1, -1.0, False, True), (0, 0, 0.4, 0, 2.0), (0, 1, 1.0, 2, -1.0, True)]
     rows += [(1, 0, 0.5, 1, -1.0), (1, 0, 0.5, 1, -1.0, False, True), (1, 1, 1.0, 0, -1.0)]
     mdp = sr.TabularMDP.from_outcomes(4, 2, rows)  # states 2 and 3 end: their rows are empty
-    monkeypatch.setattr(runs, "PIECE", piece)
+    monkeypatch.setattr(arrays, "PIECE", piece)
     model = arrays.sampling_model(mdp)
     assert model.slot.tolist() == [0, 0, 2, 3, 4, 4, 6]
     assert model.p_cum.tolist() == pytest.approx([0.3, 0.6, 1.0, 1.0, 0.5, 1.0, 1.0])

@@ -103,7 +103,7 @@ def test_the_compiled_loop_is_the_plain_one(in_new_process):
     source = """if True:
         import numpy as np; np.seterr(over="ignore")  # the generator's words wrap around
         import safereplay as sr
-        from safereplay import runs
+        from safereplay import arrays, runs
         from safereplay.goals import goal_cliff
         from safereplay.kernels import rng, step
         from safereplay.rivals.hindsight import HindsightQLearning
