@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay import arrays, footprints, runs
+from safereplay import arrays, footprints
 from safereplay.footprints import Part
 
 REPLAY = sr.ReplayQLearning(sr.VarianceReplay(0.5))
