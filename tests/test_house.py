@@ -36,7 +36,7 @@ LAYERS = [
     "cli",
 ]
 LAYER = {name: k for k, names in enumerate(LAYERS) for name in names.split()}
-DEPTH = 22  #: the longest chain of imports
+DEPTH = 17  #: the longest chain of imports
 
 
 def modules():
