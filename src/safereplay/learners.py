@@ -152,6 +152,11 @@ class Learner(Config):
         replays = self.replay is not None
         return step.Recipe(alpha, rate, update, *scheme.factors(), exploration.SOFTMAX, replays, MIXINGS[mixing])
 
+    @property
+    def uses_unsafe(self) -> bool:
+        """Whether the learner looks at which outcomes are marked unsafe."""
+        return self.replay is not None and self.replay[0].names("harm", "unsafe")
+
     def describe(self) -> str:
         """One short line for tables and legends."""
         own = [f"{f.name}={getattr(self, f.name):g}" for f in fields(self) if f.name in self.DIALS]

@@ -1,16 +1,16 @@
 """Running, stopping and going on. Runs are tiny: 800 steps, 20 seeds."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import safereplay as sr
 from safereplay.arena import running
-from safereplay.arena.plan import contestants
 from safereplay.arena.report import compare, planned
 from safereplay.arena.results import collect
-from safereplay.arena.running import Job, Store, is_told, judged, run
+from safereplay.arena.running import Job, Store, judged, run
 from safereplay.errors import BadInput
 
 STEPS = 800
@@ -49,17 +49,26 @@ def test_every_run_takes_exactly_the_same_number_of_steps(whole, monkeypatch):
     assert {int(steps) for some in taken for steps in some} == {160}
 
 
-def test_who_is_told_what_is_unsafe_is_found_out_by_marking_other_outcomes():
-    found = {one.label: is_told(one) for one in contestants(["q", "gaskett", "error-states"], ["variance", "error"])}
-    assert found == {
-        "Q-learning": False,
-        "Gaskett": False,
-        "error states": True,
-        "variance replay": False,
-        "variance replay, matched": False,
-        "error replay": True,
-        "error replay, matched": True,
-    }
+def learns_something_else_where_other_outcomes_are_unsafe(learner):
+    mdp = sr.grids.cliff()
+    other = replace(mdp, unsafe=~mdp.unsafe)
+    first, second = (sr.learn(m, learner, steps=5_000, seeds=1, quiet=True) for m in (mdp, other))
+    return not np.array_equal(first.Q, second.Q)
+
+
+@pytest.mark.parametrize(
+    ("learner", "uses"),
+    [
+        (sr.QLearning(), False),
+        (sr.ErrorStates(), True),
+        (sr.ReplayQLearning(), False),
+        (sr.ReplayQLearning(sr.ErrorReplay()), True),
+        (sr.MeanVariance(), False),
+    ],
+    ids=repr,
+)
+def test_a_learner_says_whether_it_looks_at_what_is_unsafe(learner, uses):
+    assert learner.uses_unsafe == uses == learns_something_else_where_other_outcomes_are_unsafe(learner)
 
 
 def test_a_run_of_other_steps_is_refused():

@@ -19,7 +19,7 @@ from ..learners import Learner, QLearning
 from ..views.intervals import Estimate, estimates
 from .measures import Band, area, band, draws, interval, settled, useful
 from .plan import PLAIN, Contestant, World
-from .running import Job, Plan, Record, Store, is_told
+from .running import Job, Plan, Record, Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ def _standing_dict(standing: Standing) -> dict[str, Any]:
 
 def collect(plan: Plan, store: Store) -> Comparison:
     """The comparison of a plan whose jobs are all done."""
-    told = frozenset(one.label for one in plan.contestants if is_told(one))
+    told = frozenset(one.label for one in plan.contestants if one.learners[-1].uses_unsafe)
     return Comparison(plan, tuple(_chapter(plan, store, world) for world in plan.worlds), told)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from typing import Any, Self
@@ -33,7 +33,6 @@ from .._types import AnyArray, Floats, Ints
 from ..engines.identity import config_digest, digest, table_digest
 from ..engines.store import Lock
 from ..errors import BadFile, BadInput
-from ..grids import cliff
 from ..learners import Learner
 from ..runs import Runs, learn
 from ..schedules import EpsilonGreedy
@@ -123,7 +122,6 @@ class Store:
 
 
 AHEAD = 2  # settings that may be learned and not yet judged
-PROBE = 5_000  # steps that show whether a contestant looks at what is unsafe
 LARGE = 1_000  # pairs: of a larger model the exact limits are not worked out
 
 
@@ -199,22 +197,6 @@ def judged(job: Job, runs: Runs) -> Record:
     found = np.array([[world.judged(stand, policy) for policy in run] for run in policies])
     updates = steps + runs.replays.sum((1, 2))
     return Record(found[..., 0], found[..., 1], found[..., 2], updates, _limit(job))
-
-
-def is_told(one: Contestant) -> bool:
-    """Whether a contestant is told which outcomes are unsafe: whether it learns something else where others are marked.
-
-    >>> from .plan import contestants
-    >>> [is_told(one) for one in contestants(["q", "mihatsch"], [])]
-    [False, False]
-    """
-    mdp, learner = cliff(), one.learners[-1]
-    other = replace(mdp, unsafe=~mdp.unsafe)
-    try:
-        first, second = (learn(m, learner, steps=PROBE, seeds=1, threads=1, quiet=True).whole() for m in (mdp, other))
-    except BadInput:
-        return False
-    return not np.array_equal(first.Q, second.Q)
 
 
 def _limit(job: Job) -> Floats:

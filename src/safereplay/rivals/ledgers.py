@@ -110,6 +110,11 @@ class LedgerLearner(Learner):
             _checks.require(reason is None, f"{name} of {owner}", "be code that numba can compile", reason)
         return recipe
 
+    @property
+    def uses_unsafe(self) -> bool:
+        """Whether either table's update names ``unsafe``."""
+        return any("unsafe" in parameters(getattr(type(self), part)) for part in ("value", "second"))
+
     def gain(self, mdp: TabularMDP, error: Floats) -> Floats:
         """What an outcome adds to M, [K], given its error r + γ·X(s',b*) − X(s,a)."""
         _checks.fail("learner", "say what an outcome adds to its second table, to have an exact limit", self)
