@@ -207,7 +207,11 @@ class Playground:
         self.settled()
 
     def press(self, name):
-        self.page.locator(f"#{name}").click()
+        """Press a button that can be pressed. The mouse could miss one that a growing page moves between down and up."""
+        button = self.page.locator(f"#{name}")
+        button.click(trial=True)
+        button.focus()
+        button.dispatch_event("click")
 
     @contextmanager
     def held(self, name):
