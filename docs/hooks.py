@@ -60,7 +60,7 @@ ADAPTERS = [
     ("sb3.buffers", "ShapedDictReplayBuffer"),
     ("sb3.buffers", "ShapedNStepReplayBuffer"),
     ("sb3.callbacks", "ShapingCallback"),
-    ("sb3.advice", "ShapingWarning"),
+    ("sb3", "ShapingWarning"),
     ("sb3.checkpoints", "TrainingCheckpoint"),
     ("sb3.checkpoints", "save_training"),
     ("sb3.checkpoints", "load_training"),
