@@ -1,4 +1,6 @@
-"""Who takes part: a learner of the catalog over its dial, or a scheme of the catalog as replay over v, in both mixings.
+"""The plan of a comparison: contestants and worlds.
+
+Who takes part: a learner of the catalog over its dial, or a scheme of the catalog as replay over v, in both mixings.
 
 A learner says itself what a comparison turns (``DIAL``) and where (``SETTINGS``). A scheme is run as ReplayQLearning over
 :data:`SHARES`. At v = 0 nothing is replayed, whatever the scheme: that is Q-learning, and is run once for all.

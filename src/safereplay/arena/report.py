@@ -1,4 +1,6 @@
-"""The page of a comparison: a minute's reading at the top, then world by world, then how it was done.
+"""A comparison from names to the finished page.
+
+The page of a comparison: a minute's reading at the top, then world by world, then how it was done.
 
 The whole way: names to contestants and worlds, every run that is missing, and the page.
 """

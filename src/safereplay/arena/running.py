@@ -1,4 +1,6 @@
-"""What a run of the arena keeps: one small file for each (world, contestant, setting), named by its content.
+"""Running a comparison: one record per world, contestant and setting.
+
+What a run of the arena keeps: one small file for each (world, contestant, setting), named by its content.
 
     OUT/runs/ID.npz     what the seeds' policies were at each look, and the exact limit where there is one
     OUT/.lock           held while a comparison is at work

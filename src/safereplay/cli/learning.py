@@ -1,4 +1,6 @@
-"""``learn``: a policy over many seeds, and what it risks.
+"""The commands that learn: ``learn``, ``sweep`` and ``compare``.
+
+``learn``: a policy over many seeds, and what it risks.
 
 ``sweep``: every run of a spec, into a folder that survives being stopped.
 

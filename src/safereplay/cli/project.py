@@ -1,4 +1,6 @@
-"""``reproduce`` and ``bench``: the two commands about the project itself.
+"""The commands about the project itself: ``reproduce``, ``bench`` and ``play``.
+
+``reproduce`` and ``bench``: the two commands about the project itself.
 
 ``play``: the playground, in the browser.
 """

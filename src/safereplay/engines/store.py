@@ -1,4 +1,6 @@
-"""The columns of a sweep's dataset: one schema for all parts of a folder, so that any reader can put them together.
+"""The folder of a sweep: its columns, its lock, and its parts.
+
+The columns of a sweep's dataset: one schema for all parts of a folder, so that any reader can put them together.
 
 The right to write to a folder: held by one process at a time, and freed by the system however that process ends.
 

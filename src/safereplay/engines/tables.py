@@ -1,4 +1,6 @@
-"""Values that stand for many: lists, grids and random ranges, and the tables that they make.
+"""From the tables of a spec to models, learners and schedules.
+
+Values that stand for many: lists, grids and random ranges, and the tables that they make.
 
     v = [0.1, 0.5]                                   each of them
     v = { from = 0.0, to = 0.9, points = 10 }        a grid; scale = "log" for equal ratios

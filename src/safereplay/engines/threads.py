@@ -1,4 +1,6 @@
-"""How many runs make a chunk: by what they cost, as measured on the way.
+"""The engine of one machine, and how work is cut into chunks.
+
+How many runs make a chunk: by what they cost, as measured on the way.
 
 A run of a point costs about  c·u  seconds on one worker, with
 

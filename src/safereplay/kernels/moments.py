@@ -1,4 +1,6 @@
-"""Mean and variance of numbers that come, and go (Welford 1962): M2 is the sum of squares about the mean.
+"""Running statistics: mean and variance, and n-step returns.
+
+Mean and variance of numbers that come, and go (Welford 1962): M2 is the sum of squares about the mean.
 
 n-step returns as they become known: Σ_{k<n} γ^k·r_{t+k}, cut off where the episode ends.
 

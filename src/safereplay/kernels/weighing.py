@@ -1,4 +1,6 @@
-"""What Q says of a state, and of the outcomes that a pair is remembered by.
+"""What a scheme weighs: values of states and outcomes, and w of a pair.
+
+What Q says of a state, and of the outcomes that a pair is remembered by.
 
 What w_t needs beyond a pair's rewards: a look at all its outcomes, and at what Q says of where they lead.
 

@@ -1,4 +1,6 @@
-"""Whether a key fits the data: too fine, and no pair repeats; too coarse, and it invents variance.
+"""Choosing a key: whether one fits the data, and the key that chooses by itself.
+
+Whether a key fits the data: too fine, and no pair repeats; too coarse, and it invents variance.
 
 **Too fine.** Only a transition whose pair has another one can be replaced by something else. Few of those, little to choose.
 

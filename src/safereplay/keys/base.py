@@ -1,4 +1,6 @@
-"""Observations and actions as rows of numbers, whatever their shape.
+"""Keys: which transitions belong to the same pair (s,a). What a key is, the exact key, and a key of one's own.
+
+Observations and actions as rows of numbers, whatever their shape.
 
 An array [n, ...] becomes [n, d]; Discrete observations of shape [n] and [n, 1] are the same. A dict of arrays becomes its
 parts in the order of their names, so how it was built does not matter. Dicts in dicts are taken apart too.

@@ -1,4 +1,6 @@
-"""The columns of rows cut into tiles: how many on each column, from where to where.
+"""Keys for arrays of numbers: tiles, and SimHash.
+
+The columns of rows cut into tiles: how many on each column, from where to where.
 
 Columns get their bounds from whoever knows them best: the user, then a bounded space, then the first data, of which the
 1 % and 99 % quantiles count. What lies outside is in the outermost tile. Columns of Discrete, MultiDiscrete and MultiBinary

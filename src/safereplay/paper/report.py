@@ -1,4 +1,6 @@
-"""What the report says: the pictures, the verdicts, and how they depend on what the paper leaves open.
+"""The report of the reproduction.
+
+What the report says: the pictures, the verdicts, and how they depend on what the paper leaves open.
 
 The report's sections on theory: where learning can end, the paper's conditions, plans under a limit, X-rays.
 """

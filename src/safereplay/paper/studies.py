@@ -1,4 +1,6 @@
-"""How verdicts move with what the paper leaves open: γ, exploration, layouts, slips, v and β.
+"""Studies around the paper's experiments: sensitivity, learning curves, and what theory says.
+
+How verdicts move with what the paper leaves open: γ, exploration, layouts, slips, v and β.
 
 How learning gets there: w_t against w^∞, Q against its two limits, and the TD errors on the way.
 

@@ -1,4 +1,6 @@
-"""What an algorithm would learn from a transition now: r + γ(1 − done)·V(s'), by its target networks.
+"""Callbacks for SB3: logging, checks, and targets to tilt on.
+
+What an algorithm would learn from a transition now: r + γ(1 − done)·V(s'), by its target networks.
 
 Where danger comes later than the step that invites it, the reward of that step is the same every time and there is
 nothing to tilt; the target differs, since V(s') knows. V(s') is

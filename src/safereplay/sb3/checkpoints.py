@@ -1,4 +1,6 @@
-"""SB3's ``load_replay_buffer`` takes whatever buffer was saved. A plain one makes a shaped model plain: that is said here.
+"""Checkpoints of a training, and what happens when a buffer is loaded.
+
+SB3's ``load_replay_buffer`` takes whatever buffer was saved. A plain one makes a shaped model plain: that is said here.
 
 SB3 calls nothing of ours there, so its method is wrapped when :mod:`safereplay.sb3` is imported. What it does is unchanged.
 

@@ -1,4 +1,6 @@
-"""What SB3 stores, as arrays [positions, environments, ...] or dicts of them: parts of it, and what may go in.
+"""What SB3 stores, and what to say of it.
+
+What SB3 stores, as arrays [positions, environments, ...] or dicts of them: parts of it, and what may go in.
 
 What a practitioner should hear once: settings under which shaped replay cannot do what was asked of it.
 

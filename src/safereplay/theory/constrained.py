@@ -1,4 +1,6 @@
-"""What is still owed: the best mean return of any policy under a limit on CVaR or on the spread, by a dual.
+"""Ceilings: the best mean return of any policy under a limit on its risk.
+
+What is still owed: the best mean return of any policy under a limit on CVaR or on the spread, by a dual.
 
 **CVaR_α ≥ c.** CVaR_α(R) = max_η η − E[(η−R)⁺]/α, so the limit says that for some η, E[(η−R)⁺] ≤ α·(η−c). The best η is
 a quantile, so a point of the rewards' lattice. The state remembers what is owed, z = η − return so far. By the duality

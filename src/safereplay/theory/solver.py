@@ -1,4 +1,6 @@
-"""x = b + P·x, the linear equation behind every value of a fixed policy; and what counts as equal in such values.
+"""Exact solving: linear equations of a policy, and dynamic programming.
+
+x = b + P·x, the linear equation behind every value of a fixed policy; and what counts as equal in such values.
 
 Small ones are solved densely, larger ones by sparse elimination. That fills in little where steps are local, as on a map:
 100,000 cells take seconds. Where steps lead anywhere it fills in nearly everything, and 10,000 states take minutes; but

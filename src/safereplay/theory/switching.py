@@ -1,4 +1,6 @@
-"""Exact limits over v: what each replay converges to, the risk of that, and where it changes.
+"""Limits along a dial: traced over v, and where the policy changes.
+
+Exact limits over v: what each replay converges to, the risk of that, and where it changes.
 
 A policy is piecewise constant in v. Each β is traced over v on a grid that is even in ρ, the share of replays at the
 pair that is replayed most, up to ρ = 0.99, since v acts through ρ alone; where the risk differs between two points,

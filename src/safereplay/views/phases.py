@@ -1,4 +1,6 @@
-"""Which axes of a sweep a picture shows, and how their values are laid out.
+"""Phase diagrams of a sweep, and how its axes are laid out.
+
+Which axes of a sweep a picture shows, and how their values are laid out.
 
 By default the two axes of numbers with the most values span a phase diagram, γ last. A third makes columns, models make
 rows. A grid of values, even or in powers, becomes cells with true edges; random values are cut into ranges; what is neither

@@ -1,4 +1,6 @@
-"""Pictures of a sweep beside its phases: mean return against risk, setting by setting, and curves along the runs.
+"""The page of a sweep and its pictures.
+
+Pictures of a sweep beside its phases: mean return against risk, setting by setting, and curves along the runs.
 
 The page of a sweep: what it is, its phase diagrams, its frontier, its curves, and its tables.
 """

@@ -1,6 +1,4 @@
-"""The shapes of the server's replies, for its OpenAPI description.
-
-The playground's server: it parses, asks, and shows; the answers are the public API's.
+"""The playground's server: it parses, asks, and shows; the answers are the public API's.
 
 Every question is a GET whose parameters are those of a link (:mod:`safereplay.web.state`). Exact answers come from worker
 processes with a time limit, learning from a stream of events. Whatever is refused gets a 4xx and one sentence.

@@ -1,4 +1,6 @@
-"""What stands between the network and the playground: an ASGI application around the playground's own.
+"""The playground's server, and the checks around it.
+
+What stands between the network and the playground: an ASGI application around the playground's own.
 
 The server has no password, and any page in the same browser can send requests to it. So a request is answered only when
 it names this server: the *Host* must be ours, or a foreign name that was made to point at 127.0.0.1 (DNS rebinding)

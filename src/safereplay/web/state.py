@@ -1,4 +1,6 @@
-"""A side of the playground: one learner and its dials, as the page and its links write them.
+"""The state of the playground: sides, worlds and links.
+
+A side of the playground: one learner and its dials, as the page and its links write them.
 
     q        replay,v:0.5,beta:5,mixing:matched,scheme:variance        mihatsch,kappa:0.6        gaskett,beta:0.2
 
