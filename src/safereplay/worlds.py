@@ -51,7 +51,9 @@ def late_cliff(
     step: float = -1.0,
     hazard: float = -12.0,
 ) -> TabularMDP:
-    """The paper's cliff, where the fall is only felt steps later: caution that looks at rewards does not see it.
+    """Danger that comes late: a slip pays what every step pays, and the fall is paid for one or more steps after.
+
+    The paper's cliff, where the fall is only felt steps later: caution that looks at rewards does not see it.
 
     A slip off the edge pays what a step pays; ``delay`` steps later comes the −12, whatever is done then. So at the edge
 
@@ -61,8 +63,6 @@ def late_cliff(
     and every β. A replay by the variance of the *return* sees the danger through Q(s'), and goes the safe way. A drawn path
     does not see it either: :func:`safereplay.verdict` counts a step as exposed when its own outcome may be unsafe. Ask
     :func:`safereplay.evaluate`.
-
-    Danger that comes late: a slip pays what every step pays, and the fall is paid for one or more steps after.
 
     ``delay`` says how many. The other options are those of :func:`safereplay.grids.cliff`.
 
@@ -80,7 +80,9 @@ def late_cliff(
 
 
 def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> TabularMDP:
-    """FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map.
+    """Danger from transitions, and no reward tells of it: two moves in three slip to a side, and a hole pays nothing.
+
+    FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map.
 
     Gymnasium numbers the actions left, down, right, up; a :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3
     minus theirs, and nothing else changes: of the 4×4 lake this is :func:`safereplay.grids.frozen_lake`, number for number.
@@ -93,8 +95,6 @@ def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> Ta
     reaches the best policy of the small one, and about half of the large one's goals; after 200,000 steps 85 % of them.
 
     Source: Gymnasium's ``FrozenLake-v1``, after OpenAI Gym (Brockman et al. 2016).
-
-    Danger from transitions, and no reward tells of it: two moves in three slip to a side, and a hole pays nothing.
 
     ``size`` is ``"8x8"`` or ``"4x4"``. On the large one somebody patient need never fall: a policy reaches the goal
     with probability 1, by leaning on walls. The best for γ = 0.99 does not wait for that.
@@ -119,7 +119,9 @@ def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> Ta
 
 
 def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
-    """CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start.
+    """Danger from exploring alone: one wrong step on the edge costs 100, and the best policy never takes it.
+
+    CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start.
 
     Whether or not moves slip, the best policy never falls, so it is the safest too: all danger is in learning. Where moves
     are certain it walks the edge, 13 steps. Where two in three go to a side it bumps into walls that no slip can leave in a
@@ -128,8 +130,6 @@ def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
     So a cautious limit has nothing to win here; what differs between learners is how often they fall before they know.
 
     Source: Sutton & Barto (2018), *Reinforcement Learning*, Example 6.6; Gymnasium's ``CliffWalking-v1``.
-
-    Danger from exploring alone: one wrong step on the edge costs 100, and the best policy never takes it.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import cliff_walking
@@ -146,7 +146,9 @@ def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
 
 
 def taxi(gamma: float = 0.99) -> TabularMDP:
-    """Taxi: Gymnasium's own table, a control in which no good policy runs any risk.
+    """No danger for who knows the rules: an illegal order costs 10, surely, so no good policy gives one.
+
+    Taxi: Gymnasium's own table, a control in which no good policy runs any risk.
 
     Unsafe is what costs 10: picking up where nobody waits, or setting down where nobody wants to go. Moves are certain, and
     so is every reward: var(r|s,a) = 0 for all pairs. A replay by the variance of rewards has nothing to replay here, and
@@ -157,8 +159,6 @@ def taxi(gamma: float = 0.99) -> TabularMDP:
 
     Source: Dietterich (2000), *Hierarchical reinforcement learning with the MAXQ value function decomposition*; Gymnasium's
     ``Taxi``.
-
-    No danger for who knows the rules: an illegal order costs 10, surely, so no good policy gives one.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import taxi
@@ -184,13 +184,13 @@ def market(
     bond: Sequence[tuple[float, float]] = BOND,
     stock: Sequence[tuple[float, float]] = STOCK,
 ) -> TabularMDP:
-    """A market: every day put the money into cash, a bond or a stock. Time goes on whatever is done.
+    """Danger from rewards: where a day leads is certain, what it pays is not, and what pays best loses most often.
+
+    A market: every day put the money into cash, a bond or a stock. Time goes on whatever is done.
 
     The days do not depend on each other, so the best policy, the risk of any and the limit of every learner can be worked
     out by hand, a day at a time: a policy that holds the stock on k days and the bond on j loses at least once with
     probability 1 − (1 − q_stock)^k·(1 − q_bond)^j.
-
-    Danger from rewards: where a day leads is certain, what it pays is not, and what pays best loses most often.
 
     ``bond`` and ``stock`` list (probability, reward). Actions are 0 cash, 1 bond, 2 stock. A loss is unsafe.
 
@@ -222,7 +222,9 @@ def two_gambles(
     large: Sequence[tuple[float, float]] = LARGE,
     small: Sequence[tuple[float, float]] = SMALL,
 ) -> TabularMDP:
-    """Two gambles in a row, which replay ranks one way and a bias of the TD error the other.
+    """Danger from rewards, at two pairs that want different caution: no κ passes one gamble and takes the other.
+
+    Two gambles in a row, which replay ranks one way and a bias of the TD error the other.
 
     First comes the large gamble, then the small one; each may be passed for a sure 0 instead:
 
@@ -272,8 +274,6 @@ def two_gambles(
 
     Ref: Szlak & Shamir (2021), Section 5.
 
-    Danger from rewards, at two pairs that want different caution: no κ passes one gamble and takes the other.
-
     ``large`` and ``small`` list (probability, reward). Actions are 0 pass, 1 gamble. The large gamble's loss is unsafe.
 
     >>> import safereplay as sr
@@ -302,7 +302,9 @@ def river(
     step: float = -1.0,
     hazard: float = -5.0,
 ) -> TabularMDP:
-    """A river above a waterfall: the current carries only who swims.
+    """Danger from transitions, in part of the world only: on land moves are certain, in the water they are not.
+
+    A river above a waterfall: the current carries only who swims.
 
     A stroke fails with probability ``current`` and the swimmer is carried one row down instead. Whoever walks h − 1 rows up
     the bank before swimming straight across w columns of water falls if h strokes fail before w succeed:
@@ -310,8 +312,6 @@ def river(
         P(fall)  =  P( Bin(h + w − 1, current) ≥ h ).
 
     Every row up costs two steps, one on each bank, so the world has a dial of its own: how far up to walk.
-
-    Danger from transitions, in part of the world only: on land moves are certain, in the water they are not.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import river
@@ -338,15 +338,15 @@ def river(
 def insurance(
     gamma: float = 0.95, *, years: int = 10, p: float = 0.005, ruin: float = -40.0, premium: float = 1.0
 ) -> TabularMDP:
-    """Insurance: a disaster that almost never comes, and that a sure premium keeps away.
+    """Danger that is rare: ruin has probability 0.005 a year, and insurance costs five times what ruin does on average.
+
+    Insurance: a disaster that almost never comes, and that a sure premium keeps away.
 
     Uninsured, a year costs 0, or ruin with probability p and the end. Insured, it costs the premium. With a premium above
     p·|ruin| nobody who is neutral to risk insures, and over n years ruin comes with probability 1 − (1−p)ⁿ.
 
     A learner meets ruin about once in 1/p visits of a pair. Before the first it has seen nothing that varies; just after
     one, Q of the pair is too low, and a greedy learner insures until exploration has made up for it.
-
-    Danger that is rare: ruin has probability 0.005 a year, and insurance costs five times what ruin does on average.
 
     Actions are 0 insure, 1 do not.
 
@@ -370,13 +370,13 @@ def insurance(
 
 
 def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: float = 4.0) -> TabularMDP:
-    """Fog: noise that is harmless, a control for whoever takes noise for danger.
+    """No danger at all: the short way has noisy rewards, and nothing is unsafe.
+
+    Fog: noise that is harmless, a control for whoever takes noise for danger.
 
     The short way pays step ± ``noise`` with even odds, the long way pays step for sure; nothing ends badly and no outcome
     is unsafe. Neutral to risk, one takes the short way. Caution takes the long one: it pays two steps for a smaller spread
     of the return, and makes nothing safer.
-
-    No danger at all: the short way has noisy rewards, and nothing is unsafe.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import fog
@@ -402,7 +402,9 @@ def flood(
     step: float = -1.0,
     noise: float = 5.0,
 ) -> TabularMDP:
-    """A flood is coming: who takes the quiet way round is on the road for longer.
+    """Caution is wrong: the volatile way is the safest, since the danger is to be late, and no reward tells of it.
+
+    A flood is coming: who takes the quiet way round is on the road for longer.
 
     Every move but the one into the goal is overtaken by the flood with probability ``rate``: it pays what a step pays, and
     the episode ends. The short way takes k moves and the long way n > k, so they drown with probability
@@ -411,8 +413,6 @@ def flood(
 
     The short way also has tolls, drawn from step ± ``noise``: the only rewards that vary, and harmless. A scheme that shuns
     them drowns *more* often and earns less. The flood itself pays as a step does, so no variance of rewards shows it.
-
-    Caution is wrong: the volatile way is the safest, since the danger is to be late, and no reward tells of it.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import flood
@@ -440,7 +440,9 @@ LOAN = ((0.9, 4.0), (0.1, -11.0))
 
 
 def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
-    """Tickets and loans, in turn: good surprises and bad ones, and the good ones vary more.
+    """Caution is wrong where it fears good news: what varies most is a ticket that wins, what harms is a loan.
+
+    Tickets and loans, in turn: good surprises and bad ones, and the good ones vary more.
 
         ticket   −3 four times in five, +22 once       mean 2, variance 100, of which below the mean 20 = 0.8·5²
         loan     +4 nine times in ten, −11 once        mean 2.5, variance 20.25, of which below the mean 18.2 = 0.1·13.5²
@@ -458,8 +460,6 @@ def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
 
     A tilt that is not all on the worst helps the paper's scheme too: −3 is what a ticket pays four times in five anyway.
     For β ≤ 0.1 it is right for some v above 0.64, which at β = 0.1 is a band of 0.04.
-
-    Caution is wrong where it fears good news: what varies most is a ticket that wins, what harms is a loan.
 
     Actions are 0 pass, 1 play; even states offer tickets, odd ones loans.
 

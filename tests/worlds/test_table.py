@@ -16,7 +16,7 @@ ROWS = {
     for row in (line.split() for line in worlds.__doc__.splitlines())
     if row and row[0] in catalog.WORLDS
 }
-OWN = [name for name in ROWS if catalog.WORLDS[name].home.startswith("worlds.")]
+OWN = [name for name in ROWS if catalog.WORLDS[name].home.startswith("worlds:")]
 FIRST_WORDS = {
     "reward": "Danger from rewards",
     "transition": "Danger from transitions",
