@@ -1,4 +1,4 @@
-"""The house itself: imports go down, public names are what they say, and the docs are true."""
+"""The package as a whole: imports go down, public names are what they say, and the docs are true."""
 
 import ast
 import importlib

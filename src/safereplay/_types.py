@@ -1,4 +1,4 @@
-"""Names for the array types that every floor uses."""
+"""Names for the array types that every layer uses."""
 
 from typing import Any, TypeAlias
 

@@ -41,10 +41,10 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from . import _checks
 from ._config import Config
 from .kernels import step
-from .kernels.compile import MOST_NAMES, bind, parameters, trouble
+from .kernels.compile import MOST_NAMES, bind, parameters
 from .mdp import TabularMDP
 from .schedules import Exploration, StepSize
-from .schemes import NO_REPLAY, Scheme, VarianceReplay, check_tabular
+from .schemes import NO_REPLAY, Scheme, VarianceReplay, check_compiles, check_tabular
 
 
 class Family(Protocol):
@@ -144,11 +144,10 @@ class Learner(Config):
         _checks.require(not own, "learner", f"be one of Algorithm 1's family in {where}", self.describe())
         scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
         update = bind(type(self).update, (*step.UPDATE_OFFERS, *self.DIALS))
-        own_parts = {"alpha": (step_size, step_size.bound()), "rate": (exploration, exploration.bound())}
-        for name, (owner, part) in (own_parts | {"update": (self, update)}).items():
-            reason, whose = trouble(part), type(owner).__name__
-            _checks.require(reason is None, f"{name} of {whose}", "be code that numba can compile", reason)
         alpha, rate = step_size.bound(), exploration.bound()
+        check_compiles(step_size, alpha=alpha)
+        check_compiles(exploration, rate=rate)
+        check_compiles(self, update=update)
         replays = self.replay is not None
         return step.Recipe(alpha, rate, update, *scheme.factors(), exploration.SOFTMAX, replays, MIXINGS[mixing])
 

@@ -106,11 +106,7 @@ class Scheme(Config):
     def factors(self) -> tuple[Bound, Bound, Bound]:
         """pair_weight, log_tilt and next_weight, compiled; code that numba cannot compile is refused."""
         found = self.bound("pair_weight"), self.bound("log_tilt"), self.bound("next_weight")
-        for name, factor in zip(self.OFFERS, found, strict=True):
-            reason = trouble(factor)
-            _checks.require(
-                reason is None, f"{name} of {type(self).__name__}", "be code that numba can compile", reason
-            )
+        check_compiles(self, **dict(zip(self.OFFERS, found, strict=True)))
         return found
 
     def refuse(self, memory: Memory, i: int, n: float) -> None:
@@ -164,6 +160,13 @@ class Scheme(Config):
 
 
 NO_REPLAY = Scheme()  #: stands in where nothing is replayed
+
+
+def check_compiles(owner: object, **functions: Bound) -> None:
+    """Refuse functions of ``owner`` that numba cannot compile."""
+    for name, function in functions.items():
+        reason = trouble(function)
+        _checks.require(reason is None, f"{name} of {type(owner).__name__}", "be code that numba can compile", reason)
 
 
 def check_tabular(scheme: Scheme) -> None:

@@ -34,11 +34,12 @@ from .. import _checks
 from .._types import Floats, Ints
 from ..arrays import sampling_model
 from ..kernels import ledger, rng, step
-from ..kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
+from ..kernels.compile import MOST_NAMES, bind, parameters
 from ..learners import Learner, towards_target
 from ..mdp import TabularMDP
 from ..runs import make_program, resolved
 from ..schedules import Exploration, StepSize
+from ..schemes import check_compiles
 from ..theory.chain import chain_of
 from ..theory.solver import MAX_ROUNDS, finite, largest, slack, targets
 
@@ -102,13 +103,11 @@ class LedgerLearner(Learner):
     def recipe(self, exploration: Exploration, step_size: StepSize) -> ledger.Recipe:
         """What the compiled loop is built from."""
         own = {part: bind(getattr(type(self), part), (*offered, *self.DIALS)) for part, offered in PARTS.items()}
-        recipe = ledger.Recipe(step_size.bound(), exploration.bound(), **own, softmax=exploration.SOFTMAX)
-        owners = {"alpha": step_size, "rate": exploration}
-        for name, part in zip(recipe._fields, recipe, strict=True):
-            reason = trouble(part) if isinstance(part, Bound) else None
-            owner = type(owners.get(name, self)).__name__
-            _checks.require(reason is None, f"{name} of {owner}", "be code that numba can compile", reason)
-        return recipe
+        alpha, rate = step_size.bound(), exploration.bound()
+        check_compiles(step_size, alpha=alpha)
+        check_compiles(exploration, rate=rate)
+        check_compiles(self, **own)
+        return ledger.Recipe(alpha, rate, **own, softmax=exploration.SOFTMAX)
 
     @property
     def uses_unsafe(self) -> bool:
