@@ -230,7 +230,7 @@ def stepped(mdp, learner, seed=0):
     tables = step.allocate(mdp.n_states, mdp.n_actions, learner.c0, rng.seeded(seed))
     memory, model = arrays.model_memory(mdp), arrays.sampling_model(mdp)
     while True:
-        program.run(model, memory, tables, program.dials, 1 << 60, 1000, 1)
+        program.advance(model, memory, tables, 1 << 60, 1000, 1)
         yield int(tables.clock[step.ITERATION]), tables
 
 

@@ -267,7 +267,7 @@ def test_others_go_on_while_a_stepper_runs():
     during = 0
     for doubled in range(12):
         before = ticks[0]
-        run._go(500_000 << doubled, stepping.FOREVER, run._no_log)  # one call of compiled code
+        run._go(500_000 << doubled)  # one call of compiled code
         during = ticks[0] - before
         if during >= 5:
             break

@@ -107,15 +107,14 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
                     slot = -1 - slot
                     mem.insert(memory, i, slot, r, s_next, ends)
             learn(tables, memory, i, i, slot, r, s_next, ends, True, moved, dials)
-        if s == NOTHING:
-            return NOTHING
-        i = recall(tables, memory, dials)
-        while i != mem.NO_ROW:
+        while s != NOTHING or tables.clock[step.DUE] > 0:
+            i = recall(tables, memory, dials)
+            if i == mem.NO_ROW:
+                return choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
             k = mem.draw(memory, i, rng.uniform(tables.generator))
             r, s_next, ends = memory.r[k], memory.s_next[k], memory.ends[k]
             learn(tables, memory, i, i, k, r, s_next, ends, False, False, dials)
-            i = recall(tables, memory, dials)
-        return choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
+        return NOTHING
 
     return specialise(turn, recipe.digest())
 
@@ -305,7 +304,7 @@ class Agent:
             "total": total,
         }
         meta = json.loads(json.dumps(meta, default=lambda x: x.tolist()))  # numpy's numbers and arrays
-        arrays = {"returns": self.returns, "actions": actions, "states": states, **self._tables._asdict()}
+        arrays = {"returns": self.returns, "actions": actions, "states": states, **self._learned()}
         return _files.save_arrays(path, "Agent", FORMAT, meta, {**arrays, **self._pool.arrays()})
 
     @classmethod
@@ -325,10 +324,14 @@ class Agent:
         agent._restore(file)
         return agent
 
+    def _learned(self) -> dict[str, AnyArray]:
+        """The tables, for a file; between two steps no replay is due."""
+        return {**self._tables._asdict(), "clock": self._tables.clock[: step.AT_REST]}
+
     def _restore(self, file: _File) -> None:
         """Take over what the file holds; whatever compiled code takes for an index is checked."""
         world, (n_states, n_actions) = self._world, self._shape
-        for name, mine in self._tables._asdict().items():
+        for name, mine in self._learned().items():
             mine[...] = file.array(name, mine.shape, mine.dtype, 0 if name in ("counts", "visited") else None)
         file.require(bool(self._tables.generator.any()), "generator")
         self._pool.restore(file, n_states)

@@ -21,7 +21,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from .verdicts import verdict
 
 CHUNK = 1 << 21  # iterations between two looks at the clock and at Ctrl-C
 ENDLESS = (1 << 63) - 1  # episodes, where steps are counted
+NO_LOG = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +188,19 @@ class Program(NamedTuple):
     recipe: Recipe  #: what the loop was built from
     dials: step.Dials
 
+    def advance(
+        self,
+        model: loop.Model,
+        memory: Any,
+        tables: step.Tables,
+        episodes: int,
+        max_steps: int,
+        budget: int,
+        log: Ints = NO_LOG,
+    ) -> None:
+        """Go on for ``budget`` iterations, or until so many episodes are over and no replay is due."""
+        self.run(model, memory, tables, self.dials, episodes, max_steps, budget, log)
+
 
 def make_program(
     learner: Learner, exploration: Exploration, step_size: StepSize, gamma: float, n_actions: int
@@ -277,11 +291,10 @@ class OneRun:
         """Run to the end; None when stopped before it."""
         shots = 0
         for point in [*self.plan.points, self.plan.goal]:
-            while (done := self._done()) < point:
+            while (done := self._done()) < point or self.tables.clock[step.DUE] > 0:
                 if stop.is_set():
                     return None
                 self._run(int(point), done)
-                check_weights(self.plan.learner, self.tables, self.memory)
                 report(self._done() - done)
             if shots < len(self.plan.points):
                 self._shoot(shots)
@@ -296,10 +309,17 @@ class OneRun:
         return int(self.tables.clock[step.EPISODE])
 
     def _run(self, point: int, done: int) -> None:
-        """Go on, at most to ``point``. An iteration takes a step at most, so that no step is taken too many."""
-        episodes, budget = (ENDLESS, min(CHUNK, point - done)) if self.plan.by_steps else (point, CHUNK)
-        program, limits = self.plan.program, (episodes, self.plan.max_steps, budget)
-        program.run(self.model, self.memory, self.tables, program.dials, *limits)
+        """Go on, at most to ``point`` and until no replay is due. An iteration is one step at most: there is none too many."""
+        episodes, budget = point, CHUNK
+        if self.plan.by_steps:
+            episodes, budget = ENDLESS, min(CHUNK, max(point - done, int(self.tables.clock[step.DUE])))
+        self.advance(episodes, budget)
+
+    def advance(self, episodes: int, budget: int, log: Ints = NO_LOG) -> None:
+        """Go on for ``budget`` iterations, or until so many episodes are over and no replay is due."""
+        limits = episodes, self.plan.max_steps, budget
+        self.plan.program.advance(self.model, self.memory, self.tables, *limits, log)
+        check_weights(self.plan.learner, self.tables, self.memory)
 
     def _shoot(self, m: int) -> None:
         """Take snapshot m."""

@@ -1,17 +1,14 @@
 """A run that can be watched: the bits of :func:`safereplay.learn`, as many iterations at a time as one likes.
 
 An iteration is one update of Q, fresh or replayed. Literal mixing chooses between the two anew each time. Matched mixing
-follows a visit of (s,a) with replays of that pair, so a visit leaves a *debt* of replays, each an iteration of its own.
-:func:`safereplay.learn` pays it before it looks up; a run that stops anywhere carries it along.
+follows a visit of (s,a) with replays of that pair, each an iteration of its own; a run can stop between them.
 
-The compiled turn is put together from the pieces that the loop of a run is made of, and draws the same random numbers in
-the same order. So however the iterations are split, and whether they are traced or not, Q does not change by a bit.
+It is the same compiled loop. So however the iterations are split, and whether they are traced or not, Q does not change
+by a bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +16,13 @@ import numpy as np
 from . import _checks, footprints
 from ._types import Floats, Ints
 from .arrays import sampling_model
-from .kernels import loop, rng, step, tree
-from .kernels import memory as mem
-from .kernels.compile import Array, jit, specialise
+from .kernels import step
 from .learners import Learner
 from .mdp import TabularMDP
-from .runs import CHUNK, OneRun, Plan, check_weights, make_program, resolved
+from .runs import CHUNK, ENDLESS, NO_LOG, OneRun, Plan, make_program, resolved
 from .schedules import Exploration, StepSize
 
-PAIR, TIMES = range(2)  # of a debt: the pair that was visited, and how often it is still to be replayed
-APART = -1  # a mixing under which nothing is replayed: the turn itself replays what a visit owes
 TRACED = 1 << 16  # iterations that are logged at once
-FOREVER = (1 << 63) - 1  # more episodes than a run can have
 
 
 class Event(NamedTuple):
@@ -83,13 +75,12 @@ class Stepper:
         exploration, step_size = resolved(mdp, learner, exploration, step_size)
         self.mdp, self.learner, self.exploration, self.step_size = mdp, learner, exploration, step_size
         self.seed, self.max_steps = _checks.whole("seed", seed, 0, 64), _checks.whole("max_steps", max_steps, 1)
-        recipe = learner.algorithm_1(exploration, step_size, "a Stepper")
+        learner.algorithm_1(exploration, step_size, "a Stepper")
         program = make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions)
         footprints.refuse_what_does_not_fit(footprints.of_runs(mdp, program.recipe, 1, 0, 1))
-        none = np.zeros(0, np.int64)
-        run = OneRun(Plan(mdp, learner, FOREVER, self.max_steps, none, program), sampling_model(mdp), self.seed)
-        self._model, self._memory, self._tables, self._dials = run.model, run.memory, run.tables, program.dials
-        self._turns, self._debt, self._no_log = compiled_turns(recipe), np.zeros(2, np.int64), none
+        plan = Plan(mdp, learner, ENDLESS, self.max_steps, np.zeros(0, np.int64), program)
+        self._run = OneRun(plan, sampling_model(mdp), self.seed)
+        self._tables = self._run.tables
         self._shape = mdp.n_states, mdp.n_actions
 
     def __repr__(self) -> str:
@@ -102,16 +93,16 @@ class Stepper:
         """Go on for exactly so many iterations, fresh and replayed together."""
         left = _checks.whole("iterations", iterations, 0)
         while left:
-            left -= self._go(min(left, CHUNK), FOREVER, self._no_log)
+            left -= self._go(min(left, CHUNK))
         return self
 
     def run_episodes(self, episodes: int) -> Stepper:
-        """Go on until so many more episodes are finished, and what their last visit owes is replayed.
+        """Go on until so many more episodes are finished, with the replays that follow their last visit.
 
         From a new stepper on, that is the run of ``sr.learn(mdp, learner, episodes, [seed])``.
         """
         goal = self.episodes + _checks.whole("episodes", episodes, 0, bits=62)
-        while self._go(CHUNK, goal, self._no_log):
+        while self._go(CHUNK, goal):
             pass
         return self
 
@@ -120,17 +111,16 @@ class Stepper:
         left = _checks.whole("iterations", iterations, 0)
         log, events = np.empty(min(left, TRACED), np.int64), list[Event]()
         while left:
-            done = self._go(min(left, TRACED), FOREVER, log)
+            done = self._go(min(left, TRACED), log=log)
             events += self._events(log[:done])
             left -= done
         return events
 
-    def _go(self, budget: int, episodes: int, log: Ints) -> int:
+    def _go(self, budget: int, episodes: int = ENDLESS, log: Ints = NO_LOG) -> int:
         """At most so many iterations, until so many episodes are finished in all; how many there were."""
-        limits = (episodes, self.max_steps, budget)
-        done = self._turns(self._model, self._memory, self._tables, self._dials, self._debt, *limits, log)
-        check_weights(self.learner, self._tables, self._memory)
-        return done
+        before = self.iterations
+        self._run.advance(episodes, budget, log)
+        return self.iterations - before
 
     def _events(self, log: Ints) -> list[Event]:
         mdp, (outcome, replayed) = self.mdp, np.divmod(log, 2)
@@ -202,90 +192,3 @@ class Stepper:
             return float("nan")
         error = float((visits * np.abs(self.Q[on] - there)).sum() / visits.sum())
         return error / (float(np.ptp(there)) or 1.0)
-
-
-@lru_cache(maxsize=256)
-def compiled_turns(recipe: step.Recipe) -> Callable[..., int]:
-    """The compiled function that takes turns: it returns how many, and logs 2·outcome + (1 if replayed) where it may.
-
-    It stops after ``budget`` iterations, or when so many episodes are finished and nothing is owed.
-    """
-    turn = make_turn(recipe)
-
-    def turns(
-        model: loop.Model,
-        memory: mem.Memory,
-        tables: step.Tables,
-        dials: step.Dials,
-        debt: Array,
-        episodes: int,
-        max_steps: int,
-        budget: int,
-        log: Array,
-    ) -> int:
-        done = 0
-        while done < budget and (debt[TIMES] > 0 or tables.clock[step.EPISODE] < episodes):
-            entry = turn(model, memory, tables, dials, debt, max_steps)
-            if log.size > 0:
-                log[done] = entry
-            done += 1
-        return done
-
-    return specialise(turns, recipe.digest())
-
-
-def make_turn(recipe: step.Recipe) -> Callable[..., int]:
-    """The function of one iteration: a replay that is owed, one that is drawn, or a step of the MDP."""
-    matched = recipe.replays and recipe.mixing == step.MATCHED
-    recall, choose, learn = step.make(recipe._replace(mixing=APART) if matched else recipe)
-
-    @jit
-    def owed(memory: mem.Memory, tables: step.Tables, dials: step.Dials, i: int) -> int:
-        """How often matched mixing replays pair i after a visit: v·W/(1−v) times on average."""
-        total = tree.total(memory.tree)
-        if tables.clock[step.ITERATION] < dials.T0 or not total > 0.0:
-            return 0
-        share = tree.leaf(memory.tree, i) / total
-        return int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
-
-    @jit
-    def visit(
-        model: loop.Model, memory: mem.Memory, tables: step.Tables, dials: step.Dials, debt: Array, max_steps: int
-    ) -> int:
-        """A step of the MDP; the outcome that it met."""
-        clock = tables.clock
-        s = clock[step.STATE]
-        i = s * dials.n_actions + choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
-        k = loop.sample(model, i, tables.generator)
-        s_next, ends = model.s_next[k], model.ends[k]
-        learn(tables, memory, i, i, model.slot[k], model.r[k], s_next, ends, True, False, dials)
-        if matched:
-            debt[PAIR], debt[TIMES] = i, owed(memory, tables, dials, i)
-        clock[step.STATE] = s_next
-        clock[step.STEP] += 1
-        if ends or clock[step.STEP] >= max_steps:
-            clock[step.EPISODE] += 1
-            clock[step.STATE] = step.NO_STATE
-        return k
-
-    @jit
-    def turn(
-        model: loop.Model, memory: mem.Memory, tables: step.Tables, dials: step.Dials, debt: Array, max_steps: int
-    ) -> int:
-        clock, generator = tables.clock, tables.generator
-        if debt[TIMES] > 0:
-            debt[TIMES] -= 1
-            clock[step.ITERATION] += 1
-            row = debt[PAIR]
-        else:
-            if clock[step.STATE] == step.NO_STATE:
-                start = loop.pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator))
-                clock[step.STATE], clock[step.STEP] = model.start_state[start], 0
-            row = recall(tables, memory, dials)
-        if row == mem.NO_ROW:
-            return 2 * visit(model, memory, tables, dials, debt, max_steps)
-        k = mem.draw(memory, row, rng.uniform(generator))
-        learn(tables, memory, row, row, k, model.r[k], model.s_next[k], model.ends[k], False, False, dials)
-        return 2 * k + 1
-
-    return turn

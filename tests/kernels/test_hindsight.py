@@ -28,7 +28,7 @@ def after(mdp, learner, episodes, max_steps, budget=1 << 40, seed=3):
     model = arrays.sampling_model(mdp)
     while tables.clock[step.EPISODE] < episodes:
         before = tables.clock[step.ITERATION]
-        made.run(model, memory, tables, made.dials, episodes, max_steps, budget)
+        made.advance(model, memory, tables, episodes, max_steps, budget)
         assert tables.clock[step.ITERATION] - before <= budget
     return tables, memory
 
@@ -111,7 +111,7 @@ def test_the_compiled_loop_is_the_plain_one(in_new_process):
         for strategy in ("future", "final"):
             made = runs.make_program(HindsightQLearning(strategy), sr.EpsilonGreedy(0.3), sr.PowerStep(), mdp.gamma, 4)
             tables, memory = step.allocate(mdp.n_states, 4, 0.0, rng.seeded(3)), made.recipe.room(mdp)
-            made.run(arrays.sampling_model(mdp), memory, tables, made.dials, 30, 20, 1 << 40)
+            made.advance(arrays.sampling_model(mdp), memory, tables, 30, 20, 1 << 40)
             print(*(x.tolist() for x in (*tables, *memory)))
     """
     here = str(Path(sr.__file__).parents[1])
@@ -177,7 +177,7 @@ def test_the_step_size_follows_its_formula_beyond_the_table():
     found = []
     for dials in (made.dials, short):
         tables = step.allocate(2, 1, 5.0, rng.seeded(0))
-        made.run(arrays.sampling_model(mdp), made.recipe.room(mdp), tables, dials, 20, 9, 1 << 40)
+        made._replace(dials=dials).advance(arrays.sampling_model(mdp), made.recipe.room(mdp), tables, 20, 9, 1 << 40)
         found.append(tables.Q.tolist())
     assert found[0] == found[1]
 

@@ -54,7 +54,7 @@ def lived(mdp, learner, budgets, seed=3):
     tables = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(seed))
     memory, model = program.recipe.room(mdp), arrays.sampling_model(mdp)
     for budget in budgets:
-        program.run(model, memory, tables, program.dials, 1 << 40, MAX_STEPS, budget)
+        program.advance(model, memory, tables, 1 << 40, MAX_STEPS, budget)
     return tables, memory
 
 
@@ -187,7 +187,7 @@ def test_a_heap_is_sorted_once_a_window():
     sorted_at = []
     for _ in range(400):
         before = int(memory.marks[ring.SORTED])
-        program.run(model, memory, tables, program.dials, 1 << 40, MAX_STEPS, 1)
+        program.advance(model, memory, tables, 1 << 40, MAX_STEPS, 1)
         if memory.marks[ring.SORTED] != before:
             sorted_at.append(int(memory.marks[ring.STORED]))
             assert (np.diff(memory.key[memory.order]) <= 0).all()

@@ -20,7 +20,7 @@ def state_of(mdp, learner, budget, episodes=60, max_steps=40):
     program = runs.make_program(learner, sr.EpsilonGreedy(), sr.PowerStep(), mdp.gamma, mdp.n_actions)
     tables, memory = step.allocate(mdp.n_states, mdp.n_actions, 2.0, rng.seeded(3)), program.recipe.room(mdp)
     while tables.clock[step.EPISODE] < episodes:
-        program.run(arrays.sampling_model(mdp), memory, tables, program.dials, episodes, max_steps, budget)
+        program.advance(arrays.sampling_model(mdp), memory, tables, episodes, max_steps, budget)
     return [x.tolist() for x in (*tables, *memory)]
 
 

@@ -44,7 +44,7 @@ def state_of(plan, budget, max_steps=40, episodes=60):
     mdp, program = plan
     tables, memory = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(3)), arrays.model_memory(mdp)
     while tables.clock[step.EPISODE] < episodes:
-        program.run(arrays.sampling_model(mdp), memory, tables, program.dials, episodes, max_steps, budget)
+        program.advance(arrays.sampling_model(mdp), memory, tables, episodes, max_steps, budget)
     return [tables.Q.tolist(), tables.counts.tolist(), tables.clock.tolist(), tables.generator.tolist()]
 
 

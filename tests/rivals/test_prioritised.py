@@ -92,7 +92,7 @@ def test_the_largest_priority_that_a_run_saw_is_the_top_of_its_limit():
     learner = PrioritisedReplay(1.0, 0.8)
     program = runs.make_program(learner, sr.EpsilonGreedy(), sr.PowerStep(0.9), COIN.gamma, 1)
     tables, memory = step.allocate(1, 1, 0.0, rng.seeded(0)), program.recipe.room(COIN)
-    program.run(arrays.sampling_model(COIN), memory, tables, program.dials, 1 << 40, 100, 300_000)
+    program.advance(arrays.sampling_model(COIN), memory, tables, 1 << 40, 100, 300_000)
     top = float(memory.numbers[ring.TOP])
     assert 8.0 < top < 11.0
     assert tables.Q[0] == pytest.approx(coin_limit(1.0, 0.8, 0.01, top), abs=0.06)

@@ -67,7 +67,7 @@ def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 7) -> Scaling:
 
     def nanoseconds(steps: int) -> float:
         before, began = int(tables.counts.sum()), time.process_time_ns()
-        program.run(model, memory, tables, program.dials, FOREVER, 1_000, steps)
+        program.advance(model, memory, tables, FOREVER, 1_000, steps)
         spent = time.process_time_ns() - began
         return spent / (int(tables.counts.sum()) - before)
 

@@ -31,7 +31,7 @@ from . import loop, step
 from . import memory as mem
 from .compile import Array, jit
 
-CLOCK, WORDS = 5, 4  # sizes of a run's clock and generator
+CLOCK, WORDS = step.CLOCK, 4  # sizes of a run's clock and generator
 UNROUNDED = re.compile(rb"\b(add|sub|mul)\.f64")  # in PTX
 NOBODY = -1  # no run: the thread may take the next
 
@@ -42,7 +42,7 @@ class Slabs(NamedTuple):
     Q: Array  #: [T, P]
     counts: Array  #: [T, P, 2]
     visited: Array  #: [T, S]
-    clock: Array  #: [T, 5] between launches
+    clock: Array  #: [T, CLOCK] between launches
     generator: Array  #: [T, 4] between launches
     count: Array  #: [T, K] of the outcomes that are remembered, which come first
     share: Array  #: [T, K]
@@ -135,7 +135,8 @@ def fetch(clock: Array, generator: Array, to_clock: Array, to_generator: Array) 
 
 def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: Any) -> Any:
     """The CUDA kernel for a recipe whose step size, exploration, update and scheme have ``sizes`` dials."""
-    iterate = loop.make_iterate(recipe, step.Form(tally=False, dense=dense, wide=True, eager=True))
+    form = step.Form(tally=False, dense=dense, wide=True, eager=True)
+    advance = loop.make_advance(loop.make_iterate(recipe, form))
     of_step, of_rate, of_update, of_scheme = (jit(TUPLES[size]) for size in sizes)
     ranges = recipe.n_stats == mem.N_STATS
     at_rate, at_update, at_scheme = (int(k) for k in np.cumsum(sizes)[:3])
@@ -218,6 +219,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
             slots.row,
             slots.pair,
         )
+        no_log = slabs.run[:0]
         spent = 0
         while spent < budget:
             if run == NOBODY:
@@ -231,14 +233,10 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
             while point < n_points - 1 and orders.points[point] <= clock[step.EPISODE]:
                 point += 1
             episodes = orders.points[point]
-            s = clock[step.STATE]
             before = clock[step.ITERATION]
-            last = before + budget - spent
-            while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
-                s = iterate(model, memory, tables, dials, s, max_steps)
-            clock[step.STATE] = s
+            advance(model, memory, tables, dials, episodes, max_steps, before + budget - spent, no_log)
             spent += clock[step.ITERATION] - before
-            if clock[step.EPISODE] >= episodes:
+            if clock[step.EPISODE] >= episodes and clock[step.DUE] == 0:
                 if point < n_points - 1:
                     copy(slabs.Q[t], found.snapshots[run, point])
                 else:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import loop, rng, step
-from .compile import Array, Bound, at, digest_of, jit, specialise
+from .compile import Array, Bound, at, digest_of, jit
 
 NONE, FUTURE, FINAL = range(3)  # strategies
 WRITTEN, TURN, OVER = range(3)  # entries of Memory.cursor
@@ -69,12 +69,11 @@ class Recipe(NamedTuple):
 
 def make_backup(recipe: Recipe) -> Callable[..., None]:
     """The function that learns from a transition of pair i: Q ← (1−α)·Q + α·(r + γ·max_b Q(x',b))."""
-    alpha_of = recipe.alpha.call
+    step_size = step.make_alpha(recipe.alpha)
 
     @jit
     def backup(tables: step.Tables, i: int, r: float, x_next: int, ends: bool, column: int, dials: step.Dials) -> None:
-        n = tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1
-        alpha = dials.alphas[at(n)] if n < dials.alphas.size else alpha_of((float(n), *dials.step_params))
+        alpha = step_size(tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1, dials)
         best = 0.0 if ends else step.highest(tables.Q, x_next, dials.n_actions)
         tables.counts[at(i), column] += 1
         tables.Q[at(i)] = (1.0 - alpha) * tables.Q[at(i)] + alpha * (r + dials.gamma * best)
@@ -91,9 +90,7 @@ def make_play(recipe: Recipe) -> Callable[..., int]:
     def play(model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int) -> int:
         clock, cursor = tables.clock, memory.cursor
         if x == step.NO_STATE:
-            u = rng.uniform(tables.generator)
-            x = model.start_state[at(loop.pick(model.start_cum, 0, model.start_cum.size, u))]
-            clock[step.STEP] = 0
+            x = loop.begin(model, tables)
             cursor[WRITTEN] = 0
         clock[step.ITERATION] += 1
         a = choose(tables, x, step.greedy(tables.Q, x, dials.n_actions), dials)
@@ -148,28 +145,24 @@ def make_again(recipe: Recipe) -> Callable[..., bool]:
     return again
 
 
-def make(recipe: Recipe) -> Callable[..., None]:
-    """The compiled loop for a recipe."""
+def make_iterate(recipe: Recipe) -> Callable[..., int]:
+    """The function of one iteration: a step of the MDP in state x, or a relabelled update after an episode."""
     play, again = make_play(recipe), make_again(recipe)
 
-    def run(
-        model: loop.Model,
-        memory: Memory,
-        tables: step.Tables,
-        dials: step.Dials,
-        episodes: int,
-        max_steps: int,
-        budget: int,
-    ) -> None:
-        clock, cursor = tables.clock, memory.cursor
-        x = clock[step.STATE]
-        last = clock[step.ITERATION] + budget
-        while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
-            if cursor[OVER] == 0:
-                x = play(model, memory, tables, dials, x, max_steps)
-            if cursor[OVER] != 0 and clock[step.ITERATION] < last and not again(model, memory, tables, dials):
-                cursor[OVER] = 0
-                clock[step.EPISODE] += 1
-        clock[step.STATE] = x
+    @jit
+    def iterate(
+        model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int
+    ) -> int:
+        if memory.cursor[OVER] == 0:
+            return play(model, memory, tables, dials, x, max_steps)
+        if not again(model, memory, tables, dials):
+            memory.cursor[OVER] = 0
+            tables.clock[step.EPISODE] += 1
+        return x
 
-    return specialise(run, recipe.digest())
+    return iterate
+
+
+def make(recipe: Recipe) -> Callable[..., None]:
+    """The compiled loop for a recipe."""
+    return loop.compiled(make_iterate(recipe), recipe.digest())

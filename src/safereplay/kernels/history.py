@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import ring, rng, step, tree
-from .compile import Array, Bound, at, digest_of, jit, specialise
+from . import loop, ring, rng, step, tree
+from .compile import Array, Bound, at, digest_of, jit
 from .ring import AT, NOTHING, History
-from .table import Model, pick, sample
+from .table import Model
 
 
 class Rule(NamedTuple):
@@ -126,7 +126,7 @@ def shuffled(Q: Array, s: int, n_actions: int, generator: Array) -> int:
 
 def make_learn(recipe: Recipe) -> Callable[..., None]:
     """The function that learns from outcome k of pair i, fresh or replayed."""
-    alpha_of, rule = recipe.alpha.call, RULES[recipe.rule]
+    step_size, rule = step.make_alpha(recipe.alpha), RULES[recipe.rule]
     target, factor, heed = rule.target, rule.factor, rule.heed
 
     @jit
@@ -134,8 +134,7 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
         model: Model, memory: History, tables: step.Tables, i: int, k: int, fresh: bool, dials: step.Dials
     ) -> None:
         q = tables.Q[at(i)]
-        n = tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1
-        alpha = dials.alphas[at(n)] if n < dials.alphas.size else alpha_of((float(n), *dials.step_params))
+        alpha = step_size(tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1, dials)
         if fresh:
             tables.counts[at(i), step.VISITS] += 1
             y = ring.one_step(model, memory, tables, k, dials)
@@ -158,8 +157,7 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
     def iterate(model: Model, memory: History, tables: step.Tables, dials: step.Dials, s: int, max_steps: int) -> int:
         clock, generator = tables.clock, tables.generator
         if s == step.NO_STATE:
-            s = model.start_state[at(pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator)))]
-            clock[step.STEP] = 0
+            s = loop.begin(model, tables)
         clock[step.ITERATION] += 1
         k = recall(model, memory, tables, dials) if clock[step.ITERATION] > dials.T0 else NOTHING
         if k != NOTHING:
@@ -170,15 +168,10 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
         else:
             best = step.greedy(tables.Q, s, dials.n_actions)
         i = s * dials.n_actions + choose(tables, s, best, dials)
-        k = sample(model, i, generator)
+        k = loop.sample(model, i, generator)
         learn(model, memory, tables, i, k, True, dials)
-        clock[step.STEP] += 1
-        stops = model.ends[at(k)] or clock[step.STEP] >= max_steps
-        keep(model, memory, tables, k, stops, dials)
-        s = model.s_next[at(k)]
-        if stops:
-            clock[step.EPISODE] += 1
-            s = step.NO_STATE
+        s = loop.leave(tables, model.s_next[at(k)], model.ends[at(k)], max_steps)
+        keep(model, memory, tables, k, s == step.NO_STATE, dials)
         return s
 
     return iterate
@@ -186,23 +179,5 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
 
 @lru_cache(maxsize=64)
 def make(recipe: Recipe) -> Callable[..., None]:
-    """The compiled loop for a recipe, as :func:`safereplay.kernels.loop.make` has it for Algorithm 1."""
-    iterate = make_iterate(recipe)
-
-    def run(
-        model: Model,
-        memory: History,
-        tables: step.Tables,
-        dials: step.Dials,
-        episodes: int,
-        max_steps: int,
-        budget: int,
-    ) -> None:
-        clock = tables.clock
-        s = clock[step.STATE]
-        last = clock[step.ITERATION] + budget
-        while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
-            s = iterate(model, memory, tables, dials, s, max_steps)
-        clock[step.STATE] = s
-
-    return specialise(run, recipe.digest())
+    """The compiled loop for a recipe."""
+    return loop.compiled(make_iterate(recipe), recipe.digest())

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import loop, rng, step
-from .compile import Array, Bound, at, digest_of, jit, specialise
+from . import loop, step
+from .compile import Array, Bound, at, digest_of, jit
 
 #: What value and second may name, besides the learner's dials; then score, then reprice.
 UPDATE_OFFERS = ("q", "m", "r", "best", "ahead", "unsafe", "alpha", "gamma")
@@ -66,7 +66,8 @@ class Recipe(NamedTuple):
 
 def make_learn(recipe: Recipe) -> Callable[..., None]:
     """The function that learns from outcome k of pair i."""
-    alpha_of, value, second, score = recipe.alpha.call, recipe.value.call, recipe.second.call, recipe.score.call
+    step_size, value = step.make_alpha(recipe.alpha), recipe.value.call
+    second, score = recipe.second.call, recipe.score.call
 
     @jit
     def learn(
@@ -81,10 +82,7 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
     ) -> None:
         n = tables.counts[at(i), step.VISITS] + 1
         tables.counts[at(i), step.VISITS] = n
-        if n < dials.alphas.size:
-            alpha = dials.alphas[at(n)]
-        else:
-            alpha = alpha_of((float(n), *dials.step_params))
+        alpha = step_size(n, dials)
         best = 0.0
         ahead = 0.0
         if not ends:
@@ -122,22 +120,21 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
     def iterate(
         model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials, s: int, max_steps: int
     ) -> int:
-        clock, generator, book = tables.clock, tables.generator, memory.book
+        clock, book = tables.clock, memory.book
         if s == step.NO_STATE:
-            u = rng.uniform(generator)
-            s = model.start_state[at(loop.pick(model.start_cum, 0, model.start_cum.size, u))]
-            clock[step.STEP] = 0
+            if clock[step.ITERATION] == 0:
+                for j in range(tables.Q.size):
+                    memory.X[at(j)] = tables.Q[at(j)]
+                renew(tables, memory, dials)
+            s = loop.begin(model, tables)
             book[START] = s
         clock[step.ITERATION] += 1
         i = s * dials.n_actions + choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
-        k = loop.sample(model, i, generator)
+        k = loop.sample(model, i, tables.generator)
         s_next, ends = model.s_next[at(k)], model.ends[at(k)]
         learn(tables, memory, i, k, model.r[at(k)], s_next, ends, dials)
-        s = s_next
-        clock[step.STEP] += 1
-        if ends or clock[step.STEP] >= max_steps:
-            clock[step.EPISODE] += 1
-            s = step.NO_STATE
+        s = loop.leave(tables, s_next, ends, max_steps)
+        if s == step.NO_STATE:
             book[HARMS] += book[HARMED]
             if priced:
                 start = int(book[START])
@@ -152,27 +149,5 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
 
 
 def make(recipe: Recipe) -> Callable[..., None]:
-    """The compiled loop for a recipe; its arguments are those of :func:`safereplay.kernels.loop.make`'s."""
-    iterate, renew = make_iterate(recipe), make_renew(recipe)
-
-    def run(
-        model: loop.Model,
-        memory: Memory,
-        tables: step.Tables,
-        dials: step.Dials,
-        episodes: int,
-        max_steps: int,
-        budget: int,
-    ) -> None:
-        clock = tables.clock
-        if clock[step.ITERATION] == 0:
-            for i in range(tables.Q.size):
-                memory.X[at(i)] = tables.Q[at(i)]
-            renew(tables, memory, dials)
-        s = clock[step.STATE]
-        last = clock[step.ITERATION] + budget
-        while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
-            s = iterate(model, memory, tables, dials, s, max_steps)
-        clock[step.STATE] = s
-
-    return specialise(run, recipe.digest())
+    """The compiled loop for a recipe."""
+    return loop.compiled(make_iterate(recipe), recipe.digest())

@@ -1,17 +1,35 @@
-"""The loop of a run over an outcome table: sample, learn, start again, until the episodes are done.
+"""The loop of a run over an outcome table, and what is compiled into it for Algorithm 1.
 
-The loop stops after a given number of iterations as well and goes on from exactly there when called again, so a
-caller can show progress, take snapshots and be interrupted without changing a single bit of the result.
+Every family of learners has its own iteration; episodes begin and end alike, and one loop drives them all. It stops
+after a given number of iterations and goes on from exactly there when called again. So a caller can show progress, take
+snapshots and be interrupted without changing a single bit of the result.
 """
 
 from collections.abc import Callable
 
 from . import memory as mem
 from . import rng, step
-from .compile import at, jit, specialise
+from .compile import Array, at, jit, specialise
 from .table import Model as Model
 from .table import pick as pick
 from .table import sample as sample
+
+
+@jit
+def begin(model: Model, tables: step.Tables) -> int:
+    """Begin an episode: its first state."""
+    tables.clock[step.STEP] = 0
+    return int(model.start_state[at(pick(model.start_cum, 0, model.start_cum.size, rng.uniform(tables.generator)))])
+
+
+@jit
+def leave(tables: step.Tables, s_next: int, ends: bool, max_steps: int) -> int:
+    """Count a step of the MDP to s_next: the state after it, or NO_STATE where the episode ends or is cut off."""
+    tables.clock[step.STEP] += 1
+    if ends or tables.clock[step.STEP] >= max_steps:
+        tables.clock[step.EPISODE] += 1
+        return step.NO_STATE
+    return s_next
 
 
 def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[..., int]:
@@ -21,17 +39,17 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
     slot, and the update after it is the same code for both: threads of a GPU that do different things meet there.
     """
     recall, choose, learn = step.make(recipe, form)
-    dense, eager = form.dense, form.eager
+    dense, eager, tally = form.dense, form.eager, form.tally
+    matched = recipe.replays and recipe.mixing == step.MATCHED
 
     @jit
     def iterate(
         model: Model, memory: mem.Memory, tables: step.Tables, dials: step.Dials, s: int, max_steps: int
     ) -> int:
         clock, generator = tables.clock, tables.generator
-        if s == step.NO_STATE:
-            s = model.start_state[at(pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator)))]
-            clock[step.STEP] = 0
-        best = step.greedy(tables.Q, s, dials.n_actions) if eager else 0
+        if s == step.NO_STATE and not (matched and clock[step.DUE] > 0):
+            s = begin(model, tables)
+        best = step.greedy(tables.Q, max(s, 0), dials.n_actions) if eager else 0
         row = recall(tables, memory, dials)
         fresh = row == mem.NO_ROW
         if fresh:
@@ -39,26 +57,53 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
                 best = step.greedy(tables.Q, s, dials.n_actions)
             i = s * dials.n_actions + choose(tables, s, best, dials)
             row = i if dense else memory.row[at(i)]
-            slot = model.slot[at(sample(model, i, generator))]
+            k = sample(model, i, generator)
+            slot = model.slot[at(k)]
         else:
             i = row if dense else memory.pair[at(row)]
             slot = mem.draw(memory, row, rng.uniform(generator))
+            k = slot
+        if tally:
+            clock[step.LAST] = 2 * k + (0 if fresh else 1)
         r, s_next, ends = model.r[at(slot)], model.s_next[at(slot)], model.ends[at(slot)]
         learn(tables, memory, i, row, slot, r, s_next, ends, fresh, False, dials)
-        if fresh:
-            s = s_next
-            clock[step.STEP] += 1
-            if ends or clock[step.STEP] >= max_steps:
-                clock[step.EPISODE] += 1
-                s = step.NO_STATE
-        return s
+        return leave(tables, s_next, ends, max_steps) if fresh else s
 
     return iterate
 
 
-def make(recipe: step.Recipe) -> Callable[..., None]:
-    """The compiled loop for a recipe."""
-    iterate = make_iterate(recipe)
+def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
+    """The loop around an iteration: up to iteration ``last``, or until so many episodes are over and no replay is due.
+
+    It writes the clock's LAST of each iteration to ``log``, as far as that reaches.
+    """
+
+    @jit
+    def advance(
+        model: Model,
+        memory: mem.Memory,
+        tables: step.Tables,
+        dials: step.Dials,
+        episodes: int,
+        max_steps: int,
+        last: int,
+        log: Array,
+    ) -> None:
+        clock = tables.clock
+        s, done = clock[step.STATE], 0
+        while clock[step.ITERATION] < last and (clock[step.EPISODE] < episodes or clock[step.DUE] > 0):
+            s = iterate(model, memory, tables, dials, s, max_steps)
+            if done < log.size:
+                log[at(done)] = clock[step.LAST]
+                done += 1
+        clock[step.STATE] = s
+
+    return advance
+
+
+def compiled(iterate: Callable[..., int], digest: str | None) -> Callable[..., None]:
+    """The compiled loop around an iteration that was made from what ``digest`` says."""
+    advance = make_advance(iterate)
 
     def run(
         model: Model,
@@ -68,12 +113,14 @@ def make(recipe: step.Recipe) -> Callable[..., None]:
         episodes: int,
         max_steps: int,
         budget: int,
+        log: Array,
     ) -> None:
-        clock = tables.clock
-        s = clock[step.STATE]
-        last = clock[step.ITERATION] + budget
-        while clock[step.ITERATION] < last and clock[step.EPISODE] < episodes:
-            s = iterate(model, memory, tables, dials, s, max_steps)
-        clock[step.STATE] = s
+        last = tables.clock[step.ITERATION] + budget
+        advance(model, memory, tables, dials, episodes, max_steps, last, log)
 
-    return specialise(run, recipe.digest())
+    return specialise(run, digest)
+
+
+def make(recipe: step.Recipe) -> Callable[..., None]:
+    """The compiled loop of Algorithm 1 for a recipe."""
+    return compiled(make_iterate(recipe), recipe.digest())

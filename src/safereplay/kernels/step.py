@@ -35,9 +35,13 @@ from .weighing import lowest as lowest
 UPDATE_OFFERS = ("q", "r", "best", "worst", "bleak", "grim", "alpha", "gamma")
 
 VISITS, REPLAYS = range(2)  # columns of Tables.counts
-ITERATION, STATE, EPISODE, STEP, WRONG = range(
-    5
-)  # entries of Tables.clock; WRONG: 1 + a pair whose factors gave no usable number
+#: Entries of Tables.clock.
+#:   STEP    of the episode                            WRONG    1 + a pair whose factors gave no usable number
+#:   DUE     replays that the last visit still needs   DUE_ROW  the memory's row of the pair that was visited
+#:   LAST    2·outcome of the last iteration, + 1 if it was a replay
+ITERATION, STATE, EPISODE, STEP, WRONG, DUE, DUE_ROW, LAST = range(8)
+CLOCK = 8
+AT_REST = 5  # the first entries: all that matters where no replay is due
 NO_STATE = -1  # the clock's STATE between two episodes
 
 LITERAL, MATCHED = range(2)  # mixings
@@ -49,7 +53,7 @@ class Tables(NamedTuple):
     Q: Array  #: [P]
     counts: Array  #: [P, 2] MDP iterations and replays of each pair
     visited: Array  #: [S] MDP iterations in each state
-    clock: Array  #: [5] iteration, state, episode, step of the episode, and what went wrong
+    clock: Array  #: [CLOCK] iteration, state, episode, ...: see ITERATION
     generator: Array  #: [4] random words
 
 
@@ -105,7 +109,7 @@ class Recipe(NamedTuple):
 class Form(NamedTuple):
     """What the compiled code does without, where nobody needs it."""
 
-    tally: bool = True  #: count how often each outcome is replayed
+    tally: bool = True  #: count how often each outcome is replayed, and note the last one
     dense: bool = True  #: every pair is remembered, so that the memory's row i is pair i
     wide: bool = False  #: keep pair weights in a wide tree
     eager: bool = False  #: ask memory early for what may not be needed: for a GPU, which waits at the first use
@@ -132,7 +136,7 @@ def allocate(
 ) -> Tables:
     """The tables of a run before its first iteration; Q [P] and zeros for counts [P, 2] may be given."""
     n_pairs = n_states * n_actions
-    clock = np.zeros(5, np.int64)
+    clock = np.zeros(CLOCK, np.int64)
     clock[STATE] = NO_STATE
     Q = np.empty(n_pairs) if Q is None else Q
     Q[:] = c0
@@ -180,13 +184,26 @@ def make_choose(recipe: Recipe) -> Callable[..., int]:
     return choose
 
 
+def make_alpha(alpha: Bound) -> Callable[..., float]:
+    """The function that gives α of a pair's n-th update."""
+    alpha_of = alpha.call
+
+    @jit
+    def step_size(n: int, dials: Dials) -> float:
+        if n < dials.alphas.size:
+            return float(dials.alphas[at(n)])
+        return alpha_of((float(n), *dials.step_params))
+
+    return step_size
+
+
 def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that takes Q_{t−1}(s,a) and one transition, fresh or replayed, to Q_t(s,a), and stores it.
 
     It first asks memory for everything that it needs, then computes, then stores: a GPU waits where a number is first
     used, and so waits once.
     """
-    alpha_of, update = recipe.alpha.call, recipe.update.call
+    step_size, update = make_alpha(recipe.alpha), recipe.update.call
     needs_worst, needs_bleak = recipe.update.uses("worst"), recipe.update.uses("bleak")
     needs_grim = recipe.update.uses("grim")
     follows_td = recipe.weighs("td")
@@ -215,11 +232,7 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             best = highest(tables.Q, s_next, dials.n_actions)
             if needs_worst:
                 worst = lowest(tables.Q, s_next, dials.n_actions)
-        n = visits + replayed + 1
-        if n < dials.alphas.size:
-            alpha = dials.alphas[at(n)]
-        else:
-            alpha = alpha_of((float(n), *dials.step_params))
+        alpha = step_size(visits + replayed + 1, dials)
         if fresh:
             tables.counts[at(i), VISITS] = visits + 1
             if remembers and (dense or row != mem.NO_ROW):
@@ -264,12 +277,15 @@ def make(recipe: Recipe, form: Form = FULL) -> Pieces:
 
 def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
     """The function that begins an iteration: the memory's row that it replays, or NO_ROW."""
-    literal = recipe.replays and recipe.mixing == LITERAL
+    literal, matched = recipe.replays and recipe.mixing == LITERAL, recipe.replays and recipe.mixing == MATCHED
     total_of, find = form.sums.total, form.sums.find
 
     @jit
     def recall(tables: Tables, memory: mem.Memory, dials: Dials) -> int:
         tables.clock[ITERATION] += 1
+        if matched and tables.clock[DUE] > 0:
+            tables.clock[DUE] -= 1
+            return int(tables.clock[DUE_ROW])
         if literal and tables.clock[ITERATION] > dials.T0 and rng.uniform(tables.generator) < dials.v:
             total = total_of(memory.tree)
             if total > 0.0:  # else no pair has weight: there is nothing to replay
@@ -282,7 +298,8 @@ def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
 def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that learns from outcome ``slot`` of pair i, after the pair's slots have ``moved`` or not.
 
-    ``row`` is where the memory keeps the pair.
+    ``row`` is where the memory keeps the pair. With matched mixing a visit is followed by replays of the same pair,
+    v·W/(1−v) of them on average, W the pair's share of the weights. They become due here, and ``recall`` returns them.
     """
     backup, follow = make_backup(recipe, form), make_follow(recipe, form)
     total_of, leaf = form.sums.total, form.sums.leaf
@@ -290,16 +307,12 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
     matched = replays and recipe.mixing == MATCHED
 
     @jit
-    def again(tables: Tables, memory: mem.Memory, i: int, row: int, dials: Dials) -> None:
-        """Matched mixing: after a visit of pair i, replay that same pair v·W/(1−v) times on average."""
-        share = leaf(memory.tree, row) / total_of(memory.tree)
-        times = dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator)
-        for _ in range(int(times)):
-            k = mem.draw(memory, row, rng.uniform(tables.generator))
-            r, s_next, ends = memory.r[at(k)], memory.s_next[at(k)], memory.ends[at(k)]
-            backup(tables, memory, i, row, k, r, s_next, ends, False, dials)
-            follow(tables, memory, i, row, k, False, False, dials)
-            tables.clock[ITERATION] += 1
+    def follow_up(tables: Tables, memory: mem.Memory, row: int, dials: Dials) -> None:
+        total = total_of(memory.tree)
+        if tables.clock[ITERATION] >= dials.T0 and total > 0.0:
+            share = leaf(memory.tree, row) / total if dense or row != mem.NO_ROW else 0.0
+            tables.clock[DUE] = int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
+            tables.clock[DUE_ROW] = row
 
     @jit
     def learn(
@@ -318,11 +331,8 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
         backup(tables, memory, i, row, slot, r, s_next, ends, fresh, dials)
         if replays and (dense or row != mem.NO_ROW):
             follow(tables, memory, i, row, slot, fresh, moved, dials)
-        if matched and tables.clock[ITERATION] >= dials.T0 and total_of(memory.tree) > 0.0:
-            if dense or row != mem.NO_ROW:
-                again(tables, memory, i, row, dials)
-            else:  # a pair without weight: the draw is made all the same, so that the stream stays the same
-                rng.uniform(tables.generator)
+        if matched and fresh:
+            follow_up(tables, memory, row, dials)
 
     return learn
 

@@ -219,7 +219,7 @@ def diary(
     model, shape, books = sampling_model(mdp), (mdp.n_states, mdp.n_actions), []
     for point in episodes:
         last = _checks.whole("episodes", point, 1)
-        program.run(model, memory, tables, program.dials, last, _checks.whole("max_steps", max_steps, 1), 1 << 62)
+        program.advance(model, memory, tables, last, _checks.whole("max_steps", max_steps, 1), 1 << 62)
         X, M, Q = (x.reshape(shape).copy() for x in (memory.X, memory.M, tables.Q))
         books.append(Ledger(X, M, finite(Q), float(memory.book[ledger.PRICE]), int(memory.book[ledger.HARMS])))
     return books
