@@ -22,7 +22,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -31,6 +31,7 @@ import numpy as np
 from numba import njit
 from numba.core.caching import FunctionCache
 from numba.core.errors import NumbaError
+from numba.core.registry import CPUDispatcher
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array: TypeAlias = Any  #: a numpy array; numba infers its type
@@ -56,9 +57,23 @@ def source_digest() -> str:
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 
+class Piece(CPUDispatcher):
+    """A compiled function without the wrappers that calls from Python need: they take longer to compile than it does."""
+
+    def __call__(self, *arguments: Any) -> Any:  # noqa: D102
+        return self._with_wrappers(*arguments)
+
+    @cached_property
+    def _with_wrappers(self) -> Any:
+        return njit(**OPTIONS)(self.py_func)
+
+
 def jit(function: F) -> F:
     """A piece of a kernel: compiled with, and inlined into, what calls it."""
-    return cast(F, njit(forceinline=True, **OPTIONS)(function))
+    compiled = njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
+    if isinstance(compiled, CPUDispatcher):  # else compilation is switched off
+        compiled.__class__ = Piece
+    return cast(F, compiled)
 
 
 @jit
@@ -74,7 +89,7 @@ def kernel(function: F) -> F:
 
 def specialise(function: F, digest: str | None) -> F:
     """An entry point built as a closure over bound functions; kept on disk unless ``digest`` is None."""
-    compiled = njit(**OPTIONS)(function)
+    compiled = njit(no_cfunc_wrapper=True, **OPTIONS)(function)
     if digest is not None and hasattr(compiled, "py_func"):
         with suppress(RuntimeError):  # nowhere to keep it: compiled again in each process
             compiled._cache = DigestCache(function, digest)
