@@ -214,7 +214,7 @@ def _verdict(grid: str, learner: Any) -> str:
         Q = sr.exact(mdp, learner)
     except SafeReplayError:
         return NO_LIMIT
-    return sr.verdict(learner.stand(mdp), Q.argmax(1))
+    return sr.verdict(learner.judging_model(mdp), Q.argmax(1))
 
 
 def _fields(kind: type[Any]) -> str:

@@ -49,8 +49,10 @@ def test_the_worst_case_only_falls(q, r, best, gamma):
 
 
 @given(NUMBER, NUMBER, RATE)
-def test_the_worst_transition_moves_towards_the_bleakest(q, bleak, alpha):
-    assert sr.WorstTransition.update(q, bleak, alpha) == pytest.approx((1 - alpha) * q + alpha * bleak, abs=1e-9)
+def test_the_worst_transition_moves_towards_the_bleakest(q, worst_state, alpha):
+    assert sr.WorstTransition.update(q, worst_state, alpha) == pytest.approx(
+        (1 - alpha) * q + alpha * worst_state, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("learner", [sr.RiskSensitive(0.0), sr.Pessimistic(0.0)])

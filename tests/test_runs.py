@@ -552,12 +552,12 @@ def test_a_learner_on_states_of_its_own_is_judged_on_the_world_s_rewards():
     runs = sr.learn(mdp, learner, episodes=2_000, seeds=1)
     assert runs.world is mdp
     assert runs.mdp.n_states > mdp.n_states
-    risk, other = (sr.evaluate(x, runs.policy[0], start=x.origin) for x in (runs.stand, runs.mdp))
+    risk, other = (sr.evaluate(x, runs.policy[0], start=x.origin) for x in (runs.judged_on, runs.mdp))
     assert risk.mean != pytest.approx(other.mean, abs=0.1)
-    assert runs.stand.gamma == mdp.gamma
+    assert runs.judged_on.gamma == mdp.gamma
     plain = sr.learn(mdp, sr.QLearning(), episodes=10, seeds=1)
     assert plain.world is None
-    assert plain.stand is mdp
+    assert plain.judged_on is mdp
 
 
 @pytest.mark.parametrize("learner", [sr.CVaRQLearning(), sr.WindowReplay(), sr.MeanVariance(0.1)])

@@ -5,7 +5,7 @@ needs, and one compiled loop runs them all:
 
     q, r                 Q(s,a) before, and the reward
     best, worst          max_b Q(s',b) and min_b Q(s',b); both 0 where the episode ended
-    bleak                min over the next states seen from (s,a) of mean reward there + γ·max_b Q(s',b)
+    worst_state                min over the next states seen from (s,a) of mean reward there + γ·max_b Q(s',b)
     alpha, gamma         α_t(s,a) and γ
 
 With a scheme, a learner replays as well. ``mixing`` says how much of a pair's updates are replays, ρ(s,a):
@@ -122,12 +122,12 @@ class Learner(Config):
         """(scheme, v, mixing), or None for a learner that does not replay."""
         return None
 
-    def stage(self, mdp: TabularMDP) -> TabularMDP:
+    def training_model(self, mdp: TabularMDP) -> TabularMDP:
         """The model that the learner is run on: mdp, unless it needs more states than that has."""
         return mdp
 
-    def stand(self, mdp: TabularMDP) -> TabularMDP:
-        """The model that its policy is judged on: the states of :meth:`stage`, the rewards of mdp."""
+    def judging_model(self, mdp: TabularMDP) -> TabularMDP:
+        """The model that its policy is judged on: the states of :meth:`training_model`, the rewards of mdp."""
         return mdp
 
     def update_params(self) -> tuple[float, ...]:
@@ -140,7 +140,9 @@ class Learner(Config):
 
     def algorithm_1(self, exploration: Exploration, step_size: StepSize, where: str) -> step.Recipe:
         """The same, for those who have only Algorithm 1's loop."""
-        own = type(self).recipe is not Learner.recipe or (type(self).stage is not Learner.stage and where != "sr.learn")
+        own = type(self).recipe is not Learner.recipe or (
+            type(self).training_model is not Learner.training_model and where != "sr.learn"
+        )
         _checks.require(not own, "learner", f"be one of Algorithm 1's family in {where}", self.describe())
         scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
         update = bind(type(self).update, (*step.UPDATE_OFFERS, *self.DIALS))
@@ -349,6 +351,6 @@ class WorstTransition(Learner):
     LABEL: ClassVar[str] = "worst transition"
 
     @staticmethod
-    def update(q: float, bleak: float, alpha: float) -> float:
-        """Towards the bleakest next state seen."""
-        return (1.0 - alpha) * q + alpha * bleak
+    def update(q: float, worst_state: float, alpha: float) -> float:
+        """Towards the worst_state_value next state seen."""
+        return (1.0 - alpha) * q + alpha * worst_state

@@ -99,12 +99,12 @@ class Runs:
     @cached_property
     def verdicts(self) -> list[str]:
         """Which way each run's policy takes (see :func:`safereplay.verdict`)."""
-        return [verdict(self.stand, policy) for policy in self.policy]
+        return [verdict(self.judged_on, policy) for policy in self.policy]
 
     @cached_property
-    def stand(self) -> TabularMDP:
+    def judged_on(self) -> TabularMDP:
         """The model to judge the policies on: its states are those of ``mdp``, its rewards those of the world."""
-        return self.mdp if self.world is None else self.learner.stand(self.world)
+        return self.mdp if self.world is None else self.learner.judging_model(self.world)
 
     @property
     def visitation(self) -> Floats:
@@ -145,7 +145,7 @@ def learn(
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
-    world, mdp = mdp, learner.stage(mdp)
+    world, mdp = mdp, learner.training_model(mdp)
     goal = _checks.whole("episodes", episodes, 1) if steps is None else _checks.whole("steps", steps, 1)
     plan = Plan(
         mdp,

@@ -161,8 +161,8 @@ def worst_transition(Q, s, a, r, ahead, alpha, gamma, seen):
     rewards = defaultdict(list)
     for reward, s_next, ends in seen:
         rewards[s_next, ends].append(reward)
-    bleak = min(sum(x) / len(x) + gamma * (0.0 if ends else max(Q[t])) for (t, ends), x in rewards.items())
-    return (1 - alpha) * Q[s][a] + alpha * bleak
+    worst_state = min(sum(x) / len(x) + gamma * (0.0 if ends else max(Q[t])) for (t, ends), x in rewards.items())
+    return (1 - alpha) * Q[s][a] + alpha * worst_state
 
 
 class Algorithm1:

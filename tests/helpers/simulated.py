@@ -58,9 +58,9 @@ class Gloomy(sr.ReplayQLearning):
     LABEL = "gloomy"
 
     @staticmethod
-    def update(q, bleak, alpha):
-        """Towards the bleakest next state seen."""
-        return (1.0 - alpha) * q + alpha * bleak
+    def update(q, worst_state, alpha):
+        """Towards the worst_state_value next state seen."""
+        return (1.0 - alpha) * q + alpha * worst_state
 
 
 def foggy():

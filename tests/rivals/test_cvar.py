@@ -101,7 +101,7 @@ def test_the_least_shortfall_is_that_of_the_best_policy_with_memory(target, less
         mdp = layered(seed, less)
         model = augmented(mdp, target)
         owed = np.maximum(np.nan_to_num(model.owed), 0.0)
-        least = model.stage.start @ (owed - least_shortfall(model.stage).max(1))
+        least = model.training_model.start @ (owed - least_shortfall(model.training_model).max(1))
         assert least == pytest.approx(min(short_of(x, target) for x in all_policies(mdp)), abs=1e-6)
 
 
@@ -142,11 +142,11 @@ def test_a_policy_that_does_not_look_at_what_is_owed_has_its_own_risk(grid):
     mdp = sr.grids.NAMED[grid]()
     policy = sr.exact(mdp, sr.QLearning()).argmax(1)
     model = augmented(mdp, 5.0)
-    here, there = sr.evaluate(mdp, policy), sr.evaluate(model.stand, policy[model.state])
+    here, there = sr.evaluate(mdp, policy), sr.evaluate(model.judging_model, policy[model.state])
     for name in ("mean", "std", "p_unsafe", "length"):
         assert getattr(there, name) == pytest.approx(getattr(here, name), rel=1e-9)
     assert there.cvar(0.1) == pytest.approx(here.cvar(0.1))
-    assert sr.verdict(model.stand, policy[model.state]) == sr.verdict(mdp, policy)
+    assert sr.verdict(model.judging_model, policy[model.state]) == sr.verdict(mdp, policy)
 
 
 @pytest.mark.parametrize("grid", ["cliff", "volatile", "lottery"])
@@ -156,9 +156,9 @@ def test_whatever_the_window_the_shortfall_is_not_too_small(grid, span, monkeypa
     monkeypatch.setattr(module, "SPAN", span)
     mdp = sr.grids.NAMED[grid]().with_start(sr.grids.NAMED[grid]().origin)
     model = augmented(mdp, 147.0 if grid == "volatile" else 3.0)
-    Q = least_shortfall(model.stage)
-    said = float(model.stage.start @ (np.maximum(np.nan_to_num(model.owed), 0.0) - Q.max(1)))
-    real = short_of(zip(*sr.evaluate(model.stand, Q.argmax(1)).distribution[:2], strict=True), model.target)
+    Q = least_shortfall(model.training_model)
+    said = float(model.training_model.start @ (np.maximum(np.nan_to_num(model.owed), 0.0) - Q.max(1)))
+    real = short_of(zip(*sr.evaluate(model.judging_model, Q.argmax(1)).distribution[:2], strict=True), model.target)
     assert said >= real - 1e-6
     if grid == "cliff":
         assert said == pytest.approx(real, abs=1e-6)
@@ -166,16 +166,16 @@ def test_whatever_the_window_the_shortfall_is_not_too_small(grid, span, monkeypa
 
 def test_rewards_are_by_how_much_the_shortfall_falls():
     model = augmented(sr.grids.cliff(), 3.0)
-    stage, stand = model.stage, model.stand
-    assert (stage.n_states, stage.start.tolist()) == (stand.n_states, stand.start.tolist())
-    y = model.owed[stand.pair // stand.n_actions]
-    inside = ~stand.terminal
-    ahead = model.owed[np.where(inside, stand.s_next, 0)]
+    training, judging = model.training_model, model.judging_model
+    assert (training.n_states, training.start.tolist()) == (judging.n_states, judging.start.tolist())
+    y = model.owed[judging.pair // judging.n_actions]
+    inside = ~judging.terminal
+    ahead = model.owed[np.where(inside, judging.s_next, 0)]
     owes = np.where(
-        inside, np.maximum(ahead, y - stand.r), y - stand.r
+        inside, np.maximum(ahead, y - judging.r), y - judging.r
     )  # beyond the upper end it is paid and forgotten
-    by_state = np.bincount(stand.pair, weights=stand.p * (np.maximum(y, 0.0) - np.maximum(owes, 0.0)))
-    assert np.allclose(by_state, stage.expect(stage.r).ravel()[: by_state.size])
+    by_state = np.bincount(judging.pair, weights=judging.p * (np.maximum(y, 0.0) - np.maximum(owes, 0.0)))
+    assert np.allclose(by_state, training.expect(training.r).ravel()[: by_state.size])
 
 
 def test_what_can_be_guaranteed_is_the_worst_case_of_some_policy():
@@ -191,8 +191,8 @@ def test_what_is_learned_comes_to_the_best_cvar():
     """The cliff at α = 0.1, seeds 0–3, 100,000 episodes: within 0.4 of the best, −0.40; that of Q-learning is −2.39."""
     mdp, learner = sr.grids.cliff(), CVaRQLearning(0.1)
     runs = sr.learn(mdp, learner, 100_000, 4, quiet=True)
-    stand, best = learner.stand(mdp), best_cvar(mdp, 0.1).value
-    learned = [sr.evaluate(stand, policy).cvar(0.1) for policy in runs.policy]
+    judging, best = learner.judging_model(mdp), best_cvar(mdp, 0.1).value
+    learned = [sr.evaluate(judging, policy).cvar(0.1) for policy in runs.policy]
     assert min(learned) > best - 0.4
     assert max(learned) <= best + 1e-9
     assert sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1)).cvar(0.1) < best - 1.9
@@ -212,7 +212,7 @@ def test_where_a_loop_gains_for_ever_the_target_is_a_quantile():
     learner = CVaRQLearning(0.1)
     plain = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1))
     assert learner.target_on(mdp) == plain.quantile(0.1) == 49.0
-    risk = sr.evaluate(learner.stand(mdp), sr.exact(mdp, learner).argmax(1))
+    risk = sr.evaluate(learner.judging_model(mdp), sr.exact(mdp, learner).argmax(1))
     assert (risk.p_unsafe, risk.cvar(0.1)) == (0.0, 145.0)
     assert plain.cvar(0.1) == pytest.approx(-11.99, abs=0.01)
 
@@ -220,7 +220,7 @@ def test_where_a_loop_gains_for_ever_the_target_is_a_quantile():
 def test_a_high_target_gambles_on_the_volatile_grid():
     """To owe 349 where 145 is sure: 64 % of episodes meet a loss, and the tail is worse than that of not trying."""
     mdp, learner = sr.grids.volatile(), CVaRQLearning(0.9)
-    risk = sr.evaluate(learner.stand(mdp), sr.exact(mdp, learner).argmax(1))
+    risk = sr.evaluate(learner.judging_model(mdp), sr.exact(mdp, learner).argmax(1))
     assert learner.target_on(mdp) == 349.0
     assert risk.p_unsafe == pytest.approx(0.64, abs=0.01)
     assert risk.mean > 300.0

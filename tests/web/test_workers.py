@@ -15,22 +15,22 @@ from web_jobs import HELD
 pytest.importorskip("uvicorn", reason="the playground needs the extra web")
 
 from safereplay.web import workers
-from safereplay.web.workers import Busy, Crew, Failed, Lost, Refused, TooSlow, Unanswered
+from safereplay.web.workers import Busy, Failed, Lost, Refused, TooSlow, Unanswered, WorkerPool
 
 REGISTRY = "web_jobs:JOBS"
 
 
-def with_crew(test, size=2, **options):
-    """Run ``await test(crew)`` with a crew that is ready; afterwards none of its processes is left. Its clock stands still."""
+def with_pool(test, size=2, **options):
+    """Run ``await test(pool)`` with a pool that is ready; afterwards none of its processes is left. Its clock stands still."""
     seen = set()
 
     async def run():
-        async with Crew(size, REGISTRY, **options) as crew:
-            await happens(lambda: len(crew._idle) == size)
+        async with WorkerPool(size, REGISTRY, **options) as pool:
+            await happens(lambda: len(pool._idle) == size)
             try:
-                return await test(crew)
+                return await test(pool)
             finally:
-                seen.update(worker.pid for worker in crew._workers)
+                seen.update(worker.pid for worker in pool._workers)
 
     threads = threading.active_count()
     result = run_held(run())
@@ -39,10 +39,10 @@ def with_crew(test, size=2, **options):
     return result
 
 
-async def outcome(crew, name, seconds=HOUR, **arguments):
+async def outcome(pool, name, seconds=HOUR, **arguments):
     """The answer as Python sees it, or the exception."""
     try:
-        return json.loads(await crew.call(name, arguments, seconds))
+        return json.loads(await pool.call(name, arguments, seconds))
     except Unanswered as error:
         return error
 
@@ -54,9 +54,9 @@ class Held:
         self.began, self.end = folder / f"{name} began", folder / f"{name} end"
         self.files = {"began": str(self.began), "end": str(self.end)}
 
-    async def ask(self, crew, job="hold", seconds=HOUR):
+    async def ask(self, pool, job="hold", seconds=HOUR):
         """The outcome, some time; returns when a worker is at it."""
-        asked = asyncio.ensure_future(outcome(crew, job, seconds, **self.files))
+        asked = asyncio.ensure_future(outcome(pool, job, seconds, **self.files))
         await happens(self.began.exists)
         return asked
 
@@ -73,15 +73,15 @@ def clock():
     return asyncio.get_running_loop()
 
 
-async def pids(crew, count=8):
-    return {(await outcome(crew, "echo"))["pid"] for _ in range(count)}
+async def pids(pool, count=8):
+    return {(await outcome(pool, "echo"))["pid"] for _ in range(count)}
 
 
 def test_an_answer_is_the_jobs_result_as_json():
-    async def ask(crew):
-        return await crew.call("echo", {"x": 1.5, "text": "γ \ud800"}, 5)
+    async def ask(pool):
+        return await pool.call("echo", {"x": 1.5, "text": "γ \ud800"}, 5)
 
-    answer = with_crew(ask)
+    answer = with_pool(ask)
     assert isinstance(answer, bytes)
     assert json.loads(answer).items() >= {"x": 1.5, "text": "γ \ud800"}.items()
 
@@ -96,31 +96,31 @@ def test_an_answer_is_the_jobs_result_as_json():
     ],
 )
 def test_an_error_comes_back_as_a_sentence_and_the_worker_lives_on(job, kind, status, sentence):
-    async def ask(crew):
-        before = await pids(crew)
-        return before, await outcome(crew, job), await pids(crew)
+    async def ask(pool):
+        before = await pids(pool)
+        return before, await outcome(pool, job), await pids(pool)
 
-    before, error, after = with_crew(ask, size=1)
+    before, error, after = with_pool(ask, size=1)
     assert type(error) is kind
     assert (error.status, str(error)) == (status, sentence)
     assert before == after
 
 
 def test_what_fails_is_in_the_log_with_its_traceback(caplog):
-    with_crew(lambda crew: outcome(crew, "fail"), size=1)
+    with_pool(lambda pool: outcome(pool, "fail"), size=1)
     assert "ZeroDivisionError: by zero" in caplog.text
 
 
 def test_a_late_answer_is_a_422_that_names_the_limit_and_its_worker_is_replaced(held):
-    async def ask(crew):
-        (before,) = await pids(crew)
-        asked = await held.ask(crew, "spin", 10.0)
+    async def ask(pool):
+        (before,) = await pids(pool)
+        asked = await held.ask(pool, "spin", 10.0)
         await clock().pass_by(9.9)
         early = asked.done()
         await clock().pass_by(0.1)
-        return before, early, await asked, await pids(crew)
+        return before, early, await asked, await pids(pool)
 
-    before, early, error, after = with_crew(ask, size=1)
+    before, early, error, after = with_pool(ask, size=1)
     assert not early
     assert type(error) is TooSlow
     assert (error.status, str(error)) == (
@@ -132,27 +132,27 @@ def test_a_late_answer_is_a_422_that_names_the_limit_and_its_worker_is_replaced(
 
 
 def test_a_worker_that_is_being_replaced_keeps_nobody_waiting(held, monkeypatch, tmp_path):
-    async def ask(crew):
-        before = {worker.pid for worker in crew._workers}
+    async def ask(pool):
+        before = {worker.pid for worker in pool._workers}
         monkeypatch.setenv(HELD, str(tmp_path / "never"))  # the newcomer goes on importing
-        late = await held.ask(crew, "spin")
-        survivor = await outcome(crew, "echo")
+        late = await held.ask(pool, "spin")
+        survivor = await outcome(pool, "echo")
         await clock().pass_by(HOUR)
         await late
-        await happens(lambda: {worker.pid for worker in [*crew._workers]} - before)
-        answer = await outcome(crew, "echo")
-        return survivor["pid"] == answer["pid"], [worker.ready for worker in crew._workers].count(False)
+        await happens(lambda: {worker.pid for worker in [*pool._workers]} - before)
+        answer = await outcome(pool, "echo")
+        return survivor["pid"] == answer["pid"], [worker.ready for worker in pool._workers].count(False)
 
-    assert with_crew(ask, size=2) == (True, 1)
+    assert with_pool(ask, size=2) == (True, 1)
 
 
 @pytest.mark.parametrize("job", ["crash", "leave"])
 def test_a_worker_that_dies_is_replaced_and_its_client_hears_of_it(job):
-    async def ask(crew):
-        before = await pids(crew)
-        return before, await outcome(crew, job), await pids(crew)
+    async def ask(pool):
+        before = await pids(pool)
+        return before, await outcome(pool, job), await pids(pool)
 
-    before, error, after = with_crew(ask, size=1)
+    before, error, after = with_pool(ask, size=1)
     assert type(error) is Lost
     assert error.status == 503
     assert "died" in str(error)
@@ -161,52 +161,52 @@ def test_a_worker_that_dies_is_replaced_and_its_client_hears_of_it(job):
 
 
 def test_a_worker_that_dies_at_rest_is_replaced_before_anybody_notices():
-    async def ask(crew):
-        (before,) = await pids(crew)
+    async def ask(pool):
+        (before,) = await pids(pool)
         os.kill(before, 9)
-        await happens(lambda: before not in {worker.pid for worker in [*crew._workers]})
-        return before, await pids(crew)
+        await happens(lambda: before not in {worker.pid for worker in [*pool._workers]})
+        return before, await pids(pool)
 
-    before, after = with_crew(ask, size=1)
+    before, after = with_pool(ask, size=1)
     assert before not in after
 
 
 def test_the_event_loop_runs_on_while_an_answer_is_worked_out(held):
     """The work ends only when the loop, which has gone round a hundred times, lets it go."""
 
-    async def ask(crew):
-        asked = await held.ask(crew)
+    async def ask(pool):
+        asked = await held.ask(pool)
         for _ in range(100):
             await asyncio.sleep(0)
         early = asked.done()
         held.let_go()
         return early, await asked
 
-    early, answer = with_crew(ask, size=1)
+    early, answer = with_pool(ask, size=1)
     assert not early
     assert "pid" in answer
 
 
 def test_a_hundred_questions_at_once_are_all_answered():
-    async def ask(crew):
-        return await asyncio.gather(*(outcome(crew, "echo", number=k) for k in range(100)))
+    async def ask(pool):
+        return await asyncio.gather(*(outcome(pool, "echo", number=k) for k in range(100)))
 
-    found = with_crew(ask, size=2, queue=100)
+    found = with_pool(ask, size=2, queue=100)
     assert [answer["number"] for answer in found] == list(range(100))
     assert len({answer["pid"] for answer in found}) == 2
 
 
 def test_a_queue_that_is_full_says_so_at_once(held):
-    async def ask(crew):
-        slow = [await held.ask(crew)]  # one works, three wait
-        slow += [asyncio.ensure_future(outcome(crew, "echo")) for _ in range(3)]
-        await happens(lambda: len(crew._waiting) == 3)
-        error = await outcome(crew, "echo")
+    async def ask(pool):
+        slow = [await held.ask(pool)]  # one works, three wait
+        slow += [asyncio.ensure_future(outcome(pool, "echo")) for _ in range(3)]
+        await happens(lambda: len(pool._waiting) == 3)
+        error = await outcome(pool, "echo")
         early = [one.done() for one in slow]
         held.let_go()
         return error, early, await asyncio.gather(*slow)
 
-    error, early, others = with_crew(ask, size=1, queue=3)
+    error, early, others = with_pool(ask, size=1, queue=3)
     assert type(error) is Busy
     assert (error.status, str(error)) == (429, "3 questions wait already; ask again in a moment")
     assert early == [False] * 4
@@ -217,14 +217,14 @@ def test_waiting_for_a_worker_is_bounded_and_is_not_taken_from_the_answer(held, 
     """The second waits for 10 s in vain. The third waits for 8 s and works for 8 s, of 10 s each."""
     third = Held(tmp_path, "third")
 
-    async def ask(crew):
-        slow = await held.ask(crew)
-        never = asyncio.ensure_future(outcome(crew, "echo", 10.0))
-        await happens(lambda: len(crew._waiting) == 1)
+    async def ask(pool):
+        slow = await held.ask(pool)
+        never = asyncio.ensure_future(outcome(pool, "echo", 10.0))
+        await happens(lambda: len(pool._waiting) == 1)
         await clock().pass_by(10.0)
         never = await never
-        late = asyncio.ensure_future(outcome(crew, "hold", 10.0, **third.files))
-        await happens(lambda: len(crew._waiting) == 1)
+        late = asyncio.ensure_future(outcome(pool, "hold", 10.0, **third.files))
+        await happens(lambda: len(pool._waiting) == 1)
         await clock().pass_by(8.0)
         held.let_go()
         await happens(third.began.exists)
@@ -232,7 +232,7 @@ def test_waiting_for_a_worker_is_bounded_and_is_not_taken_from_the_answer(held, 
         third.let_go()
         return never, await late, await slow
 
-    never, late, slow = with_crew(ask, size=1)
+    never, late, slow = with_pool(ask, size=1)
     assert type(never) is Busy
     assert str(never) == "every worker was busy for 10 s; ask again in a moment"
     assert "pid" in late
@@ -248,46 +248,46 @@ async def cancelled(asked):
 def test_work_that_nobody_waits_for_is_stopped_after_its_grace(held):
     """Of half a second from its start 0.3 are over when its client leaves."""
 
-    async def ask(crew):
-        (before,) = await pids(crew)
-        asked = await held.ask(crew, "spin")
+    async def ask(pool):
+        (before,) = await pids(pool)
+        asked = await held.ask(pool, "spin")
         await clock().pass_by(0.3)
         await cancelled(asked)
         await clock().pass_by(0.1)
-        still = not next(iter(crew._workers)).killed
+        still = not next(iter(pool._workers)).killed
         await clock().pass_by(0.1)
-        return before, still, await pids(crew)
+        return before, still, await pids(pool)
 
-    before, still, after = with_crew(ask, size=1, grace=0.5)
+    before, still, after = with_pool(ask, size=1, grace=0.5)
     assert still  # its grace is not over
     assert before not in after
 
 
 def test_short_work_that_nobody_waits_for_ends_and_its_worker_is_kept(held):
-    async def ask(crew):
-        before = await pids(crew)
-        await cancelled(await held.ask(crew))
+    async def ask(pool):
+        before = await pids(pool)
+        await cancelled(await held.ask(pool))
         held.let_go()
-        return before, await pids(crew)
+        return before, await pids(pool)
 
-    before, after = with_crew(ask, size=1, grace=0.5)
+    before, after = with_pool(ask, size=1, grace=0.5)
     assert before == after
 
 
 def test_whoever_gives_up_waiting_takes_no_worker_along(held):
-    async def ask(crew):
-        slow = await held.ask(crew)
-        waiting = [asyncio.ensure_future(crew.call("echo", {}, HOUR)) for _ in range(20)]
-        await happens(lambda: len(crew._waiting) == 20)
+    async def ask(pool):
+        slow = await held.ask(pool)
+        waiting = [asyncio.ensure_future(pool.call("echo", {}, HOUR)) for _ in range(20)]
+        await happens(lambda: len(pool._waiting) == 20)
         for k, one in enumerate(waiting):
             if k % 2:
                 one.cancel()
         held.let_go()
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         await slow
-        return answers, len(crew._waiting), len(crew._idle)
+        return answers, len(pool._waiting), len(pool._idle)
 
-    answers, waiting, idle = with_crew(ask, size=1)
+    answers, waiting, idle = with_pool(ask, size=1)
     assert [isinstance(a, bytes) for a in answers] == [True, False] * 10
     assert (waiting, idle) == (0, 1)
 
@@ -295,45 +295,45 @@ def test_whoever_gives_up_waiting_takes_no_worker_along(held):
 def test_a_caller_that_gives_up_as_its_worker_comes_hands_it_on():
     """Cancelled between the worker's coming and the caller's waking."""
 
-    async def ask(crew):
-        worker = await crew._free()
-        asked = asyncio.ensure_future(crew.call("echo", {}, HOUR))
+    async def ask(pool):
+        worker = await pool._free()
+        asked = asyncio.ensure_future(pool.call("echo", {}, HOUR))
         await asyncio.sleep(0)
-        crew._offer(worker)
+        pool._offer(worker)
         await cancelled(asked)
-        return await outcome(crew, "echo")
+        return await outcome(pool, "echo")
 
-    assert "pid" in with_crew(ask, size=1)
+    assert "pid" in with_pool(ask, size=1)
 
 
 def test_large_answers_come_whole():
-    async def ask(crew):
-        return await asyncio.gather(*(outcome(crew, "big", size=3_000_000) for _ in range(4)))
+    async def ask(pool):
+        return await asyncio.gather(*(outcome(pool, "big", size=3_000_000) for _ in range(4)))
 
-    assert [len(answer["text"]) for answer in with_crew(ask)] == [3_000_000] * 4
+    assert [len(answer["text"]) for answer in with_pool(ask)] == [3_000_000] * 4
 
 
 def test_blas_gets_one_thread_and_ctrl_c_is_ignored():
-    async def ask(crew):
-        return await outcome(crew, "threads"), await outcome(crew, "handlers")
+    async def ask(pool):
+        return await outcome(pool, "threads"), await outcome(pool, "handlers")
 
-    threads, handlers = with_crew(ask, size=1)
+    threads, handlers = with_pool(ask, size=1)
     assert threads == {"threads": 2, "OMP": "1"}  # its own, and the one that watches for the server's end
     assert handlers == {"ignored": True}
 
 
 def test_every_worker_warms_up_once_and_so_does_its_replacement(held, tmp_path):
     async def run():
-        async with Crew(2, REGISTRY) as crew:
-            crew.warm("hold", held.files)
-            crew.warm("fail", {})  # a warm-up that fails stops nobody
+        async with WorkerPool(2, REGISTRY) as pool:
+            pool.warm("hold", held.files)
+            pool.warm("fail", {})  # a warm-up that fails stops nobody
             held.let_go()  # and nobody has waited for it until now
-            await happens(lambda: len(crew._idle) == 2)
-            late = await Held(tmp_path, "late").ask(crew, "spin")
+            await happens(lambda: len(pool._idle) == 2)
+            late = await Held(tmp_path, "late").ask(pool, "spin")
             await clock().pass_by(HOUR)
             assert type(await late) is TooSlow
-            await happens(lambda: len(crew._idle) == 2)
-            return [worker.warmed for worker in crew._workers]
+            await happens(lambda: len(pool._idle) == 2)
+            return [worker.warmed for worker in pool._workers]
 
     assert run_held(run()) == [2, 2]
 
@@ -343,13 +343,13 @@ def test_a_registry_that_cannot_be_imported_is_tried_again_ever_more_slowly(capl
 
     async def run():
         rests = []
-        async with Crew(1, "no_such_module:JOBS") as crew:
-            asked = asyncio.ensure_future(outcome(crew, "echo"))
+        async with WorkerPool(1, "no_such_module:JOBS") as pool:
+            asked = asyncio.ensure_future(outcome(pool, "echo"))
             for tries, known in ((1, 1), (2, 2), (3, 20), (21, 21)):
-                await happens(lambda n=tries: crew._stillborn == n and crew._rests)
-                (rest,) = crew._rests
+                await happens(lambda n=tries: pool._stillborn == n and pool._rests)
+                (rest,) = pool._rests
                 rests.append(round(rest.when() - clock().time(), 9))
-                crew._stillborn = known
+                pool._stillborn = known
                 assert not asked.done()
                 await clock().pass_by(rests[-1])
             await clock().pass_by(workers.STARTING)
@@ -364,9 +364,9 @@ def test_a_registry_that_cannot_be_imported_is_tried_again_ever_more_slowly(capl
 
 def test_what_is_compiled_first_is_not_on_the_clock_of_a_question(held):
     async def run():
-        async with Crew(1, REGISTRY) as crew:
-            crew.warm("hold", held.files)
-            asked = asyncio.ensure_future(outcome(crew, "echo", 10.0, number=1))
+        async with WorkerPool(1, REGISTRY) as pool:
+            pool.warm("hold", held.files)
+            asked = asyncio.ensure_future(outcome(pool, "echo", 10.0, number=1))
             await happens(held.began.exists)
             await clock().pass_by(100.0)
             held.let_go()
@@ -377,13 +377,13 @@ def test_what_is_compiled_first_is_not_on_the_clock_of_a_question(held):
 
 def test_closing_answers_whoever_still_waits(held):
     async def run():
-        crew = Crew(1, REGISTRY)
-        crew.start()
-        asked = [await held.ask(crew, "spin")]
-        asked += [asyncio.ensure_future(outcome(crew, "echo")) for _ in range(2)]
-        await happens(lambda: len(crew._waiting) == 2)
-        crew.close()
-        asked.append(asyncio.ensure_future(outcome(crew, "echo")))
+        pool = WorkerPool(1, REGISTRY)
+        pool.start()
+        asked = [await held.ask(pool, "spin")]
+        asked += [asyncio.ensure_future(outcome(pool, "echo")) for _ in range(2)]
+        await happens(lambda: len(pool._waiting) == 2)
+        pool.close()
+        asked.append(asyncio.ensure_future(outcome(pool, "echo")))
         await happens(lambda: all(one.done() for one in asked))
         return [one.result() for one in asked]
 
@@ -393,13 +393,13 @@ def test_closing_answers_whoever_still_waits(held):
 def test_workers_end_when_the_server_is_killed(tmp_path):
     code = f"""
 import asyncio, sys
-from safereplay.web.workers import Crew
+from safereplay.web.workers import WorkerPool
 from waiting import END, happens
 async def main():
-    async with Crew(2, {REGISTRY!r}) as crew:
-        asked = asyncio.ensure_future(crew.call("spin", {{"began": {str(tmp_path / "began")!r}}}, END))
-        await happens(lambda: len(crew._idle) == 1 and all(w.ready for w in crew._workers))
-        print(*(w.pid for w in crew._workers), flush=True)
+    async with WorkerPool(2, {REGISTRY!r}) as pool:
+        asked = asyncio.ensure_future(pool.call("spin", {{"began": {str(tmp_path / "began")!r}}}, END))
+        await happens(lambda: len(pool._idle) == 1 and all(w.ready for w in pool._workers))
+        print(*(w.pid for w in pool._workers), flush=True)
         await asked
 asyncio.run(main())
 """

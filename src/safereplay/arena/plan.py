@@ -212,21 +212,21 @@ class World:
         lower = last - max(float(np.ptp(self.mdp.r)), abs(last))
         return min(max(random, lower) if isfinite(random) else lower, 2.0 * first - last)
 
-    def judged(self, stand: TabularMDP, policy: Ints) -> tuple[float, float, float]:
-        """The return, P(unsafe) and P(never ends) of a policy on ``stand``, from its origin; nan where that cannot be told."""
-        judged = judge_of(stand).of(policy)
+    def judged(self, model: TabularMDP, policy: Ints) -> tuple[float, float, float]:
+        """The return, P(unsafe) and P(never ends) of a policy on ``model``, from its origin; nan where that cannot be told."""
+        judged = judge_of(model).of(policy)
         mean, _, p_unsafe, p_never = judged.moments
-        return self._discounted(judged, stand, policy) if self.discounted else mean, p_unsafe, p_never
+        return self._discounted(judged, model, policy) if self.discounted else mean, p_unsafe, p_never
 
     @cached_property
     def _means(self) -> WeakKeyDictionary[Judged, float]:
         return WeakKeyDictionary()
 
-    def _discounted(self, judged: Judged, stand: TabularMDP, policy: Ints) -> float:
+    def _discounted(self, judged: Judged, model: TabularMDP, policy: Ints) -> float:
         """The discounted return of a policy, worked out once, on the states that it comes to."""
         if judged not in self._means:
             part = judged.part().with_gamma(self.mdp.gamma)
-            found = evaluate(part, policy, start=stand.origin, discounted=True, threads=1, quiet=True)
+            found = evaluate(part, policy, start=model.origin, discounted=True, threads=1, quiet=True)
             self._means[judged] = found.mean
         return self._means[judged]
 

@@ -191,22 +191,22 @@ def _finish(store: Store, job: Job, runs: Runs | str) -> None:
 
 def judged(job: Job, runs: Runs) -> Record:
     """The record of what the seeds learned."""
-    world, stand = job.world, job.learner.stand(job.world.mdp)
+    world, model = job.world, job.learner.judging_model(job.world.mdp)
     steps = runs.visits.sum((1, 2))
     _checks.require(bool((steps == world.steps).all()), "steps of a run", f"be {world.steps}", steps.tolist())
     assert runs.snapshots is not None
     policies = runs.snapshots.policy  # [seeds, looks, S]
-    found = np.array([[world.judged(stand, policy) for policy in run] for run in policies])
+    found = np.array([[world.judged(model, policy) for policy in run] for run in policies])
     updates = steps + runs.replays.sum((1, 2))
     return Record(found[..., 0], found[..., 1], found[..., 2], updates, _limit(job))
 
 
 def _limit(job: Job) -> Floats:
     """What the learner converges to, judged; nan where it has no exact limit, or the model is large."""
-    world, stand = job.world, job.learner.stand(job.world.mdp)
-    if stand.n_pairs > LARGE:
+    world, model = job.world, job.learner.judging_model(job.world.mdp)
+    if model.n_pairs > LARGE:
         return np.array(NO_LIMIT)
     try:
-        return np.array(world.judged(stand, exact(world.mdp, job.learner).argmax(1)))
+        return np.array(world.judged(model, exact(world.mdp, job.learner).argmax(1)))
     except BadInput:
         return np.array(NO_LIMIT)

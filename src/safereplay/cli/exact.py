@@ -96,7 +96,7 @@ def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episod
     if isinstance(learner, QLearning):
         return [plain]
     if not isinstance(learner, ReplayQLearning) or learner.mixing == "matched" or learner.v == 0.0:
-        return [plain, answer(learner.stand(mdp), name, exact(mdp, learner))]
+        return [plain, answer(learner.judging_model(mdp), name, exact(mdp, learner))]
     scheme, v = learner.scheme, learner.v
     found = fixed_point(mdp, scheme, v, "self", exploration=exploration, episodes=episodes, seeds=seeds, quiet=False)
     paper = answer(mdp, "the paper's mapping", fixed_point(mdp, scheme, v))

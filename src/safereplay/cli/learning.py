@@ -94,9 +94,9 @@ def learn(
     )
     with stopping(lambda: f"{len(runs.seeds)} of {seeds} seeds are finished, but not shown"):
         if as_json:
-            print_json(_as_json(model, runs.stand, runs, xray))
+            print_json(_as_json(model, runs.judged_on, runs, xray))
         else:
-            _show(model, runs.stand, runs, xray)
+            _show(model, runs.judged_on, runs, xray)
     if runs.interrupted:
         complain(f"stopped: {len(runs.seeds)} of {seeds} seeds are finished and shown", 1)
         raise typer.Exit(1)

@@ -75,12 +75,12 @@ class CudaEngine:
     def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
         """Do the chunks, each on the GPU; the rows of one are made while the next is on its way."""
         waiting: list[Future[Done]] = []
-        with ThreadPoolExecutor(1) as clerk:
+        with ThreadPoolExecutor(1) as writer:
             try:
                 for chunk in chunks:
                     began = time.perf_counter()
                     learned = [(group, learn_there(group, terms)) for group in groups(chunk)]
-                    waiting.append(clerk.submit(_written, terms, learned, time.perf_counter() - began))
+                    waiting.append(writer.submit(_written, terms, learned, time.perf_counter() - began))
                     while len(waiting) > 1:
                         yield waiting.pop(0).result()
             except (KeyboardInterrupt, SafeReplayError):
@@ -171,7 +171,7 @@ class Layout(NamedTuple):
         mdp = point.mdp
         program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
         recipe = point.learner.algorithm_1(point.exploration, point.step_size, "the CUDA engine")
-        odd = recipe.weighs(*SURVEYED, *mem.OF_OUTCOME) or recipe.update.uses("grim")
+        odd = recipe.weighs(*SURVEYED, *mem.OF_OUTCOME) or recipe.update.uses("worst_outcome")
         what = "name statistics of a pair's rewards alone on a GPU"
         _checks.require(not odd, "learner", what, point.learner.describe(), "use engine='threads'")
         dials = program.dials
@@ -179,7 +179,7 @@ class Layout(NamedTuple):
         most = len(device.TUPLES) - 1
         _checks.require(max(sizes) <= most, "dials of one part", f"number at most {most} on a GPU", max(sizes))
         kept = ~forgettable(mdp, {run.point.learner.replay[0] for run in runs if run.point.learner.replay is not None})
-        if recipe.update.uses("bleak") or not recipe.remembers:
+        if recipe.update.uses("worst_state") or not recipe.remembers:
             kept[:] = recipe.remembers
         dense = bool(kept.all()) or not recipe.remembers
         order = np.argsort(~kept[mdp.pair], kind="stable")
@@ -267,7 +267,7 @@ def drive(plan: Layout, terms: Terms, there: list[Any]) -> device.Found:
         began = time.perf_counter()
         with device.rounded_one_by_one():
             kernel[shape](*there, plan.mdp.n_actions, terms.max_steps, budget)
-        busy = bool((slabs.run.copy_to_host() != device.NOBODY).any())  # waits for the launch to end
+        busy = bool((slabs.run.copy_to_host() != device.NO_RUN).any())  # waits for the launch to end
         if not busy and found.taken.copy_to_host()[0] >= n:
             return device.Found(*(array.copy_to_host() for array in found))
         spent = time.perf_counter() - began
@@ -319,7 +319,7 @@ def _slabs(plan: Layout, threads: int, count_type: type[np.integer[Any]]) -> dev
         share=np.zeros((T, K)),
         stats=np.zeros((T, M, plan.recipe.n_stats)),
         tree=np.zeros((T, wide.allocate(M).size)),
-        run=np.full(T, device.NOBODY, np.int64),
+        run=np.full(T, device.NO_RUN, np.int64),
     )
 
 

@@ -235,10 +235,12 @@ def compile_all(*groups: list[Variant]) -> None:
 
 def refuse_other_stages(models: list[Variant], learners: list[Variant]) -> None:
     """Refuse learners that run on another model than the one they are given: rows say nothing of its states."""
-    for learner in {type(v.made): v for v in learners if type(v.made).stage is not Learner.stage}.values():
+    for learner in {
+        type(v.made): v for v in learners if type(v.made).training_model is not Learner.training_model
+    }.values():
         for model in models:
             with _told(f"learners.{learner.name}", ()):
-                same = learner.made.stage(model.made) is model.made
+                same = learner.made.training_model(model.made) is model.made
                 what = "run on the states of its model in a sweep"
                 _checks.require(same, "learner", what, learner.made.describe(), "use sr.learn")
 

@@ -33,7 +33,7 @@ from .compile import Array, jit
 
 CLOCK, WORDS = step.CLOCK, 4  # sizes of a run's clock and generator
 UNROUNDED = re.compile(rb"\b(add|sub|mul)\.f64")  # in PTX
-NOBODY = -1  # no run: the thread may take the next
+NO_RUN = -1  # no run: the thread may take the next
 
 
 class Slabs(NamedTuple):
@@ -48,7 +48,7 @@ class Slabs(NamedTuple):
     share: Array  #: [T, K]
     stats: Array  #: [T, M, recipe.n_stats] of the pairs that are remembered
     tree: Array  #: [T, entries of a wide tree]
-    run: Array  #: [T] the run that the thread is at, or NOBODY
+    run: Array  #: [T] the run that the thread is at, or NO_RUN
 
 
 class Slots(NamedTuple):
@@ -222,10 +222,10 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
         no_log = slabs.run[:0]
         spent = 0
         while spent < budget:
-            if run == NOBODY:
+            if run == NO_RUN:
                 run = cuda.atomic.add(found.taken, 0, 1)
                 if run >= n_runs:
-                    run = NOBODY
+                    run = NO_RUN
                     break
                 begin(slabs, orders, t, run, clock, generator)
             dials = dials_of(orders, run, n_actions)
@@ -241,7 +241,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
                     copy(slabs.Q[t], found.snapshots[run, point])
                 else:
                     keep(slabs, found, t, run, clock)
-                    run = NOBODY
+                    run = NO_RUN
         slabs.run[t] = run
         fetch(clock, generator, slabs.clock[t], slabs.generator[t])
 

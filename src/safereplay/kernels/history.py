@@ -8,7 +8,7 @@ A :class:`Rule` is five small functions that are compiled into the loop; what a 
     target    what a replayed Q(s,a) moves towards; r + γ·max_b Q(s',b) unless a rule says otherwise
     factor    what a replay's step size is multiplied by: an importance weight, or 1
     store     a transition that has just happened
-    heed      the TD error of a replay
+    note      the TD error of a replay
 
     uniform        from the whole ring
     recent         the k-th of a cycle of K replays from the c_k = max(N·η^(k·1000/K), c_min) most recent
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
 
     recall: Callable[..., int]
     store: Callable[..., None] = ring.store
-    heed: Callable[..., None] = ring.forget
+    note: Callable[..., None] = ring.forget
     factor: Callable[..., float] = ring.alike
     target: Callable[..., float] = ring.one_step
 
@@ -48,12 +48,12 @@ RULES = {
     "uniform": Rule(ring.recall_uniform),
     "recent": Rule(ring.recall_recent),
     "combined": Rule(ring.recall_combined),
-    "proportional": Rule(ring.recall_proportional, ring.store_at_the_top, ring.heed_proportional),
+    "proportional": Rule(ring.recall_proportional, ring.store_at_the_top, ring.note_proportional),
     "proportional weighed": Rule(
-        ring.recall_proportional, ring.store_at_the_top, ring.heed_proportional, ring.weigh_proportional
+        ring.recall_proportional, ring.store_at_the_top, ring.note_proportional, ring.weigh_proportional
     ),
-    "rank": Rule(ring.recall_by_rank, ring.store_in_heap, ring.heed_by_rank),
-    "rank weighed": Rule(ring.recall_by_rank, ring.store_in_heap, ring.heed_by_rank, ring.weigh_by_rank),
+    "rank": Rule(ring.recall_by_rank, ring.store_in_heap, ring.note_by_rank),
+    "rank weighed": Rule(ring.recall_by_rank, ring.store_in_heap, ring.note_by_rank, ring.weigh_by_rank),
     "backward": Rule(ring.recall_backward, ring.store_episode, ring.go_back, target=ring.target_backward),
     "dyna": Rule(ring.recall_last, ring.store_in_model),
     "dyna counted": Rule(ring.recall_counted, ring.store_in_model),
@@ -127,7 +127,7 @@ def shuffled(Q: Array, s: int, n_actions: int, generator: Array) -> int:
 def make_learn(recipe: Recipe) -> Callable[..., None]:
     """The function that learns from outcome k of pair i, fresh or replayed."""
     step_size, rule = step.make_alpha(recipe.alpha), RULES[recipe.rule]
-    target, factor, heed = rule.target, rule.factor, rule.heed
+    target, factor, note = rule.target, rule.factor, rule.note
 
     @jit
     def learn(
@@ -142,7 +142,7 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
             tables.counts[at(i), step.REPLAYS] += 1
             y = target(model, memory, tables, k, dials)
             alpha *= factor(memory, dials)
-            heed(memory, y - q, dials)
+            note(memory, y - q, dials)
         tables.Q[at(i)] = (1.0 - alpha) * q + alpha * y
 
     return learn

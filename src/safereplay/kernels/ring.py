@@ -170,7 +170,7 @@ def weigh_proportional(memory: History, dials: step.Dials) -> float:
 
 
 @jit
-def heed_proportional(memory: History, delta: float, dials: step.Dials) -> None:
+def note_proportional(memory: History, delta: float, dials: step.Dials) -> None:
     """p_i = (|δ_i| + ε)^α."""
     _, alpha, _, floor = dials.update_params
     priority = (abs(delta) + floor) ** alpha
@@ -260,7 +260,7 @@ def weigh_by_rank(memory: History, dials: step.Dials) -> float:
 
 
 @jit
-def heed_by_rank(memory: History, delta: float, dials: step.Dials) -> None:
+def note_by_rank(memory: History, delta: float, dials: step.Dials) -> None:
     """|δ_i| moves the transition in the heap."""
     place = memory.marks[AT]
     memory.key[at(place)] = abs(delta)

@@ -20,19 +20,19 @@ from . import memory as mem
 from . import rng, tree, wide
 from .compile import Array, Bound, at, digest_of, jit
 from .weighing import SURVEYED, make_refresh, make_survey
-from .weighing import bleakest as bleakest
 from .weighing import greedy as greedy
-from .weighing import grimmest as grimmest
 from .weighing import highest as highest
 from .weighing import lowest as lowest
+from .weighing import worst_outcome_value as worst_outcome_value
+from .weighing import worst_state_value as worst_state_value
 
 #: What a learner's update may name, besides its own fields: the new Q(s,a) from the old one and a transition.
 #:   q      Q(s,a) before                            r      reward
 #:   best   max_b Q(s',b), 0 where the episode ended  worst  min_b Q(s',b), likewise
-#:   bleak  min over the next states seen from (s,a) of mean reward on the way there + γ·max_b Q(s',b)
-#:   grim   min over the outcomes seen from (s,a) of r + γ·max_b Q(s',b)
+#:   worst_state  min over the next states seen from (s,a) of mean reward on the way there + γ·max_b Q(s',b)
+#:   worst_outcome   min over the outcomes seen from (s,a) of r + γ·max_b Q(s',b)
 #:   alpha  α_t(s,a)                                  gamma  γ
-UPDATE_OFFERS = ("q", "r", "best", "worst", "bleak", "grim", "alpha", "gamma")
+UPDATE_OFFERS = ("q", "r", "best", "worst", "worst_state", "worst_outcome", "alpha", "gamma")
 
 VISITS, REPLAYS = range(2)  # columns of Tables.counts
 #: Entries of Tables.clock.
@@ -88,7 +88,7 @@ class Recipe(NamedTuple):
     @property
     def remembers(self) -> bool:
         """Whether a run needs a memory of outcomes."""
-        return self.replays or self.update.uses("bleak", "grim")
+        return self.replays or self.update.uses("worst_state", "worst_outcome")
 
     @property
     def n_stats(self) -> int:
@@ -204,8 +204,8 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     used, and so waits once.
     """
     step_size, update = make_alpha(recipe.alpha), recipe.update.call
-    needs_worst, needs_bleak = recipe.update.uses("worst"), recipe.update.uses("bleak")
-    needs_grim = recipe.update.uses("grim")
+    needs_worst, needs_state = recipe.update.uses("worst"), recipe.update.uses("worst_state")
+    needs_outcome = recipe.update.uses("worst_outcome")
     follows_td = recipe.weighs("td")
     record = mem.make_record(recipe.weighs("r_min", "r_max"))
     replays, remembers, tally, dense = recipe.replays, recipe.remembers, form.tally, form.dense
@@ -226,8 +226,8 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
         visits, replayed, q = tables.counts[at(i), VISITS], tables.counts[at(i), REPLAYS], tables.Q[at(i)]
         best = 0.0
         worst = 0.0
-        bleak = 0.0
-        grim = 0.0
+        worst_state = 0.0
+        worst_outcome = 0.0
         if not ends:
             best = highest(tables.Q, s_next, dials.n_actions)
             if needs_worst:
@@ -241,11 +241,13 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             tables.counts[at(i), REPLAYS] = replayed + 1
             if tally:
                 memory.replayed[at(slot)] += 1
-        if needs_bleak:
-            bleak = bleakest(memory, tables.Q, i, dials.gamma, dials.n_actions)
-        if needs_grim:
-            grim = grimmest(memory, tables.Q, i, dials.gamma, dials.n_actions)
-        tables.Q[at(i)] = update((q, r, best, worst, bleak, grim, alpha, dials.gamma, *dials.update_params))
+        if needs_state:
+            worst_state = worst_state_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
+        if needs_outcome:
+            worst_outcome = worst_outcome_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
+        tables.Q[at(i)] = update(
+            (q, r, best, worst, worst_state, worst_outcome, alpha, dials.gamma, *dials.update_params)
+        )
         if follows_td and (dense or row != mem.NO_ROW):
             memory.stats[at(row), mem.TD] = r + dials.gamma * best - q
 

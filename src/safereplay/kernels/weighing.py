@@ -49,7 +49,7 @@ def lowest(Q: Array, s: int, n_actions: int) -> float:
 
 
 @jit
-def bleakest(memory: mem.Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
+def worst_state_value(memory: mem.Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
     """min over next states seen from pair i of (mean reward seen on the way there) + γ·max_b Q(s',b)."""
     start = memory.first[at(i)]
     stop = start + memory.used[at(i)]
@@ -75,7 +75,7 @@ def target(memory: mem.Memory, Q: Array, k: int, gamma: float, n_actions: int) -
 
 
 @jit
-def grimmest(memory: mem.Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
+def worst_outcome_value(memory: mem.Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
     """min over the outcomes seen from pair i of r + γ·max_b Q(s',b)."""
     start = memory.first[at(i)]
     value = inf

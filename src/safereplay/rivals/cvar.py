@@ -6,7 +6,7 @@ know the return so far: who has won can afford a risk, who has lost enough has n
     CVaR_α(G)  =  max_{y₀}  y₀ − E[(y₀ − G)⁺] / α,
 
 and the learner is plain Q-learning on states (s, y), y = y₀ − return so far, with rewards y⁺ − (y − r)⁺ that add up to
-y₀⁺ − (y₀ − G)⁺ (see :mod:`safereplay.theory.augmented`). ``stage`` is the model it learns in, ``stand`` the same states
+y₀⁺ − (y₀ − G)⁺ (see :mod:`safereplay.theory.augmented`). ``training_model`` is the model it learns on, ``judging_model`` the same states
 with the real rewards, in which its policy is judged.
 
 **The target.** The outer maximum is not learned. ``target=None`` takes the best y₀ for α, worked out from the model; where
@@ -51,7 +51,7 @@ class CVaRQLearning(Learner):
     >>> mdp, learner = sr.grids.cliff(), CVaRQLearning(0.1)
     >>> policy = sr.exact(mdp, learner).argmax(1)
     >>> plain = sr.exact(mdp, sr.QLearning()).argmax(1)
-    >>> [round(sr.evaluate(*x).cvar(0.1), 3) for x in ((learner.stand(mdp), policy), (mdp, plain))]
+    >>> [round(sr.evaluate(*x).cvar(0.1), 3) for x in ((learner.judging_model(mdp), policy), (mdp, plain))]
     [-0.405, -2.392]
     """
 
@@ -81,13 +81,13 @@ class CVaRQLearning(Learner):
         """The model with what is owed in its state."""
         return augmented(mdp, self.target_on(mdp))
 
-    def stage(self, mdp: TabularMDP) -> TabularMDP:
+    def training_model(self, mdp: TabularMDP) -> TabularMDP:
         """Where it learns: rewards are by how much the shortfall falls."""
-        return self.augmented(mdp).stage
+        return self.augmented(mdp).training_model
 
-    def stand(self, mdp: TabularMDP) -> TabularMDP:
+    def judging_model(self, mdp: TabularMDP) -> TabularMDP:
         """Where its policy is judged: rewards are the model's own."""
-        return self.augmented(mdp).stand
+        return self.augmented(mdp).judging_model
 
     def describe(self) -> str:
         """One short line for tables and legends."""
@@ -96,5 +96,5 @@ class CVaRQLearning(Learner):
 
 @limit_of.register
 def _(learner: CVaRQLearning, mdp: TabularMDP) -> Floats:
-    """On the states of ``stage(mdp)``: [N, A]."""
-    return least_shortfall(learner.stage(mdp))
+    """On the states of ``training_model(mdp)``: [N, A]."""
+    return least_shortfall(learner.training_model(mdp))

@@ -101,7 +101,7 @@ class HindsightQLearning(Learner):
         """Whether anything is learned again."""
         return self.strategy != "none" and self.k > 0
 
-    def stage(self, mdp: TabularMDP) -> TabularMDP:
+    def training_model(self, mdp: TabularMDP) -> TabularMDP:
         """The model itself, which must have goals."""
         return checked(mdp)
 

@@ -73,9 +73,11 @@ class Robust(Learner):
         _checks.between("delta", self.delta, "[0, 1]")
 
     @staticmethod
-    def update(q: float, r: float, best: float, grim: float, alpha: float, gamma: float, delta: float) -> float:
+    def update(
+        q: float, r: float, best: float, worst_outcome: float, alpha: float, gamma: float, delta: float
+    ) -> float:
         """Towards an outcome that is the worst one seen with probability δ."""
-        return (1.0 - alpha) * q + alpha * ((1.0 - delta) * (r + gamma * best) + delta * grim)
+        return (1.0 - alpha) * q + alpha * ((1.0 - delta) * (r + gamma * best) + delta * worst_outcome)
 
 
 @limit_of.register

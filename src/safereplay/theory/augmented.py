@@ -60,8 +60,8 @@ class Augmented:
     Their states are the same: first (s, y) that can be reached, then one for each state in which an episode ends.
     """
 
-    stage: TabularMDP = field(repr=False)  #: rewards are by how much the shortfall falls
-    stand: TabularMDP = field(repr=False)  #: rewards are the model's own
+    training_model: TabularMDP = field(repr=False)  #: rewards are by how much the shortfall falls
+    judging_model: TabularMDP = field(repr=False)  #: rewards are the model's own
     state: Ints = field(repr=False)  #: [N] of the model
     owed: Floats = field(repr=False)  #: [N]; nan where the episode has ended
     target: float
@@ -85,7 +85,7 @@ def augmented(mdp: TabularMDP, target: float) -> Augmented:
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 5.0, True), (0, 0, 0.5, 1, -5.0, True)], start=0)
     >>> owed = augmented(coin, 2.0)
-    >>> owed.owed[0], owed.stage.outcomes(0, 0).r, owed.stand.outcomes(0, 0).r        # to owe 7, or nothing, after 2
+    >>> owed.owed[0], owed.training_model.outcomes(0, 0).r, owed.judging_model.outcomes(0, 0).r        # to owe 7, or nothing, after 2
     (np.float64(2.0), array([-5.,  2.]), array([-5.,  5.]))
 
     Ref: Bäuerle & Ott (2011).
@@ -165,9 +165,9 @@ def _assembled(mdp: TabularMDP, target: float, unit: float, shift: Ints, window:
         size, named = N + ends.size, f"{mdp.name}, {name}"
         return TabularMDP.from_outcomes(size, A, rows, gamma, start, layout=layout, name=named)
 
-    stage = model(falls, UNDISCOUNTED, "shortfall")
+    training = model(falls, UNDISCOUNTED, "shortfall")
     owed = np.concatenate([target + unit * (lowest + used // S), np.full(ends.size, nan)])
-    return Augmented(stage, model(mdp.r[k], mdp.gamma, "return"), state, owed, target)
+    return Augmented(training, model(mdp.r[k], mdp.gamma, "return"), state, owed, target)
 
 
 class BestCVaR(NamedTuple):
@@ -223,27 +223,27 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
     found = best_target(mdp, alpha)
     _checks.require(not found.trouble, "mdp", "have a best CVaR that can be worked out", mdp, found.trouble)
     model = augmented(mdp, found.target)
-    policy = np.asarray(least_shortfall(model.stage).argmax(1), np.int64)
-    profile = evaluate(model.stand, policy, quiet=True)
+    policy = np.asarray(least_shortfall(model.training_model).argmax(1), np.int64)
+    profile = evaluate(model.judging_model, policy, quiet=True)
     return BestCVaR(profile.cvar(alpha), found.bound, found.target, policy, model, profile)
 
 
-def least_shortfall(stage: TabularMDP) -> Floats:
+def least_shortfall(training: TabularMDP) -> Floats:
     """Q of the best policy of a model without discount to speak of, by sweeps from 0 until rounding is left, [N, A].
 
     From 0 on, n sweeps give the best of n steps. A state without an end, where cost goes on for ever, is left after
     MAX_SWEEPS of it.
 
     >>> import safereplay as sr
-    >>> float(least_shortfall(augmented(sr.grids.from_map("S..G", goal=5.0), 9.0).stage)[0].max().round(6))
+    >>> float(least_shortfall(augmented(sr.grids.from_map("S..G", goal=5.0), 9.0).training_model)[0].max().round(6))
     3.0
     """
-    model, chain, order = made_ready(stage, stage.p)
-    V, Q = np.zeros(stage.n_states), np.empty(stage.n_pairs)
-    width = int(np.diff(stage.row).max())
+    model, chain, order = made_ready(training, training.p)
+    V, Q = np.zeros(training.n_states), np.empty(training.n_pairs)
+    width = int(np.diff(training.row).max())
     for _ in range(MAX_SWEEPS):
         change, size, _ = sweep.improve(model, chain, V)
         if change <= 4.0 * (width + 1) * EPSILON * size:
             break
     sweep.values(model, V, order, Q)
-    return Q.reshape(stage.n_states, stage.n_actions)
+    return Q.reshape(training.n_states, training.n_actions)

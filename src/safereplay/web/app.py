@@ -26,7 +26,7 @@ from ..errors import SafeReplayError
 from . import answers
 from .state import TITLES, LearnerLink, LearnLink, StateLink, TuneLink, WorldLink, presets
 from .streams import Event, Streams, as_sent, over_socket
-from .workers import Crew, Unanswered
+from .workers import Unanswered, WorkerPool
 
 Number = float | None  #: None where there is no finite number
 
@@ -223,7 +223,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Workers for as long as the server runs; what the first visitor needs is there before the first visit."""
     presets()
     app.openapi()
-    async with Crew(max(2, os.cpu_count() or 1)) as quick, Crew(SLOW) as slow:
+    async with WorkerPool(max(2, os.cpu_count() or 1)) as quick, WorkerPool(SLOW) as slow:
         quick.warm("solve", LearnerLink(learner="replay").model_dump())
 
         async def limit(link: LearnLink) -> Floats:
@@ -278,8 +278,8 @@ def _text(kind: str, schema: dict[str, Any] | None = None) -> dict[int | str, di
 
 
 def _questions(app: FastAPI) -> None:
-    async def asked(crew: str, name: str, link: LearnerLink, seconds: float) -> Response:
-        content = await getattr(app.state, crew).call(name, link.model_dump(), seconds)
+    async def asked(pool: str, name: str, link: LearnerLink, seconds: float) -> Response:
+        content = await getattr(app.state, pool).call(name, link.model_dump(), seconds)
         return Response(content, media_type="application/json")
 
     @app.get("/api/presets", response_model=list[Preset], tags=["worlds"])

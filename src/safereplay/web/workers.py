@@ -143,7 +143,7 @@ class Worker:
 
     def __init__(self, registry: str, heard: Callable[[Worker], None]) -> None:
         self.ready, self.killed, self.gone = False, False, False
-        self.warmed = 0  # how many of the crew's warm-up questions it was asked
+        self.warmed = 0  # how many of the pool's warm-up questions it was asked
         self._heard, self._loop = heard, asyncio.get_running_loop()
         self._answer: asyncio.Future[bytes] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -232,7 +232,7 @@ class Worker:
             answer.set_exception(outcome)
 
 
-class Crew:
+class WorkerPool:
     """A few workers and the questions that wait for them. Lives in one event loop, from :meth:`start` to :meth:`close`.
 
     ``registry`` is 'module:NAME' of a dict of functions, from a dict to a dict that JSON can hold; only the workers
@@ -270,7 +270,7 @@ class Crew:
         for worker in self._workers:
             worker.join()
 
-    async def __aenter__(self) -> Crew:
+    async def __aenter__(self) -> WorkerPool:
         self.start()
         return self
 
