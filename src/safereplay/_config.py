@@ -5,11 +5,41 @@ finds the class again by that name. A user's own subclass takes part as soon as 
 """
 
 import numbers
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from . import _checks, catalog
+
+#: How names of dials are written.
+SYMBOLS = {
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "delta": "δ",
+    "epsilon": "ε",
+    "eta": "η",
+    "theta": "θ",
+    "kappa": "κ",
+    "lambda": "λ",
+    "lam": "λ",
+    "xi": "ξ",
+    "temperature": "τ",
+}
+
+
+class Dial(NamedTuple):
+    """What is said once about a number that users set: the API, the command line, the page and the docs read it here."""
+
+    interval: str  #: of its values, as '[0, 1)'
+    label: str = ""  #: a word for it
+    hint: str = ""  #: a line on what it does
+    slider: tuple[float, float, float] | None = None  #: lowest, highest and step of the page's slider
+
+
+def dial(default: float, interval: str = "(-inf, inf)", *more: Any) -> Any:
+    """A dataclass field that is a dial: its default, then what :class:`Dial` says."""
+    return field(default=default, metadata={"dial": Dial(interval, *more)})
 
 
 def plain(value: Any) -> Any:
@@ -37,6 +67,16 @@ class Config:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         Config._known[cls.__name__] = cls
+
+    @classmethod
+    def dials(cls) -> dict[str, tuple[Dial, Any]]:
+        """The dials of this class and their defaults, by name."""
+        return {f.name: (f.metadata["dial"], f.default) for f in fields(cls) if "dial" in f.metadata}  # type: ignore[arg-type]
+
+    def check_dials(self) -> None:
+        """Refuse a dial's value that is outside its interval."""
+        for name, (about, _) in self.dials().items():
+            _checks.between(name, getattr(self, name), about.interval)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the kind, then the fields in order."""

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from . import _checks
-from ._config import Config
+from ._config import Config, dial
 from .kernels import step
 from .kernels.compile import MOST_NAMES, bind, parameters
 from .mdp import TabularMDP
@@ -107,6 +107,7 @@ class Learner(Config):
     def __post_init__(self) -> None:
         _checks.real("c0", 0.0 if self.c0 is None else self.c0)
         _checks.whole("T0", self.T0, 1)
+        self.check_dials()
         _checks.own_names(type(self).__name__, self.DIALS, step.UPDATE_OFFERS)
         offered = (*step.UPDATE_OFFERS, *self.DIALS)
         _checks.arguments(f"{type(self).__name__}.update", parameters(type(self).update), offered, MOST_NAMES)
@@ -205,13 +206,12 @@ class ReplayQLearning(Learner):
     DIAL: ClassVar[str] = "v"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
     scheme: Scheme = field(default_factory=VarianceReplay)
-    v: float = 0.5
+    v: float = dial(0.5, "[0, 1)", "replay", "share of updates that are replays", (0.0, 0.95, 0.01))
     mixing: str = "literal"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_tabular(self.scheme)
-        _checks.between("v", self.v, "[0, 1)")
         if _checks.choice("mixing", self.mixing, MIXINGS) == "literal":
             replay_chance(self.v)
 
@@ -243,7 +243,7 @@ class RiskSensitive(Learner):
 
     >>> import safereplay as sr
     >>> sr.RiskSensitive(0.5).describe()
-    'Mihatsch–Neuneier(kappa=0.5)'
+    'Mihatsch–Neuneier(kappa=0.6)'
 
     Ref: Szlak & Shamir (2021), Section 5.
     """
@@ -252,11 +252,7 @@ class RiskSensitive(Learner):
     DIALS: ClassVar[tuple[str, ...]] = ("kappa",)
     DIAL: ClassVar[str] = "kappa"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    kappa: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("kappa", self.kappa, "(-1, 1)")
+    kappa: float = dial(0.6, "(-1, 1)", "aversion", "how much more bad surprises count", (-0.99, 0.99, 0.01))
 
     @staticmethod
     def update(q: float, r: float, best: float, alpha: float, gamma: float, kappa: float) -> float:
@@ -277,7 +273,7 @@ class Pessimistic(Learner):
 
     >>> import safereplay as sr
     >>> sr.Pessimistic(0.5).describe()
-    'Gaskett(beta=0.5)'
+    'Gaskett(beta=0.2)'
 
     Ref: Szlak & Shamir (2021), Section 5.
     """
@@ -286,11 +282,7 @@ class Pessimistic(Learner):
     DIALS: ClassVar[tuple[str, ...]] = ("beta",)
     DIAL: ClassVar[str] = "beta"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
-    beta: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("beta", self.beta, "[0, 1]")
+    beta: float = dial(0.2, "[0, 1]", "pessimism", "how much the worst next action counts", (0.0, 1.0, 0.01))
 
     @staticmethod
     def update(q: float, r: float, best: float, worst: float, alpha: float, gamma: float, beta: float) -> float:

@@ -44,7 +44,7 @@ from math import inf, log, sqrt
 from typing import ClassVar
 
 from . import _checks
-from ._config import Config
+from ._config import Config, dial
 from .kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
 from .kernels.memory import OF_OUTCOME, STATISTICS, Memory, statistics
 
@@ -84,6 +84,7 @@ class Scheme(Config):
     def __post_init__(self) -> None:
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
+        self.check_dials()
         for factor in self.OFFERS:
             offered = self._offered(factor)
             _checks.own_names(type(self).__name__, self.params_names(), self.OFFERS[factor])
@@ -197,7 +198,7 @@ class VarianceReplay(Scheme):
 
     UNIT: ClassVar[str] = "1/reward"
 
-    beta: float = 5.0
+    beta: float = dial(5.0, "(-inf, inf)", "caution", "how much the worst rewards are preferred", (-5.0, 10.0, 0.1))
 
     @staticmethod
     def pair_weight(var: float) -> float:
@@ -233,11 +234,7 @@ class BoldReplay(VarianceReplay):
     [0, 1]
     """
 
-    beta: float = -5.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("beta", self.beta, "(-inf, 0]")
+    beta: float = dial(-5.0, "(-inf, 0]")
 
 
 @dataclass(frozen=True)
@@ -260,11 +257,7 @@ class ScoreReplay(Scheme):
     """
 
     beta: float = 1.0
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("floor", self.floor, "[0, inf)")
+    floor: float = dial(0.0, "[0, inf)")
 
     @staticmethod
     def pair_weight(mean: float, var: float, floor: float) -> float:

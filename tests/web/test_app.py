@@ -5,6 +5,8 @@ import pytest
 from waiting import END
 
 import safereplay as sr
+from safereplay import catalog
+from safereplay.cli.common import build_learner
 from safereplay.web import app
 from safereplay.web.app import PAGE
 from safereplay.web.state import TITLES
@@ -21,6 +23,19 @@ def test_the_menu_has_every_world_in_order(client):
     assert [preset["name"] for preset in found] == list(TITLES)
     for preset in found:
         app.Preset.model_validate(preset)
+
+
+def test_the_page_gets_every_default_from_the_api(client):
+    found = client.get("/api/learners").json()
+    for kind, about in found.items():
+        app.LearnerShape.model_validate(about)
+        numbers = {name: x for name, x in about["defaults"].items() if name in about["sliders"]}
+        made = build_learner(kind, None, None, None, "literal")  # the command line's, without any option
+        assert made == catalog.learner(kind)()
+        of = [made, *([made.scheme] if kind == "replay" else [])]
+        assert numbers == {name: default for one in of for name, (_, default) in one.dials().items()}
+        for name, slider in about["sliders"].items():
+            assert slider["min"] <= numbers[name] <= slider["max"]
 
 
 def test_a_link_becomes_a_state(client):
@@ -97,7 +112,7 @@ def test_the_page_its_files_and_its_charts_are_served_from_here(client):
 
 def test_every_question_is_described_with_its_refusals(client):
     paths = json.loads(client.get("/openapi.json").text)["paths"]
-    assert len(paths) == 8
+    assert len(paths) == 9
     for path in paths.values():
         assert {"403", "422", "429"} <= set(path["get"]["responses"])
         assert path["get"]["description"]

@@ -43,6 +43,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .. import catalog
+from .._config import SYMBOLS
 from .._types import Floats, Ints
 from ..engines.judging import Judged, judge_of
 from ..learners import Learner, QLearning, ReplayQLearning
@@ -59,18 +60,6 @@ REPLAY = "replay"  #: of the catalog's learners the one that needs a scheme
 OURS = "variance"  #: the paper's scheme
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85)
 MIXINGS = ("literal", "matched")
-GREEK = {
-    "alpha": "α",
-    "beta": "β",
-    "epsilon": "ε",
-    "kappa": "κ",
-    "theta": "θ",
-    "delta": "δ",
-    "lambda": "λ",
-    "lam": "λ",
-    "xi": "ξ",
-    "eta": "η",
-}
 
 
 @dataclass(frozen=True)
@@ -104,7 +93,7 @@ class Contestant:
         >>> contestants(["mihatsch"], [])[0].shown(0.5)
         'κ = 0.5'
         """
-        return f"{GREEK.get(self.dial, self.dial)} = {setting:g}" if self.dial else "—"
+        return f"{SYMBOLS.get(self.dial, self.dial)} = {setting:g}" if self.dial else "—"
 
 
 def contestants(learners: Iterable[str], schemes: Iterable[str]) -> tuple[Contestant, ...]:

@@ -216,10 +216,6 @@ def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
     return options
 
 
-#: Defaults of the command line where they are not the class's own.
-USUAL: dict[str, dict[str, float]] = {"mihatsch": {"kappa": 0.6}, "gaskett": {"beta": 0.2}}
-
-
 def build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme:
     """The scheme that the arguments describe."""
     from .. import catalog
@@ -257,13 +253,13 @@ def build_learner(
     if name == "replay":
         _checks.require(kappa is None, "--kappa", "be left out with --learner replay", kappa)
         made = build_scheme(scheme, beta, own)
-        return learners.ReplayQLearning(made, 0.5 if v is None else v, mixing, **common)
+        return learners.ReplayQLearning(made, mixing=mixing, **common | ({} if v is None else {"v": v}))
     for key, value in given.items():
         _said_once(key, value, own, "--dial")
         _checks.require(key in names, f"--{key}", f"be left out with --learner {name}", value)
     for key, word, usual in (("scheme", scheme, "variance"), ("mixing", mixing, "literal")):
         _checks.require(word == usual, f"--{key}", "go with --learner replay", word)
-    return _configured(kind, common | USUAL.get(name, {}) | given | own, names)
+    return _configured(kind, common | given | own, names)
 
 
 def _configured(kind: Callable[..., T], values: dict[str, Any], names: Sequence[str]) -> T:

@@ -39,6 +39,7 @@ from typing import ClassVar
 import numpy as np
 
 from .. import _checks
+from .._config import dial
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
@@ -64,13 +65,12 @@ class BackwardReplay(HistoryLearner):
     SETTLES: ClassVar[bool | None] = False
     WHY: ClassVar[str] = "the next replay is the transition before this one, so that w_t jumps from one to the other"
     v: float = 0.5
-    beta: float = 0.5
+    beta: float = dial(0.5, "[0, 1]")
     window: int = 10_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_window()
-        _checks.between("beta", self.beta, "[0, 1]")
 
     @property
     def rule(self) -> str:

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .. import _checks
+from .._config import dial
 from .._types import Floats
 from ..learners import Learner, QLearning
 from ..mdp import TabularMDP
@@ -59,12 +60,11 @@ class CVaRQLearning(Learner):
     GIVEN: ClassVar[str] = "the best target for its α"
     DIAL: ClassVar[str] = "alpha"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02)
-    alpha: float = 0.1
+    alpha: float = dial(0.1, "(0, 1)")
     target: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checks.between("alpha", self.alpha, "(0, 1)")
         _checks.real("target", 0.0 if self.target is None else self.target)
 
     def target_on(self, mdp: TabularMDP) -> float:

@@ -36,7 +36,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .. import _checks
+from .._config import dial
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
@@ -60,13 +60,8 @@ class ErrorStates(HarmLedger):
     DIALS: ClassVar[tuple[str, ...]] = ("weight", "scale")
     DIAL: ClassVar[str] = "weight"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9, 0.99)
-    weight: float = 0.5
-    scale: float = 100.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("weight", self.weight, "[0, 1]")
-        _checks.between("scale", self.scale, "(0, inf)")
+    weight: float = dial(0.5, "[0, 1]")
+    scale: float = dial(100.0, "(0, inf)")
 
     @staticmethod
     def score(q: float, m: float, weight: float, scale: float) -> float:

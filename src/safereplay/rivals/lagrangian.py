@@ -42,6 +42,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._config import dial
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
@@ -68,17 +69,10 @@ class LagrangianQ(HarmLedger):
     DIAL: ClassVar[str] = "limit"
     SETTINGS: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0)
     COMPARED: ClassVar[dict[str, float]] = {"trust": 1.0, "rate": 100.0}  # else exploring is charged for
-    limit: float = 0.05
-    rate: float = 30.0
-    power: float = 0.7
-    trust: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("limit", self.limit, "[0, 1]")
-        _checks.between("rate", self.rate, "(0, inf)")
-        _checks.between("power", self.power, "[0, 1]")
-        _checks.between("trust", self.trust, "[0, 1]")
+    limit: float = dial(0.05, "[0, 1]")
+    rate: float = dial(30.0, "(0, inf)")
+    power: float = dial(0.7, "[0, 1]")
+    trust: float = dial(0.0, "[0, 1]")
 
     @staticmethod
     def score(q: float, m: float, price: float) -> float:

@@ -38,7 +38,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .. import _checks
+from .._config import dial
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
@@ -61,11 +61,7 @@ class MeanVariance(LedgerLearner):
     DIALS: ClassVar[tuple[str, ...]] = ("risk",)
     DIAL: ClassVar[str] = "risk"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-    risk: float = 0.03
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("risk", self.risk, "[0, inf)")
+    risk: float = dial(0.03, "[0, inf)")
 
     @staticmethod
     def second(q: float, m: float, r: float, best: float, ahead: float, alpha: float, gamma: float) -> float:

@@ -53,6 +53,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from .. import _checks
+from .._config import dial
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
@@ -80,9 +81,9 @@ class PrioritisedReplay(HistoryLearner):
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0)
     SETTLES: ClassVar[bool | None] = False
     WHY: ClassVar[str] = "w_t follows the TD errors of the transitions in the window, one by one"
-    priority: float = 0.6
+    priority: float = dial(0.6, "[0, 10]")
     v: float = 0.5
-    importance: float = 0.0
+    importance: float = dial(0.0, "[0, 1]")
     by: str = "error"
     floor: float = 0.01
     window: int = 10_000
@@ -91,8 +92,6 @@ class PrioritisedReplay(HistoryLearner):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_window()
-        _checks.between("priority", self.priority, "[0, 10]")
-        _checks.between("importance", self.importance, "[0, 1]")
         _checks.choice("by", self.by, KINDS)
         for name in ("floor", "first"):
             size = _checks.between(name, getattr(self, name), "(0, inf)")

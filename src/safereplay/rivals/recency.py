@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .. import _checks
+from .._config import dial
 from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
@@ -55,7 +56,7 @@ class RecentReplay(HistoryLearner):
     SETTLES: ClassVar[bool | None] = False
     WHY: ClassVar[str] = "w_t goes round with the cycle, and a share of c_k transitions moves by about 1/√c_k for ever"
     v: float = 0.5
-    eta: float = 0.996
+    eta: float = dial(0.996, "(0, 1]")
     least: int = 50
     cycle: int = 1_000
     window: int = 10_000
@@ -63,7 +64,6 @@ class RecentReplay(HistoryLearner):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_window()
-        _checks.between("eta", self.eta, "(0, 1]")
         _checks.whole("least", self.least, 1, bits=32)
         _checks.whole("cycle", self.cycle, 1, bits=32)
 

@@ -42,6 +42,7 @@ from typing import ClassVar
 import numpy as np
 
 from .. import _checks
+from .._config import dial
 from .._types import Floats
 from ..learners import Learner
 from ..mdp import TabularMDP
@@ -66,11 +67,7 @@ class Robust(Learner):
     DIALS: ClassVar[tuple[str, ...]] = ("delta",)
     DIAL: ClassVar[str] = "delta"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-    delta: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.between("delta", self.delta, "[0, 1]")
+    delta: float = dial(0.2, "[0, 1]")
 
     @staticmethod
     def update(

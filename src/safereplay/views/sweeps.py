@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from .. import _checks, _files
+from .._config import SYMBOLS
 from .._types import AnyArray, Bools, Floats, Ints
 from ..errors import BadFile
 from ..verdicts import VERDICTS
@@ -34,7 +35,6 @@ CURVES = ("curve_episodes", "curve_value", "curve_p_unsafe")
 #: Columns that are no setting.
 OUTCOMES = {"id", "seed", "updates", "replays", "policy", "Q", "visits", "replayed", "verdict", *RISKS}
 RISK_TITLES = {"mean": "mean return", "p_unsafe": "P(unsafe)"}
-SYMBOLS = {"alpha": "α", "beta": "β", "gamma": "γ", "kappa": "κ", "epsilon": "ε", "temperature": "τ"}
 
 
 def label(name: str) -> str:

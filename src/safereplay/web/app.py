@@ -24,7 +24,7 @@ from .. import __version__
 from .._types import Floats
 from ..errors import SafeReplayError
 from . import answers
-from .state import TITLES, LearnerLink, LearnLink, StateLink, TuneLink, WorldLink, presets
+from .state import TITLES, LearnerLink, LearnLink, StateLink, TuneLink, WorldLink, learner_dials, presets
 from .streams import Event, Streams, as_sent, over_socket
 from .workers import Unanswered, WorkerPool
 
@@ -98,6 +98,24 @@ class Preset(Shape):
     title: str
     about: str
     world: WorldShape
+
+
+class SliderShape(Shape):
+    """How a number of a learner is shown."""
+
+    symbol: str
+    label: str
+    hint: str
+    min: float
+    max: float
+    step: float
+
+
+class LearnerShape(Shape):
+    """What a kind of learner begins with, and the sliders of its numbers."""
+
+    defaults: dict[str, float | str]
+    sliders: dict[str, SliderShape]
 
 
 class RiskShape(Shape):
@@ -291,6 +309,11 @@ def _questions(app: FastAPI) -> None:
                 for name, world in presets().items()
             ]
         )
+
+    @app.get("/api/learners", response_model=dict[str, LearnerShape], tags=["worlds"])
+    def list_learners() -> Any:
+        """What can be set of each kind of learner."""
+        return JSONResponse(learner_dials())
 
     @app.get("/api/state", response_model=StateShape | QuietProblem, tags=["worlds"])
     def read_link(link: Annotated[StateLink, Query()]) -> Any:

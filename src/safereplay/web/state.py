@@ -32,18 +32,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import safereplay as sr
 
-from .. import _checks
+from .. import _checks, catalog
+from .._config import SYMBOLS, Dial
 
-#: The dials of each kind of learner, with the values they begin from.
-KINDS: dict[str, dict[str, Any]] = {
-    "q": {},
-    "replay": {"v": 0.5, "beta": 5.0, "mixing": "literal", "scheme": "variance"},
-    "mihatsch": {"kappa": 0.6},
-    "gaskett": {"beta": 0.2},
-    "worst-case": {},
-    "worst-transition": {},
-}
 SCHEMES: dict[str, type[sr.Scheme]] = {"variance": sr.VarianceReplay, "score": sr.ScoreReplay}
+#: The numbers that can be set of each kind of learner, with their defaults.
+DIALS: dict[str, dict[str, tuple[Dial, float]]] = {
+    kind: catalog.learner(kind).dials()
+    for kind in ("q", "replay", "mihatsch", "gaskett", "worst-case", "worst-transition")
+}
+DIALS["replay"] |= sr.VarianceReplay.dials()
+#: All that can be set of each kind of learner, with the values they begin from.
+KINDS: dict[str, dict[str, Any]] = {
+    kind: {name: default for name, (_, default) in found.items()} for kind, found in DIALS.items()
+}
+KINDS["replay"] |= {"mixing": sr.ReplayQLearning.mixing, "scheme": "variance"}
 BOUNDS = {"v": "[0, 0.9999]", "kappa": "[-0.99, 0.99]"}
 BETAS = {"replay": "[-100, 100]", "gaskett": "[0, 1]"}
 WORDS = {"mixing": ("literal", "matched"), "scheme": tuple(SCHEMES)}
@@ -94,18 +97,27 @@ class Side:
         if self.kind == "replay":
             scheme = SCHEMES[str(self.scheme)](beta=self.beta)  # type: ignore[call-arg]
             return sr.ReplayQLearning(scheme, v=float(self.v or 0.0), mixing=str(self.mixing))
-        makers: dict[str, Any] = {
-            "q": sr.QLearning,
-            "mihatsch": sr.RiskSensitive,
-            "gaskett": sr.Pessimistic,
-            "worst-case": sr.WorstCase,
-            "worst-transition": sr.WorstTransition,
-        }
-        return makers[self.kind](**self.dials())  # type: ignore[no-any-return]
+        return catalog.learner(self.kind)(**self.dials())
 
 
 def _number(kind: str, name: str, value: str) -> float:
     return _checks.between(name, number(name, value), BETAS[kind] if name == "beta" else BOUNDS[name])
+
+
+def learner_dials() -> dict[str, Any]:
+    """For each kind of learner: what it begins with, and how the page shows its numbers."""
+    return {
+        kind: {
+            "defaults": KINDS[kind],
+            "sliders": {name: _slider(name, about) for name, (about, _) in found.items() if about.slider},
+        }
+        for kind, found in DIALS.items()
+    }
+
+
+def _slider(name: str, about: Dial) -> dict[str, Any]:
+    ends = dict(zip(("min", "max", "step"), about.slider or (), strict=True))
+    return {"symbol": SYMBOLS.get(name, name), "label": about.label, "hint": about.hint, **ends}
 
 
 def number(name: str, text: str) -> float:

@@ -6,7 +6,6 @@ import { Again, passes } from "./again.js";
 import { get } from "./api.js";
 import { byId, el, place, say } from "./dom.js";
 import { join, learnerText, worldQuery } from "./link.js";
-import { LEARNERS } from "./state.js";
 
 const ARROWS = ["↑", "→", "↓", "←"];
 const DIAL = { replay: "v", mihatsch: "kappa", gaskett: "beta" }; // the dial that /api/switches turns
@@ -74,7 +73,7 @@ class Detail {
     const { world, epsilon, [this.side]: learner } = this.store.get();
     const dial = DIAL[learner.kind];
     if (!dial) return null;
-    const still = { ...learner, [dial]: LEARNERS[learner.kind][dial] };
+    const still = { ...learner, [dial]: this.store.learners[learner.kind].defaults[dial] };
     return join(worldQuery(world, this.store.presets), { learner: learnerText(still), epsilon });
   }
 

@@ -31,29 +31,23 @@ const FORMULA = {
 const MIXINGS = [["literal", "literal (Alg. 1)"], ["matched", "matched (Thm. 1)"]];
 const SCHEMES = [["variance", "variance (paper)"], ["score", "standard score"]];
 
-const V = { symbol: "v", label: "replay", min: 0, max: 0.95, step: 0.01 };
 const V_HINTS = { literal: "share of updates that are replays", matched: "how strongly volatile moves are replayed" };
-const BETA = {
-  symbol: "β", label: "caution", hint: "how much the worst rewards are preferred", min: -5, max: 10, step: 0.1,
-};
-const GASKETT = {
-  symbol: "β", label: "pessimism", hint: "how much the worst next action counts", min: 0, max: 1, step: 0.01,
-};
-const KAPPA = {
-  symbol: "κ", label: "aversion", hint: "how much more bad surprises count", min: -0.99, max: 0.99, step: 0.01,
-};
 
 /** Put the learner's choice and its dials into both panes. */
 export function startDials(store) {
   for (const side of SIDES) {
-    const dial = (name, range) => slider(store, { ...setting(store, side, name), range });
+    const range = (name) => (state) => {
+      const { sliders } = store.learners[state[side].kind];
+      return name === "v" ? { ...sliders.v, hint: V_HINTS[state[side].mixing] } : sliders[name];
+    };
+    const dial = (name) => slider(store, { ...setting(store, side, name), range: range(name) });
     const word = (name, label, options, hint) => choice(store, { ...setting(store, side, name), label, options, hint });
     byId(`${side}-learner`).append(word("kind", `${side === "left" ? "Left" : "Right"} learner`, KINDS));
     byId(`${side}-dials`).append(
       words(store, side, "hint about", ABOUT),
-      dial("v", (state) => ({ ...V, hint: V_HINTS[state[side].mixing] })),
-      dial("beta", (state) => (state[side].kind === "gaskett" ? GASKETT : BETA)),
-      dial("kappa", () => KAPPA),
+      dial("v"),
+      dial("beta"),
+      dial("kappa"),
       el("div", { class: "row" },
         word("mixing", "Mixing", MIXINGS, "literal: any remembered pair; matched: the pair that was just visited"),
         word("scheme", "Scheme", SCHEMES, "which memories are preferred, and in what unit rewards are compared")),

@@ -29,8 +29,9 @@ async function firstState() {
 }
 
 async function start() {
-  const [presets, [state, problem]] = await Promise.all([get("/api/presets"), firstState()]);
-  store.begin(state, presets);
+  const asked = [get("/api/presets"), get("/api/learners"), firstState()];
+  const [presets, learners, [state, problem]] = await Promise.all(asked);
+  store.begin(state, presets, learners);
   const answers = new Answers(store);
   const boards = makeBoards();
   window.safereplay = { store, answers, boards, get state() { return store.get(); } };

@@ -10,32 +10,24 @@ const TOGETHER_MS = 600; // changes from the same source that come this close to
 const ADDRESS_MS = 150; // browsers refuse an address that changes too often
 const DEPTH = 200;
 
-/** The settings that each kind of learner begins with. */
-export const LEARNERS = {
-  q: {},
-  replay: { scheme: "variance", v: 0.5, beta: 5, mixing: "literal" },
-  mihatsch: { kappa: 0.6 },
-  gaskett: { beta: 0.2 },
-  "worst-case": {},
-  "worst-transition": {},
-};
-
 /** @typedef {{remember?: boolean, source?: string, join?: boolean}} How
  *  remember: can be undone; source: who changed it; join: part of the last step back, however long ago that was */
 
 class Store {
   #state = null;
   #presets = [];
+  #learners = {};
   #past = [];
   #future = [];
   #listeners = new Set();
   #last = { source: "", at: 0 };
   #timer = 0;
 
-  /** Begin with a state and the presets it may refer to. */
-  begin(state, presets) {
+  /** Begin with a state, the presets it may refer to, and what can be set of each kind of learner. */
+  begin(state, presets, learners) {
     this.#state = Object.freeze(state);
     this.#presets = presets;
+    this.#learners = learners;
     this.#past = [];
     this.#future = [];
   }
@@ -48,6 +40,11 @@ class Store {
   /** The worlds to start from, as /api/presets lists them. */
   get presets() {
     return this.#presets;
+  }
+
+  /** What each kind of learner begins with, and its sliders, as /api/learners lists them. */
+  get learners() {
+    return this.#learners;
   }
 
   /** The present state with the top-level fields of `patch` replaced. @param {object} patch @param {How} how */
@@ -67,7 +64,7 @@ class Store {
   setSide(side, patch, how) {
     const now = this.#state[side];
     const kind = patch.kind ?? now.kind;
-    const base = kind === now.kind ? now : { kind, ...LEARNERS[kind] };
+    const base = kind === now.kind ? now : { kind, ...this.#learners[kind].defaults };
     this.set({ [side]: { ...base, ...patch } }, how);
   }
 

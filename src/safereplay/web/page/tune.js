@@ -7,7 +7,6 @@ import { join, learnerText, worldQuery } from "./link.js";
 import { Chart } from "./plot.js";
 import { answerText, choices, frontierPicture, frontierWords, pointButton } from "./tune-view.js";
 
-const USUAL = { kind: "replay", scheme: "variance", v: 0.5, beta: 5 };
 const HINT = "Press a point, here or in the picture, to set the right pane to it." +
   " Tuning works with matched mixing, and sets it.";
 
@@ -71,10 +70,14 @@ class Tuning {
     }
   }
 
+  get #usual() {
+    return this.#store.learners.replay.defaults;
+  }
+
   /** The replay whose dials are looked for: the right pane's, if it is one. */
   #learner() {
     const { right } = this.#store.get();
-    return right.kind === "replay" ? right : USUAL;
+    return right.kind === "replay" ? right : { kind: "replay", ...this.#usual };
   }
 
   /** The learner that a point of the frontier stands for: tuning speaks of matched mixing only. */
@@ -109,7 +112,7 @@ class Tuning {
   #follow(state, before) {
     if (state.limit !== before.limit) this.#showLimit();
     const other = state.world !== before.world || state.epsilon !== before.epsilon;
-    const scheme = (one) => (one.right.kind === "replay" ? one.right.scheme : USUAL.scheme);
+    const scheme = (one) => (one.right.kind === "replay" ? one.right.scheme : this.#usual.scheme);
     if (other || scheme(state) !== scheme(before)) {
       if (!this.#asking && !this.#found) return;
       this.#found = null;
