@@ -30,7 +30,7 @@ LAYERS = [
     "sb3 torchrl",
     "views",
     "engines",
-    "paper bench",
+    "paper",
     "arena",
     "web",
     "cli",

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from benchmarks.speed.machine import machine
 from safereplay._config import plain
 from safereplay._files import read_text, write_atomic
 from safereplay._types import Floats
-from safereplay.bench.machine import machine
 from safereplay.engines.identity import digest
 from safereplay.errors import BadFile
 

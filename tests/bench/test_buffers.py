@@ -1,6 +1,6 @@
 import pytest
 
-from safereplay.bench import buffers
+from benchmarks.speed import buffers
 
 pytest.importorskip("stable_baselines3")
 

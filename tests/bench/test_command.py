@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from safereplay import bench
-from safereplay.bench import sheets
+from benchmarks import speed as bench
+from benchmarks.speed import sheets
 from safereplay.cli.common import run
 
 

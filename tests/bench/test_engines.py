@@ -1,6 +1,6 @@
 import pytest
 
-from safereplay.bench import QUICK, engines
+from benchmarks.speed import QUICK, engines
 from safereplay.engines.threads import ThreadsEngine
 
 

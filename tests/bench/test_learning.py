@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.bench import QUICK, learning
+from benchmarks.speed import QUICK, learning
 
-PLAIN = learning.load_plain()
+PLAIN = learning.plain
 TINY = QUICK._replace(episodes=20, seeds=2, rounds=1)
 CONTESTS = {contest.learner.describe(): contest for contest in learning.contests()}
 
@@ -99,8 +99,3 @@ def test_the_plain_loop_imports_nothing_of_ours_and_runs_as_a_script(capsys):
 def test_every_learner_has_a_task_on_both_grids():
     labels = [task.label for task in learning.tasks(TINY)]
     assert labels == [f"{grid}: {name}" for grid in learning.GRIDS for name in CONTESTS]
-
-
-def test_a_script_that_is_not_there_is_named():
-    with pytest.raises(sr.BadInput, match=r"nothing\.py must exist"):
-        learning.script("nothing")

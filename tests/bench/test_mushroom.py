@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.bench import QUICK, mushroom
+from benchmarks.speed import QUICK, mushroom
 
 STANDS_IN = """
 import json, sys
@@ -20,7 +20,7 @@ print(json.dumps({"version": "9", "updates": task["steps"], "seconds": 0.5, "Q":
 def stands_in(tmp_path, monkeypatch):
     """A script in the place of benchmarks/mushroom.py."""
     file = tmp_path / "mushroom.py"
-    monkeypatch.setattr(mushroom, "script", lambda name: file)
+    monkeypatch.setattr(mushroom, "SCRIPT", file)
     return file
 
 

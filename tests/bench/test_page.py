@@ -4,8 +4,8 @@ import re
 import pytest
 
 import safereplay as sr
-from safereplay import bench
-from safereplay.bench import mushroom, page, pairs, solving, threads, trees
+from benchmarks import speed as bench
+from benchmarks.speed import mushroom, page, pairs, solving, threads, trees
 
 MACHINE = {
     "cpu": "A Processor",

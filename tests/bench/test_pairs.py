@@ -1,4 +1,4 @@
-from safereplay.bench import QUICK, pairs
+from benchmarks.speed import QUICK, pairs
 
 
 def test_the_random_model_has_a_random_reward_at_every_pair():

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 import safereplay as sr
-from safereplay import bench
-from safereplay.bench import mushroom, report, sheets, solving
+from benchmarks import speed as bench
+from benchmarks.speed import mushroom, report, sheets, solving
 
 TINY = bench.QUICK._replace(
     episodes=20,
@@ -29,7 +29,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(sheets, "QUICK", TINY)
     monkeypatch.setattr(solving, "missing", lambda: ["mdpsolver"])
     monkeypatch.setattr(mushroom, "find_spec", lambda name: None)
-    monkeypatch.setattr("safereplay.bench.engines.engines", lambda: {"threads": bench.engines.ThreadsEngine})
+    monkeypatch.setattr("benchmarks.speed.engines.engines", lambda: {"threads": bench.engines.ThreadsEngine})
 
 
 def test_a_report_holds_every_part_and_goes_to_json(tiny):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from safereplay.bench import solving
+from benchmarks.speed import solving
 from safereplay.theory.solver import by_policies
 
 

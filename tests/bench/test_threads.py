@@ -1,6 +1,6 @@
 import pytest
 
-from safereplay.bench import threads
+from benchmarks.speed import threads
 from safereplay.kernels import rng
 
 

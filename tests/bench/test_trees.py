@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from safereplay.bench import trees
+from benchmarks.speed import trees
 
 
 def test_importance_weights_and_the_column_are_those_of_the_indices():

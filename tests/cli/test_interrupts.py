@@ -7,10 +7,10 @@ import pytest
 from sweep_folder import given, write_part
 
 import safereplay as sr
+from benchmarks.speed import report as bench_report
+from benchmarks.speed.sheets import Part, Task
 from safereplay import runs
 from safereplay.arena import report
-from safereplay.bench import report as bench_report
-from safereplay.bench.sheets import Part, Task
 from safereplay.cli import run, showing
 from safereplay.engines.store import Store
 from safereplay.paper import reproduce
@@ -128,7 +128,7 @@ NOTHING = "nothing is finished"
         (["compare"], "safereplay.arena.report.planned"),
         (["sweep", "none.toml"], "safereplay.engines.sweeps.load_spec"),
         (["show", "none"], "safereplay.views.sweeps.Reader.__init__"),
-        (["bench"], "safereplay.bench.report.machine"),
+        (["bench"], "benchmarks.speed.report.machine"),
         (["play"], "safereplay.web.serving.listen"),
     ],
 )

@@ -1,12 +1,8 @@
-"""The commands about the project itself: ``reproduce``, ``bench`` and ``play``.
-
-``reproduce`` and ``bench``: the two commands about the project itself.
-
-``play``: the playground, in the browser.
-"""
+"""The commands about the project itself: ``reproduce``, ``bench`` and ``play``."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,23 +59,37 @@ def bench(
     """How fast we are, beside plain Python and peers, and as threads, engines and models grow."""
     from rich.console import Console
 
-    from ..bench.page import page_folder, write_page
-    from ..bench.report import left_out, run_bench
-
+    page, report_of = _benchmarks("page"), _benchmarks("report")
     if out is not None:
-        page_folder(out)
+        page.page_folder(out)
     parts = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
     with Stages() as stages:
-        report = run_bench(quick, lambda done, label: stages.tell(label, done), parts, mushroom)
+        report = report_of.run_bench(quick, lambda done, label: stages.tell(label, done), parts, mushroom)
     if as_json:
         typer.echo(report.to_json())
     else:
         for sheet in report.sheets():
             Console().print(sheet.shown(), "")
-    for line in left_out(report):
+    for line in report_of.left_out(report):
         complain(line, 0)
     if out is not None:
-        typer.echo(write_page(report, out), err=as_json)
+        typer.echo(page.write_page(report, out), err=as_json)
+
+
+def _benchmarks(name: str) -> Any:
+    """A module of ``benchmarks/speed``, which stands beside the package in a checkout and is not installed with it."""
+    from importlib import import_module
+
+    from .. import _checks
+
+    root = Path(__file__).parents[3]
+    there = (root / "benchmarks" / "speed").is_dir()
+    _checks.require(
+        there, "safereplay bench", "be run from a checkout of the repository", str(Path(__file__).parents[1])
+    )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return import_module(f"benchmarks.speed.{name}")
 
 
 @app.command()

@@ -13,14 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from ..arrays import model_memory, sampling_model
-from ..footprints import footprint
-from ..kernels import rng, step
-from ..learners import ReplayQLearning
-from ..mdp import TabularMDP
-from ..runs import make_program
-from ..schedules import EpsilonGreedy, PowerStep
-from ..schemes import VarianceReplay
+from safereplay.arrays import model_memory, sampling_model
+from safereplay.footprints import footprint
+from safereplay.kernels import rng, step
+from safereplay.learners import ReplayQLearning
+from safereplay.mdp import TabularMDP
+from safereplay.runs import make_program
+from safereplay.schedules import EpsilonGreedy, PowerStep
+from safereplay.schemes import VarianceReplay
+
 from .sheets import Effort, Part, Rows, Sheet, Task
 
 ACTIONS = 4

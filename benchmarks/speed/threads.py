@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from ..grids import cliff
-from ..kernels import rng
-from ..kernels.compile import Array, kernel
-from ..learners import ReplayQLearning
-from ..runs import learn
+from safereplay.grids import cliff
+from safereplay.kernels import rng
+from safereplay.kernels.compile import Array, kernel
+from safereplay.learners import ReplayQLearning
+from safereplay.runs import learn
+
 from .sheets import Effort, Part, Rows, Sheet, Task, cores, in_turns, seconds_of
 
 WORDS = 2_000_000  # that a bare loop draws, for each run

@@ -19,18 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from .. import _checks
-from ..errors import MissingExtra
-from ..grids import cliff
-from ..learners import QLearning
-from ..mdp import TabularMDP
-from ..runs import learn
-from ..schedules import EpsilonGreedy, PowerStep
-from .learning import our_updates, rate, script
+from safereplay import _checks
+from safereplay.errors import MissingExtra
+from safereplay.grids import cliff
+from safereplay.learners import QLearning
+from safereplay.mdp import TabularMDP
+from safereplay.runs import learn
+from safereplay.schedules import EpsilonGreedy, PowerStep
+
+from .learning import our_updates, rate
 from .sheets import Effort, Part, Rows, Sheet, Task
 
 HORIZON = 1_000
 SEEDS = 50  # runs of ours a round
+SCRIPT = Path(__file__).parents[1] / "mushroom.py"
 HOW = "MushroomRL needs an environment of its own (see benchmarks/mushroom.py): safereplay bench --mushroom PYTHON"
 
 
@@ -77,7 +79,7 @@ def finite_mdp(mdp: TabularMDP) -> dict[str, Any]:
 def run_theirs(python: str, mdp: TabularMDP, steps: int, seed: int) -> dict[str, Any]:
     """What ``benchmarks/mushroom.py`` measured: its version, updates, seconds and Q."""
     dials = {"epsilon": EpsilonGreedy().epsilon, "power": PowerStep().power, "steps": steps, "seed": seed}
-    command = [python, "-W", "ignore", str(script("mushroom"))]
+    command = [python, "-W", "ignore", str(SCRIPT)]
     ran = subprocess.run(command, input=json.dumps(finite_mdp(mdp) | dials), capture_output=True, text=True)  # noqa: S603
     if ran.returncode:
         lines = ran.stderr.strip().splitlines() or ["it said nothing"]

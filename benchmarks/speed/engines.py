@@ -18,13 +18,14 @@ from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..engines.spec import load_spec
-from ..engines.sweeps import sweep
-from ..engines.threads import ThreadsEngine
-from ..engines.work import Chunk, Done, Engine, Terms
-from ..grids import cliff
-from ..learners import ReplayQLearning
-from ..runs import learn
+from safereplay.engines.spec import load_spec
+from safereplay.engines.sweeps import sweep
+from safereplay.engines.threads import ThreadsEngine
+from safereplay.engines.work import Chunk, Done, Engine, Terms
+from safereplay.grids import cliff
+from safereplay.learners import ReplayQLearning
+from safereplay.runs import learn
+
 from .sheets import Effort, Part, Rows, Sheet, Task, cores, in_turns, seconds_of
 
 V = (0.3, 0.6)
@@ -71,10 +72,10 @@ def engines() -> dict[str, Callable[[], Engine]]:
     """Those that can run here, by name."""
     found: dict[str, Callable[[], Engine]] = {"threads": lambda: ThreadsEngine(cores())}
     if find_spec("ray"):
-        from ..engines.ray import RayEngine
+        from safereplay.engines.ray import RayEngine
 
         found["ray"] = lambda: RayEngine(workers=cores())
-    from ..engines.cuda import CudaEngine, available
+    from safereplay.engines.cuda import CudaEngine, available
 
     if available() is None:
         found["cuda"] = CudaEngine

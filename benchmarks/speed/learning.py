@@ -8,22 +8,29 @@ machine does counts as little as it can.
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _checks, grids
-from ..errors import BadFile
-from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
-from ..mdp import TabularMDP
-from ..runs import learn
-from ..schemes import VarianceReplay
+from benchmarks import plain
+from safereplay import _checks, grids
+from safereplay.learners import (
+    Learner,
+    Pessimistic,
+    QLearning,
+    ReplayQLearning,
+    RiskSensitive,
+    WorstCase,
+    WorstTransition,
+)
+from safereplay.mdp import TabularMDP
+from safereplay.runs import learn
+from safereplay.schemes import VarianceReplay
+
 from .sheets import Effort, Part, Rows, Sheet, Task
 
 GRIDS = tuple(grids.PAPER)
@@ -79,26 +86,6 @@ def contests() -> list[Contest]:
     ]
 
 
-def script(name: str) -> Path:
-    """A file of ``benchmarks/`` in the checkout, or the copy of it that the wheel holds."""
-    package = Path(__file__).parents[1]
-    places = [package.parents[1] / "benchmarks" / f"{name}.py", package / f"_{name}.py"]
-    for path in places:
-        if path.is_file():
-            return path
-    raise BadFile(f"{places[0]} must exist, got nothing there; reinstall safereplay")
-
-
-def load_plain() -> Any:
-    """The module ``benchmarks/plain.py``."""
-    spec = importlib.util.spec_from_file_location("safereplay_plain", script("plain"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def plain_model(mdp: TabularMDP) -> dict[str, Any]:
     """A model as the arguments of ``plain.run``; its start must be uniform over some states."""
     starts = np.flatnonzero(mdp.start)
@@ -120,7 +107,7 @@ def plain_model(mdp: TabularMDP) -> dict[str, Any]:
 def measure_speed(grid: str, contest: Contest, effort: Effort) -> Speed:
     """One learner on one grid: a run of plain.py, then some of ours, and again; the best of each."""
     mdp = grids.PAPER[_checks.choice("grid", grid, GRIDS)]()
-    plain, model = load_plain(), plain_model(mdp)
+    model = plain_model(mdp)
     learner, episodes = contest.learner, effort.episodes
     learn(mdp, learner, episodes=1, seeds=1, threads=1, quiet=True).whole()  # compiles
 

@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from .._types import Floats
-from ..grids import from_map
-from ..mdp import TabularMDP
-from ..theory.solver import by_sweeps
+from safereplay._types import Floats
+from safereplay.grids import from_map
+from safereplay.mdp import TabularMDP
+from safereplay.theory.solver import by_sweeps
+
 from .sheets import Effort, Part, Rows, Sheet, Task
 
 GAMMA = 0.99

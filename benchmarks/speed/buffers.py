@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from .._advice import ShapingWarning
+from safereplay._advice import ShapingWarning
+
 from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
 
 BATCH, EVERY, NUMBERS, ACTIONS = 256, 4, 8, 4
@@ -63,8 +64,8 @@ def filled(kind: Callable[..., Any], size: int, **options: Any) -> Any:
 
 def ours(size: int) -> Any:
     """Our buffer, full, with everything filed."""
-    from ..keys.spatial import TileKey
-    from ..sb3.buffers import ShapedReplayBuffer
+    from safereplay.keys.spatial import TileKey
+    from safereplay.sb3.buffers import ShapedReplayBuffer
 
     buffer = filled(ShapedReplayBuffer, size, v=0.0, beta=DIALS["beta"], seed=0, key=TileKey(tiles=4))
     buffer.v = DIALS["v"]  # and so it files what it has
@@ -112,7 +113,7 @@ def measure_run(steps: int, rounds: int) -> list[Cost]:
     import torch
     from stable_baselines3 import DQN
 
-    from ..sb3.buffers import ShapedReplayBuffer
+    from safereplay.sb3.buffers import ShapedReplayBuffer
 
     def learning(**options: Any) -> Callable[[], float]:
         def work() -> float:

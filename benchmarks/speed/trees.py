@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Floats, Ints
-from ..kernels import rng, tree
+from safereplay._types import Floats, Ints
+from safereplay.kernels import rng, tree
+
 from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
 
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-4  # cpprb's own defaults

@@ -15,10 +15,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._files import make_folder, read_text, write_atomic
-from ..errors import BadFile
-from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
-from ..views.drawing import BLUE, GREY, ORANGE, new_figure, save, styled
+from safereplay._files import make_folder, read_text, write_atomic
+from safereplay.errors import BadFile
+from safereplay.views.document import Block, Heading, Picture, Table, Text, to_markdown
+from safereplay.views.drawing import BLUE, GREY, ORANGE, new_figure, save, styled
+
 from .machine import in_words
 from .report import BenchReport
 from .sheets import Sheet

@@ -9,8 +9,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from .. import _checks
-from ..errors import stopping
+from safereplay import _checks
+from safereplay.errors import stopping
+
 from . import buffers, engines, learning, mushroom, pairs, sheets, solving, threads, trees
 from .machine import machine
 from .sheets import Part, Rows, Sheet

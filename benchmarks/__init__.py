@@ -1,0 +1,1 @@
+"""Benchmarks: safereplay beside plain Python and beside other libraries."""
