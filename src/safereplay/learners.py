@@ -242,7 +242,7 @@ class RiskSensitive(Learner):
     it jumps off to end it.
 
     >>> import safereplay as sr
-    >>> sr.RiskSensitive(0.5).describe()
+    >>> sr.RiskSensitive().describe()
     'Mihatsch–Neuneier(kappa=0.6)'
 
     Ref: Szlak & Shamir (2021), Section 5.
@@ -272,7 +272,7 @@ class Pessimistic(Learner):
     for β from 0.03 to 0.35, risky at 0.36, and jumps off from 0.37 on.
 
     >>> import safereplay as sr
-    >>> sr.Pessimistic(0.5).describe()
+    >>> sr.Pessimistic().describe()
     'Gaskett(beta=0.2)'
 
     Ref: Szlak & Shamir (2021), Section 5.
