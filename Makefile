@@ -50,6 +50,7 @@ test: $(VENV)/dev
 
 test-slow: $(VENV)/dev
 	$(BIN)/pytest -q -m slow
+	$(BIN)/pytest -q -m "hypothesis and not slow" --hypothesis-profile=thorough tests
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .

@@ -17,7 +17,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Compiling happens inside the first example, so no deadline; the same examples every time, so no surprise on release day.
-settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, derandomize=True, database=None, max_examples=200)
 settings.load_profile("repeatable")
 
 

@@ -192,9 +192,14 @@ def test_a_ring_shorter_than_the_warm_up_and_dict_observations_learn_too():
 # -- keeping -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tilt_on", ["reward", "return", "target"])
 @pytest.mark.parametrize(
-    "key", [sr.ExactKey(), sr.TileKey(tiles=3, warm_up=70), sr.AutoKey(warm_up=500)], ids=lambda k: type(k).__name__
+    ("key", "tilt_on"),
+    [
+        (sr.ExactKey(), "target"),
+        (sr.TileKey(tiles=3, warm_up=70), "return"),
+        (sr.AutoKey(warm_up=500), "reward"),
+    ],
+    ids=["exact", "tiles", "auto"],
 )
 def test_a_saved_shaper_goes_on_in_a_fresh_process_as_if_nothing_had_happened(tmp_path, tilt_on, key):
     made = sr.Shaper(100, key=key, tilt_on=tilt_on, n_envs=2, seed=3)

@@ -37,9 +37,6 @@ EVERYTHING = {
     "learners": {
         "q": {},
         "replay": {"v": [0.3, 0.8], "mixing": ["literal", "matched"]},
-        "mihatsch": {"kappa": 0.5},
-        "gaskett": {},
-        "worst-case": {},
         "worst-transition": {},
     },
 }
@@ -66,7 +63,7 @@ def as_bytes(table):
 
 
 def test_every_chunk_comes_back_once_with_the_very_rows_of_doing_it_here(engine):
-    """Every learner, both mixings, three models of which one has no layout, two discounts; all that can be kept."""
+    """Three learners, both mixings, three models of which one has no layout, two discounts; all that can be kept."""
     spec = load_spec(EVERYTHING)
     chunks = chunks_of(spec, 7)
     found = {done.chunk[0].id: done for done in engine.finish(iter(chunks), spec.terms)}
@@ -78,6 +75,7 @@ def test_every_chunk_comes_back_once_with_the_very_rows_of_doing_it_here(engine)
         assert done.seconds > 0.0
 
 
+@pytest.mark.slow
 def test_chunks_are_pulled_only_as_there_is_room(engine):
     spec, pulled, finished = load_spec(SMALL), [], 0
 
@@ -96,6 +94,7 @@ def test_no_chunks_is_no_work(engine):
     assert list(engine.finish(iter(()), load_spec(SMALL).terms)) == []
 
 
+@pytest.mark.slow
 def test_a_models_table_is_sent_once_for_all_its_discounts_and_chunks(engine, monkeypatch):
     sent, put = [], engine._ray.put
 
@@ -180,6 +179,7 @@ def test_classes_of_ones_own_are_found_on_the_workers(engine, mine):
     assert done.table.equals(work.perform(chunk, spec.terms))
 
 
+@pytest.mark.slow
 def test_an_error_of_ours_comes_back_as_itself_and_at_once(engine, mine, monkeypatch):
     sent, send = [], RayEngine._send
     monkeypatch.setattr(RayEngine, "_send", lambda self, *rest: (sent.append(rest), send(self, *rest)))
@@ -200,6 +200,7 @@ def test_an_error_that_is_not_ours_comes_back_as_itself(engine):
         list(engine.finish(iter(chunks_of(spec, 2)), spec.terms._replace(episodes="many")))
 
 
+@pytest.mark.slow
 def test_a_chunk_whose_worker_dies_is_done_again(engine, mine, tmp_path, caplog):
     note = tmp_path / "deaths"
     note.mkdir()
@@ -230,6 +231,7 @@ def test_a_worker_with_other_code_refuses(engine, monkeypatch):
         list(engine.finish(iter(chunks_of(spec, 1)), spec.terms))
 
 
+@pytest.mark.slow
 def test_a_class_that_differs_between_nodes_is_refused(engine, mine, monkeypatch):
     spec = mine(learners={"replay": {"scheme": {"kind": "GapReplay{n}"}}}, models={"cliff": {}})
     monkeypatch.setattr(engine_module, "own_code", lambda kind: "another")
@@ -248,6 +250,7 @@ def test_a_class_that_workers_cannot_import_is_refused(engine):
         list(engine.finish(iter([chunk]), spec.terms))
 
 
+@pytest.mark.slow
 def test_leaving_early_cancels_what_runs(engine):
     """One run of ages on each CPU: the next chunk is only done if they are told to stop."""
     spec, ages = load_spec(SMALL), load_spec({**SMALL, "episodes": 10**12})
@@ -318,6 +321,7 @@ def descendants(session):
     return found
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done_and_leaves_no_process_and_no_file(tmp_path, short_folder):
     """The keys go to every process of the terminal, when two chunks are written and the third is about to be."""
     (tmp_path / "cwd").mkdir()
@@ -409,6 +413,7 @@ print(json.dumps([done.done, len(lost), nodes]))
 """
 
 
+@pytest.mark.slow
 def test_a_node_killed_during_a_sweep_costs_its_chunk_and_no_row(tmp_path, in_new_process):
     """Two nodes of one CPU; the second and its worker get SIGKILL while a chunk waits there. The dataset is that of threads."""
     spec = {**SMALL, "episodes": 200_000, "seeds": 8, "models": {"cliff": {}}, "keep": ["Q", "verdict", "risk"]}
