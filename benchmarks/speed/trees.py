@@ -7,7 +7,7 @@ ours is made to do all that theirs does. Both hold the same priorities and one c
              is the least of all priorities (from a tree of minima), and the column's entries
     update   a batch of priorities at given indices, p_i = (priority + ε)^α, in the tree of sums and the tree of minima
 
-``alone`` is our sum tree without the rest: :func:`~safereplay.kernels.tree.draw_many` and ``put_many``. The median of
+``alone`` is our sum tree without the rest: :func:`draw_many` and ``put_many``. The median of
 many rounds in turns counts, in wall-clock seconds. cpprb keeps 32-bit floats, we keep 64. Its tree without the rest is timed
 in C++ by ``benchmarks/cpprb_tree.cpp``.
 """
@@ -25,11 +25,24 @@ import numpy as np
 
 from safereplay._types import Floats, Ints
 from safereplay.kernels import rng, tree
+from safereplay.kernels.compile import Array, kernel
+from safereplay.kernels.tree import find_many
 
 from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
 
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-4  # cpprb's own defaults
 BATCHES = (32, 256, 1024)
+
+
+@kernel
+def draw_many(sums: Array, generator: Array, x: Array, things: Array) -> None:
+    """A batch of n things: one from each n-th of the total, so that a batch is spread evenly. x [n] is for scratch.
+
+    Thing i is expected n·weight/total times, as if drawn n times alone. The total must be positive.
+    """
+    for k in range(x.size):
+        x[k] = (k + rng.uniform(generator)) / x.size * sums[1]
+    find_many(sums, x, things)
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,7 @@ class Priorities:
     def sample(self, batch: int) -> dict[str, Any]:
         """A batch: indices, importance weights, and what the column holds there."""
         things = np.empty(batch, np.int64)
-        tree.draw_many(self.sums, self.generator, np.empty(batch), things)
+        draw_many(self.sums, self.generator, np.empty(batch), things)
         p = self.sums[(self.sums.size >> 1) + things]
         return {"indexes": things, "weights": (self.minima[1] / p) ** BETA, "x": self.column[things]}
 
@@ -111,7 +124,7 @@ def _works(
         return generator.integers(0, n, batch), generator.exponential(size=batch)
 
     def draw_alone() -> float:
-        return seconds_of(lambda: tree.draw_many(ours.sums, ours.generator, x, found))
+        return seconds_of(lambda: draw_many(ours.sums, ours.generator, x, found))
 
     def put_alone() -> float:
         things, p = fresh()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.speed.trees import draw_many
 from safereplay.kernels import rng, tree
 
 
@@ -177,7 +178,7 @@ def test_not_even_a_position_at_or_beyond_the_total_leads_to_a_thing_without_wei
 def test_a_drawn_batch_never_holds_a_thing_without_weight(weights, n, seed):
     made, things = filled_at_once(weights), np.full(n, -1)
     if made[1] > 0.0:
-        tree.draw_many(made, rng.seeded(seed), np.empty(n), things)
+        draw_many(made, rng.seeded(seed), np.empty(n), things)
         assert all(weights[i] > 0.0 for i in things)
         assert sorted(things) == list(things)  # one from each part of the running sum, in order
 
@@ -186,14 +187,14 @@ def test_a_total_beyond_the_largest_number_leads_to_no_thing_without_weight_eith
     weights = [1e308, 1e308, 0.0, 1.0, 0.0]
     made, things = filled_at_once(weights), np.empty(9, np.int64)
     assert made[1] == math.inf
-    tree.draw_many(made, rng.seeded(0), np.empty(9), things)
+    draw_many(made, rng.seeded(0), np.empty(9), things)
     assert all(weights[i] > 0.0 for i in [*things, tree.find(made, 1.0), tree.find(made, math.inf)])
 
 
 def test_a_batch_is_spread_evenly():
     """Each thing of eight equal ones comes up exactly n/8 times: every eighth of the total has its share of draws."""
     made, things = filled_at_once([1.0] * 8), np.empty(64, np.int64)
-    tree.draw_many(made, rng.seeded(0), np.empty(64), things)
+    draw_many(made, rng.seeded(0), np.empty(64), things)
     assert np.bincount(things).tolist() == [8] * 8
 
 
@@ -208,7 +209,7 @@ def test_batches_are_drawn_in_proportion_to_the_weights(n):
     made, generator, draws = filled_at_once(weights), rng.seeded(3), 200_000 // n
     counts, x, things = np.zeros(40), np.empty(n), np.empty(n, np.int64)
     for _ in range(draws):
-        tree.draw_many(made, generator, x, things)
+        draw_many(made, generator, x, things)
         np.add.at(counts, things, 1)
     apart = np.abs(counts / counts.sum() - weights / weights.sum()).sum() / 2
     assert apart < 3 * math.sqrt(40 / (n * draws)) / 2

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from . import rng
 from .compile import Array, at, jit, kernel, source_digest, specialise
 
 TOGETHER = 16  # searches that go down side by side: enough to hide how long memory takes
@@ -94,17 +93,6 @@ def find_many(tree: Array, x: Array, things: Array) -> None:
             level *= 2
         for k in range(first, after):
             things[k] -= n_leaves
-
-
-@kernel
-def draw_many(tree: Array, generator: Array, x: Array, things: Array) -> None:
-    """A batch of n things: one from each n-th of the total, so that a batch is spread evenly. x [n] is for scratch.
-
-    Thing i is expected n·weight/total times, as if drawn n times alone. The total must be positive.
-    """
-    for k in range(x.size):
-        x[k] = (k + rng.uniform(generator)) / x.size * tree[1]
-    find_many(tree, x, things)
 
 
 def _putting(fold: Callable[[float, float], float]) -> Callable[[Array, Array, Array], None]:
