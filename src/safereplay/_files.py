@@ -11,7 +11,9 @@ a FIFO, a socket or a folder would do instead is never tried. Text has at most `
 
 import json
 import os
+import socket
 import stat
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -22,7 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ._types import AnyArray
-from .errors import BadFile, CannotWrite
+from .errors import BadFile, BadInput, CannotWrite
 
 HEADER = "header"
 MOST_TEXT = 64 << 20  # bytes of a map, a spec, a JSON file
@@ -206,3 +208,59 @@ def _taken_apart(state: dict[str, Any], above: str, arrays: dict[str, AnyArray])
         else:
             plain[name] = _taken_apart(value, f"{above}{name}/", arrays) if isinstance(value, dict) else value
     return plain
+
+
+class Lock:
+    """The right to write to a folder. A second process that asks for it gets an error that names the first.
+
+    It ends with its process, however that ends. (filelock does not say who has a lock, and where a file system has no
+    locks it leaves files that outlive a kill.)
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            with (folder / ".locking").open("a") as turn:
+                _take(turn.fileno(), True)
+                self._file = (folder / ".lock").open("a+")
+                try:
+                    self._own(folder)
+                except BaseException:
+                    self._file.close()
+                    raise
+        except OSError as error:
+            place = f"{folder} must be a folder that can be written to and locked"
+            raise CannotWrite(f"{place}, got '{error.strerror}'") from None
+
+    def _own(self, folder: Path) -> None:
+        """Take the lock and sign it, or say who has it."""
+        try:
+            _take(self._file.fileno(), False)
+        except (BlockingIOError, PermissionError):
+            self._file.seek(0)
+            owner = self._file.read().strip() or "unknown"
+            raise BadInput(
+                f"{folder} must be free, got a sweep at work in it ({owner}); wait, or choose another folder"
+            ) from None
+        self._sign()
+
+    def _sign(self) -> None:
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let others write."""
+        self._file.close()
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(handle: int, wait: bool) -> None:
+        os.lseek(handle, 1 << 20, os.SEEK_SET)  # beyond what is written, so that others can read it
+        msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _take(handle: int, wait: bool) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -10,9 +10,10 @@ from small_sweeps import SMALL, Impatient, everything, ids, note, parts, stamps
 from waiting import END
 
 import safereplay as sr
-from safereplay.engines import store
+from safereplay import _files
+from safereplay._files import Lock
 from safereplay.engines.spec import load_spec
-from safereplay.engines.store import Lock, Store, changes, conform, merged, schema_of
+from safereplay.engines.store import Store, changes, conform, merged, schema_of
 
 ALL_KEPT = {**SMALL, "keep": ["Q", "policy", "visits", "verdict", "risk", "curves"], "curves": 3}
 
@@ -349,7 +350,7 @@ def test_whoever_comes_while_the_lock_is_signed_is_told_who_has_it(tmp_path, mon
     """One has just taken the lock and has not yet written who it is. The other waits for that line, and no longer."""
     (tmp_path / ".lock").write_text("process 1 on an earlier machine\n")  # as a sweep that was killed leaves it
     taken, come, locks_held = threading.Event(), threading.Event(), []
-    sign, take = store.Lock._sign, store._take
+    sign, take = _files.Lock._sign, _files._take
 
     def sign_later(lock):
         taken.set()
@@ -361,8 +362,8 @@ def test_whoever_comes_while_the_lock_is_signed_is_told_who_has_it(tmp_path, mon
             come.set()
         take(handle, wait)
 
-    monkeypatch.setattr(store.Lock, "_sign", sign_later)
-    monkeypatch.setattr(store, "_take", take_noted)
+    monkeypatch.setattr(_files.Lock, "_sign", sign_later)
+    monkeypatch.setattr(_files, "_take", take_noted)
     first = threading.Thread(target=lambda: locks_held.append(Lock(tmp_path)))
     first.start()
     assert taken.wait(END)

@@ -33,7 +33,6 @@ from .. import _checks, _files
 from .._progress import Bar
 from .._types import AnyArray, Floats, Ints
 from ..engines.identity import config_digest, digest, table_digest
-from ..engines.store import Lock
 from ..errors import BadFile, BadInput
 from ..learners import Learner
 from ..runs import Runs, learn
@@ -96,7 +95,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = _files.make_folder(folder)
-        self._lock = Lock(self.folder)
+        self._lock = _files.Lock(self.folder)
         self._runs = _files.make_folder(self.folder / "runs")
 
     def __enter__(self) -> Self:

@@ -27,8 +27,6 @@ import hashlib
 import json
 import os
 import re
-import socket
-import sys
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -98,58 +96,6 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([column(field) for field in schema], schema=schema)
 
 
-class Lock:
-    """The right to write to a folder; a second one who wants it is told who has it."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            with (folder / ".locking").open("a") as turn:
-                _take(turn.fileno(), True)
-                self._file = (folder / ".lock").open("a+")
-                try:
-                    self._own(folder)
-                except BaseException:
-                    self._file.close()
-                    raise
-        except OSError as error:
-            place = f"{folder} must be a folder that can be written to and locked"
-            raise CannotWrite(f"{place}, got '{error.strerror}'") from None
-
-    def _own(self, folder: Path) -> None:
-        """Take the lock and sign it, or say who has it."""
-        try:
-            _take(self._file.fileno(), False)
-        except (BlockingIOError, PermissionError):
-            self._file.seek(0)
-            owner = self._file.read().strip() or "unknown"
-            raise BadInput(
-                f"{folder} must be free, got a sweep at work in it ({owner}); wait, or choose another folder"
-            ) from None
-        self._sign()
-
-    def _sign(self) -> None:
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        self._file.flush()
-
-    def release(self) -> None:
-        """Let others write."""
-        self._file.close()
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _take(handle: int, wait: bool) -> None:
-        os.lseek(handle, 1 << 20, os.SEEK_SET)  # beyond what is written, so that others can read it
-        msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _take(handle: int, wait: bool) -> None:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-
-
 FORMAT = 1  # of the folder
 TEMPORARY = re.compile(r"^\..+\.(parquet|json|toml)\.[a-z0-9_]{8}$")
 SAME = ("keep", "curves", "max_steps")  # what rows do not say, so that it must be the same for all of a folder
@@ -170,7 +116,7 @@ class Store:
 
     def __enter__(self) -> Self:
         _files.make_folder(self.folder)
-        self._lock = Lock(self.folder)
+        self._lock = _files.Lock(self.folder)
         try:
             _files.make_folder(self.runs)
             self._tidy()
