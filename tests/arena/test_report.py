@@ -71,4 +71,4 @@ def test_lines_join_only_settings_inside_the_frame():
     records = [record(p, value) for p, value in ((0.1, 0.9), (0.2, -50.0), (0.3, 0.8))]
     found = Chapter(here, (Family(here, one, one.settings[:3], tuple(records)),), ())
     joined = [line.get_ydata() for line in world_figure(found).axes[0].lines if len(line.get_xdata()) == 3]
-    assert np.array_equal(joined, [[0.9, np.nan, 0.8]], equal_nan=True)
+    assert np.array_equal(joined, [[0.9, np.nan, 0.95]], equal_nan=True)

@@ -32,6 +32,7 @@ ORANGE, BLUE = "#e07b00", "#1f6fb4"  # the paper's: Q-learning, replay
 GREEN, RED, GREY = "#2a9d5c", "#c8323c", "#8a8f98"
 INK = "#1d2330"  # of text
 COLOURS = {"safe": "#3b8fc4", "risky": "#f0a23b", "jumps": "#b3384b", "stuck": "#b9bec7"}
+ON = {name: "white" if name == "jumps" else INK for name in COLOURS}  # text on them
 LETTERS = {"safe": "S", "risky": "R", "jumps": "J", "stuck": "–"}
 STYLE: Any = {
     "font.family": "DejaVu Sans",
