@@ -37,9 +37,9 @@ DANGERS = {
     "caution": "none: caution is wrong here",
 }
 AREA = (
-    "Area: for each limit on P(unsafe), the best mean return among the settings of a contestant that keep the limit; summed over the "
-    "limits, as a share of the same for the best of all policies (the ceiling). "
-    "A contestant is among the best of a world if the difference from the largest area is not significant (95 %) or less than half a point."
+    "The area of a contestant measures its return under limits on risk. For each limit on P(unsafe), take the best mean return of its "
+    "settings that keep the limit, and sum over the limits. 100 % is the ceiling's area: the best that any policy can do. "
+    "A contestant is among the best of a world if its distance from the largest area is not significant (95 %), or less than half a point."
 )
 
 
@@ -70,7 +70,7 @@ def stems(titles: Sequence[str]) -> list[str]:
 
 
 def _summary(found: Comparison) -> list[Block]:
-    opening = [*sentences.summary(found), AREA, sentences.marks(found)]
+    opening = [AREA, sentences.marks(found), *sentences.summary(found)]
     return [
         *(Text(line) for line in opening if line),
         Picture("overview", _caption(found)),
