@@ -232,7 +232,7 @@ def test_where_means_are_unbounded_the_discounted_ceiling_holds():
     kept = [point.mean_discounted for point in plan.frontier if point.meets]
     assert max(kept) <= plan.ceiling.value_discounted + 1e-9
     assert plan.to_dict()["price"]["replay"] is None
-    assert "of the discounted return at least" in str(plan)
+    assert f"at least {plan.price.safety_discounted:.3g} of the discounted return" in str(plan)
 
 
 def test_bold_replay_is_no_way_to_be_safe():
@@ -355,7 +355,8 @@ def test_a_plan_reads_well(two_percent):
         "seeds that kept it",
     )
     assert [line[2:22].rstrip() for line in lines[1:]] == list(labels)
-    assert "of the mean at least" in lines[6]
+    assert f"at least {two_percent.price.safety:.3g} of the mean" in lines[6]
+    assert f"{two_percent.price.replay:.3g} more" in lines[6]
 
 
 def test_bad_arguments_are_answered_in_one_line(cliff):

@@ -64,10 +64,10 @@ class View(NamedTuple):
         """The picture in words."""
         where = label(self.x) if self.y is None else f"{label(self.x)} and {label(self.y)}"
         if self.metric == "verdict":
-            text = f"{self.learner} over {where}: each cell is filled with the ways that its runs take, by their share."
+            text = f"{self.learner} over {where}: share of each verdict among the runs of a cell."
         else:
-            text = f"{self.learner} over {where}: {METRICS[self.metric]}, on average over runs whose return has a mean."
-        return text + (f" All values of {', '.join(map(label, self.pooled))} together." if self.pooled else "")
+            text = f"{self.learner} over {where}: {METRICS[self.metric]}, mean over the runs that end."
+        return text + (f" Pooled over {', '.join(map(label, self.pooled))}." if self.pooled else "")
 
 
 def choose_views(

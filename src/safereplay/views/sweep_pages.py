@@ -175,7 +175,7 @@ ROWS = 200  # of a long table
 def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], refresh: int | None = None) -> Page:
     """A sweep as a page; one that is still growing is read anew every ``refresh`` seconds."""
     header, lines = cells(rows)
-    still = "" if refresh is None else " The sweep is still running, and this page with it."
+    still = "" if refresh is None else " The sweep is still running."
     blocks: list[Block] = [Text(overview(results) + "." + still)]
     if results.axes:
         blocks += [Table(["axis", "values"], [[label(n), axis_text(x)] for n, x in results.axes.items()])]
@@ -186,7 +186,7 @@ def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], ref
         blocks += [Heading("Phases")] * (k == 0) + [Picture(name, view.caption)]
     if results.has("mean", "p_unsafe"):
         figures["frontier"] = settings_figure(results)
-        blocks += [Heading("What safety costs"), Picture("frontier", FRONTIER.format(over=_over(results)))]
+        blocks += [Heading("Return against risk"), Picture("frontier", FRONTIER.format(over=_over(results)))]
     if results.has(*CURVES):
         figures["curves"] = curves_figure(results)
         blocks += [Heading("Along the runs"), Picture("curves", ALONG)]
@@ -199,15 +199,12 @@ def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], ref
 def _over(results: Results) -> str:
     """What intervals resample (see :attr:`Results.units`)."""
     several = len(set(results.table["seed"].to_pylist())) > 1
-    return "seeds, with the settings as they are" if several else "settings: there is one seed only"
+    return "seeds (settings fixed)" if several else "settings (there is only one seed)"
 
 
 FRONTIER = (
-    "Mean return against P(unsafe), one point a setting, with 95 % intervals over {over} (of many settings, only of the best); the line joins settings that no other "
-    "of the same learner beats in both. Settings in which some run never ends are left out."
+    "Mean return against P(unsafe). One point per setting, with 95 % intervals over {over}; where settings are many, only of the best ones. "
+    "The line joins the Pareto-optimal settings of a learner. Settings with a run that never ends are left out."
 )
-ALONG = "Of the greedy policy at each time: the median over runs, and the middle 95 % of them."
-NOTES = (
-    "Intervals are 95 % bootstrap intervals of the mean over {over}. A mean return leaves out runs "
-    "that have none, because they may never end."
-)
+ALONG = "The greedy policy along the runs: median over runs, and the middle 95 % of them."
+NOTES = "Intervals: 95 %, bootstrap of the mean over {over}. The mean return leaves out runs that may never end."
