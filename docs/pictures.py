@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import safereplay as sr
 from safereplay.theory.operator import operator
-from safereplay.views.drawing import BLUE, COLOURS, GREY, ORANGE, RED, draw_grid, draw_policy, new_figure, styled
+from safereplay.views.drawing import BLUE, COLOURS, GREY, ON, ORANGE, RED, draw_grid, draw_policy, new_figure, styled
 
 SCHEME = sr.VarianceReplay(beta=5.0)
 
@@ -77,7 +77,7 @@ def verdict_strip_figure() -> Figure:
     """The rivals' dials on the cliff, from none to most: which way the exact limit goes."""
     mdp = sr.grids.cliff()
     rows = [
-        ("replay, matched: v", np.linspace(0, 0.99, 100), lambda x: sr.ReplayQLearning(SCHEME, v=x, mixing="matched")),
+        ("replay (matched): v", np.linspace(0, 0.99, 100), lambda x: sr.ReplayQLearning(SCHEME, v=x, mixing="matched")),
         ("Mihatsch–Neuneier: κ", np.linspace(0, 0.99, 100), sr.RiskSensitive),
         ("Gaskett: β", np.linspace(0, 0.99, 100), sr.Pessimistic),
     ]
@@ -90,8 +90,10 @@ def verdict_strip_figure() -> Figure:
         for verdict in dict.fromkeys(found):
             inside = [x for x, one in zip(values, found, strict=True) if one == verdict]
             if len(inside) > 8:
-                ax.text(float(np.mean(inside)) + 0.005, y, verdict, ha="center", va="center", color="white", fontsize=9)
-    ax.set(yticks=range(len(rows)), yticklabels=[name for name, _, _ in rows], xlim=(0, 1), xlabel="the dial")
+                ax.text(
+                    float(np.mean(inside)) + 0.005, y, verdict, ha="center", va="center", color=ON[verdict], fontsize=9
+                )
+    ax.set(yticks=range(len(rows)), yticklabels=[name for name, _, _ in rows], xlim=(0, 1), xlabel="value of the dial")
     ax.invert_yaxis()
     ax.spines[["left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)

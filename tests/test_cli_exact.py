@@ -1,6 +1,7 @@
 """solve, check and tune on the command line."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -36,8 +37,8 @@ def test_solve_of_algorithm_1_lists_its_limits_by_the_way_they_take(capsys):
     assert names[0] == "Q-learning"
     assert names[-1] == "the paper's mapping"
     safe, stuck = found["limits"][1:-1]
-    assert safe["name"].startswith("Algorithm 1, safe ×")
-    assert stuck["name"].startswith("Algorithm 1, stuck ×")
+    assert re.fullmatch(r"Algorithm 1: \d+ of \d+ limits, safe", safe["name"])
+    assert re.fullmatch(r"Algorithm 1: \d+ of \d+ limits, stuck", stuck["name"])
     assert safe["learned"] > stuck["learned"] > 0.0
 
 

@@ -111,7 +111,7 @@ def ratios(report: BenchReport) -> list[tuple[str, float]]:
 @styled
 def picture(report: BenchReport) -> Figure:
     """Bars of the ratios to peers, and lines of how threads and pairs scale."""
-    figure, axes = new_figure(10.5, 3.4, 1, 3)
+    figure, axes = new_figure(9.2, 3.4, 1, 3)
     bars, lines, cost = axes[0]
     bars.get_gridspec().set_width_ratios([1.5, 1.0, 1.2])
     _draw_ratios(bars, ratios(report))
@@ -121,7 +121,7 @@ def picture(report: BenchReport) -> Figure:
 
 
 def _draw_ratios(ax: Axes, found: list[tuple[str, float]]) -> None:
-    ax.set_title("times as fast as")
+    ax.set_title("speed-up over peers")
     if not found:
         return _nothing(ax)
     names, values = zip(*reversed(found), strict=True)
@@ -151,7 +151,7 @@ def _draw_threads(ax: Axes, report: BenchReport) -> None:
         ax.annotate(f"{row.speedup:.2f}×", (row.threads, row.speedup), (-8, 4), textcoords="offset points", ha="right")
     ax.set_xticks(numbers)
     ax.set_xlabel("threads")
-    ax.set_ylabel("times one thread")
+    ax.set_ylabel("speed-up over one thread")
     ax.set_ylim(0.0, max(numbers) * 1.1)
     ax.legend(frameon=False, loc="lower right")
     return None
@@ -165,7 +165,7 @@ def _draw_pairs(ax: Axes, report: BenchReport) -> None:
     ax.plot([row.pairs for row in rows], [row.nanoseconds for row in rows], color=ORANGE, marker="o")
     ax.set_xscale("log")
     ax.set_xlabel("pairs of the model")
-    ax.set_ylabel("ns")
+    ax.set_ylabel("ns per update")
     ax.set_ylim(0.0, 1.15 * max(row.nanoseconds for row in rows))
     for row in (rows[0], rows[-1]):
         ax.annotate(

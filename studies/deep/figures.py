@@ -16,7 +16,7 @@ from matplotlib.patches import Circle, Rectangle
 
 from safereplay import point
 from safereplay._types import Floats
-from safereplay.views.drawing import BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
+from safereplay.views.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, styled
 
 from .frontier import pareto, points
 from .summary import CVAR, MEAN, OURS, PLAIN, Chapter, Group, Run
@@ -24,6 +24,8 @@ from .summary import CVAR, MEAN, OURS, PLAIN, Chapter, Group, Run
 PURPLE = "#8e4a9e"
 COLOURS = {PLAIN: ORANGE, OURS: BLUE, MEAN: GREY, CVAR: PURPLE}
 MARKERS = {PLAIN: "*", OURS: "o", MEAN: "D", CVAR: "s"}
+RING: Any = {"marker": "o", "ls": "", "ms": 13, "mfc": "none", "mec": INK, "mew": 1.1}
+BELOW: Any = {"marker": "v", "ls": "", "ms": 6, "mfc": "none"}
 ACROSS = 3  # panels beside each other
 BINS = 24  # of a learning curve
 COLLAPSED = (
@@ -36,20 +38,21 @@ def _panels(count: int, height: float, rows: int = 1) -> tuple[Figure, Any]:
     """A figure of ``count`` panels of ``rows`` axes each, at most :data:`ACROSS` beside each other: axes [count, rows]."""
     across = min(count, ACROSS)
     down = -(-count // across)
-    figure, axes = new_figure(3.5 * across + 0.2, down * height + 0.5, down * rows, across)
+    figure, axes = new_figure(3.0 * across + 0.2, down * height + 0.5, down * rows, across)
     blocks = axes.reshape(down, rows, across).transpose(0, 2, 1).reshape(-1, rows)
     for ax in blocks[count:].ravel():
         ax.set_visible(False)
     return figure, blocks[:count]
 
 
-def _legend(figure: Figure, names: Sequence[str], line: str = "") -> None:
+def _legend(figure: Figure, names: Sequence[str], line: str = "", others: Sequence[Line2D] = ()) -> None:
     handles = [
-        Line2D([], [], color=COLOURS[name], marker=MARKERS[name], ls=line, ms=9 if name == PLAIN else 6)
+        Line2D([], [], color=COLOURS[name], marker=MARKERS[name], ls=line, ms=9 if name == PLAIN else 6, label=name)
         for name in names
     ]
-    across = min(len(names), int(figure.get_figwidth() / 1.7))
-    figure.legend(handles, names, loc="outside lower center", ncols=across, frameon=False, fontsize=9)
+    handles += others
+    across = min(len(handles), int(figure.get_figwidth() / 1.45))
+    figure.legend(handles=handles, loc="outside lower center", ncols=across, frameon=False, fontsize=9)
 
 
 # -- risk against return -----------------------------------------------------------------------------------------------
@@ -68,12 +71,13 @@ def frontier_figure(chapters: Sequence[Chapter]) -> Figure:
                 _draw_setting(ax, group, bottom, 13 if name == PLAIN else 6.5)
         for choice in chapter.choices.values():
             x, y = 100 * choice.group.p.mean, max(choice.group.mean.mean, bottom)
-            ax.plot(x, y, "o", ms=13, mfc="none", mec="#1d2330", mew=1.1, zorder=6)
+            ax.plot(x, y, **RING, zorder=6)
         ax.set_title(chapter.title)
         ax.set(xlabel="P(catastrophe), %", ylabel="mean return")
         ax.margins(0.07)
         ax.set_xlim(left=min(ax.get_xlim()[0], -0.02 * ax.get_xlim()[1]))
-    _legend(figure, [name for name in COLOURS if any(chapter.family(name) for chapter in chapters)])
+    others = [Line2D([], [], **RING, label="chosen"), Line2D([], [], **BELOW, mec=GREY, label="lies below")]
+    _legend(figure, [name for name in COLOURS if any(chapter.family(name) for chapter in chapters)], others=others)
     return figure
 
 
@@ -105,7 +109,7 @@ def _draw_family(ax: Axes, chapter: Chapter, name: str, bottom: float) -> None:
 def _draw_setting(ax: Axes, group: Group, bottom: float, size: float) -> None:
     colour, p, mean = COLOURS[group.family], group.p, group.mean
     if mean.mean < bottom:
-        ax.plot(100 * p.mean, bottom, "v", ms=6, mfc="none", mec=colour, clip_on=False, zorder=4)
+        ax.plot(100 * p.mean, bottom, **BELOW, mec=colour, clip_on=False, zorder=4)
         return
     for xs, ys in (([p.low, p.high], [mean.mean] * 2), ([p.mean] * 2, [max(mean.low, bottom), mean.high])):
         ax.plot(100 * np.array(xs), ys, color=colour, lw=0.8, alpha=0.35, zorder=1)
@@ -205,7 +209,7 @@ def _draw_curves(axes: tuple[Axes, Axes], group: Group) -> None:
 @styled
 def paths_figure(groups: Sequence[Group]) -> Figure:
     """Evaluation paths of the point over its map: one panel a setting; a path that ends in the pit is red and crossed."""
-    figure, axes = new_figure(3.0 * len(groups) + 0.2, 2.9, 1, len(groups))
+    figure, axes = new_figure(2.3 * len(groups) + 0.2, 2.4, 1, len(groups))
     for ax, group in zip(axes[0], groups, strict=True):
         _draw_map(ax)
         for path in (path for run in group.runs for path in run.paths):
@@ -224,11 +228,12 @@ def _draw_map(ax: Axes) -> None:
     left, right, bottom, top = point.GUSTY
     size = (right - left, top - bottom)
     ax.add_patch(Rectangle((left, bottom), *size, facecolor="#f4f1e6", edgecolor=GREY, ls=":", lw=1.0))
-    ax.text((left + right) / 2, top - 0.04, "gusts ↓", ha="center", va="top", color="#5b6472", fontsize=8)
+    ax.text((left + right) / 2, top - 0.04, "gusts ↓", ha="center", va="top", color="#5b6472", fontsize=9)
     ax.text((left + right) / 2, 0.1, "pit", ha="center", va="center", color=RED, weight="bold", fontsize=9)
     ax.add_patch(Circle(point.GOAL, point.REACH, facecolor="#cdead8", edgecolor=GREEN, lw=1.0))
     ax.text(*point.GOAL, "G", ha="center", va="center", color=GREEN, weight="bold", zorder=7)
     ax.plot(*point.START, "o", ms=8, mfc="none", mec="#3d4450", mew=1.2, zorder=6)
+    ax.text(point.START[0], point.START[1] + 0.06, "S", ha="center", color=INK, weight="bold", zorder=7)
     ax.set(xlim=(0, 1), ylim=(0, 0.85), xticks=[], yticks=[], aspect="equal")
     for spine in ax.spines.values():
         spine.set(visible=True, color="#c9ced6")

@@ -64,7 +64,7 @@ def test_labels_go_by_their_mean_area():
     found = comparison(
         chapter("a", q=0.9, matched=0.1), chapter("b", q=0.1, matched=0.2), chapter("c", q=0.0, matched=0.9)
     )
-    assert found.labels == ("variance replay, matched", "Q-learning")
+    assert found.labels == ("variance replay (matched)", "Q-learning")
     assert found.mean_area("Q-learning") == pytest.approx(1 / 3)
 
 
@@ -73,7 +73,7 @@ def test_what_was_found_goes_to_json():
     plain = json.loads(json.dumps(found.to_dict()))
     (only,) = plain["worlds"]
     assert only["does_not_apply"] == {"hindsight": "needs goals"}
-    assert [x["label"] for x in only["contestants"]] == ["Q-learning", "variance replay, matched"]
+    assert [x["label"] for x in only["contestants"]] == ["Q-learning", "variance replay (matched)"]
     assert only["contestants"][0]["area"] == {
         "mean": pytest.approx(0.9),
         "low": pytest.approx(0.9),

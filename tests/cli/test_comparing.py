@@ -1,9 +1,12 @@
 import json
+from pathlib import Path
 
 import pytest
+from planted import chapter, comparison
 from strikes import interrupted
 
 from safereplay.cli import run
+from safereplay.cli.learning import _show_comparison
 
 TINY = ["--world", "cliff", "--learner", "q", "--learner", "gaskett", "--steps", "400"]
 
@@ -12,13 +15,30 @@ def compare(*arguments):
     return run(["compare", *map(str, arguments)])
 
 
-def test_a_comparison_says_who_wins_and_where_its_page_is(tmp_path, capsys):
-    assert compare(*TINY, "--world", "volatile", "--scheme", "variance", "--out", tmp_path / "out") == 0
+def test_a_comparison_prints_every_contestant_and_where_its_page_is(tmp_path, capsys):
+    more = ["--world", "volatile", "--scheme", "variance", "--learner", "hindsight"]
+    assert compare(*TINY, *more, "--out", tmp_path / "out") == 0
     shown = capsys.readouterr()
-    assert "The paper's own replay" in shown.out
+    table = shown.out.split("\n\n")[0].splitlines()
+    assert table[0].split("  ")[0] == "contestant"
+    asked = ["Gaskett", "Q-learning", "hindsight ‡", "variance replay", "variance replay (matched)"]
+    assert sorted(line.split("  ")[0] for line in table[1:]) == asked
+    assert "hindsight does not apply to cliff, volatile" in shown.out.replace("\n", " ")
     assert str(tmp_path / "out" / "report.html") in shown.out.replace("\n", "")
     assert shown.err == ""
     assert (tmp_path / "out" / "report.md").exists()
+
+
+@pytest.mark.parametrize("worlds", ["a", "abc", "abcdefghij"])
+def test_the_printed_table_has_a_row_for_each_contestant_however_many_worlds(worlds, capsys):
+    everyone = {"q": 0.9, "mihatsch": 0.5, "gaskett": 0.2, "variance": 0.7, "matched": 0.6, "score": 0.1}
+    found = comparison(*(chapter(name, **everyone) for name in worlds))
+    _show_comparison(found, Path("page"))
+    table = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert [line.split("  ")[0] for line in table[1:]] == list(found.labels)
+    if len(worlds) <= 3:
+        assert table[1].split()[-2:] == ["%", "*"]
+        assert table[2].split()[-2:] == ["70.0", "%"]
 
 
 def test_what_was_found_can_be_had_as_json(tmp_path, capsys):

@@ -31,7 +31,7 @@ def chapter(title="cliff", refused=(), **areas):
     """A world on which each contestant has an area: its name, '_' for '-', and 'variance' or 'matched' for the paper's."""
     here, everyone = world(title), {}
     for one in contestants(["q", "mihatsch", "gaskett", "worst-case", "cvar"], ["variance", "score"]):
-        matched = one.ours and one.label.endswith("matched")
+        matched = one.ours and one.label.endswith("(matched)")
         everyone.setdefault("matched" if matched else one.name.replace("-", "_"), one)
     families = []
     for k, (name, found) in enumerate(areas.items()):

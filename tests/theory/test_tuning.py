@@ -118,7 +118,7 @@ def test_a_plan_that_learning_does_not_bear_out_says_so(cliff):
     assert plan.meets
     assert not plan.confirmed
     assert len(plan.confirmation) == tuning.MOST_TRIES
-    assert "but learners were not seen to" in str(plan)
+    assert "not confirmed by learning" in str(plan)
     assert plan.v in {trial.v for trial in plan.confirmation}
 
 
@@ -146,8 +146,8 @@ def test_a_limit_that_nobody_can_meet_is_answered_with_the_best_reachable(cliff)
     assert plan.ceiling.status == "infeasible"
     assert 0.025 < plan.ceiling.best < plan.profile.p_unsafe < 0.031
     assert plan.profile.p_unsafe == min(point.p_unsafe for point in plan.frontier)
-    assert str(plan).startswith("P(unsafe) ≤ 1%: no replay keeps it; the exact limit of replay(")
-    assert "nobody can keep it; at best mean -1.391, P(unsafe) 2.781%" in str(plan)
+    assert str(plan).startswith("P(unsafe) ≤ 1%: no replay setting keeps it. Best found: replay(")
+    assert "no policy can keep it; at best mean -1.391, P(unsafe) 2.781%" in str(plan)
 
 
 def test_a_limit_that_only_replay_cannot_meet_is_priced_at_the_risk_it_reaches(cliff):
@@ -232,7 +232,7 @@ def test_where_means_are_unbounded_the_discounted_ceiling_holds():
     kept = [point.mean_discounted for point in plan.frontier if point.meets]
     assert max(kept) <= plan.ceiling.value_discounted + 1e-9
     assert plan.to_dict()["price"]["replay"] is None
-    assert "of the discounted return at least" in str(plan)
+    assert f"at least {plan.price.safety_discounted:.3g} of the discounted return" in str(plan)
 
 
 def test_bold_replay_is_no_way_to_be_safe():
@@ -355,7 +355,8 @@ def test_a_plan_reads_well(two_percent):
         "seeds that kept it",
     )
     assert [line[2:22].rstrip() for line in lines[1:]] == list(labels)
-    assert "of the mean at least" in lines[6]
+    assert f"at least {two_percent.price.safety:.3g} of the mean" in lines[6]
+    assert f"{two_percent.price.replay:.3g} more" in lines[6]
 
 
 def test_bad_arguments_are_answered_in_one_line(cliff):

@@ -175,6 +175,16 @@ def test_a_cell_without_runs_stays_empty():
     assert _pieces(column, np.arange(4.0)) == [(0, 0.0, 1.0), (0, 2.0, 3.0)]
 
 
+def test_a_diagram_of_few_cells_names_each_share(read):
+    few = {"v": [0.2, 0.4, 0.6], "beta": [1.0, 5.0], "seed": range(4)}
+    results = read(risky_below(product(**few)))
+    ax = phase_figure(results, choose_views(results)[0]).axes[0]
+    named = sorted((round(text.get_position()[0], 6), text.get_text()) for text in ax.texts)
+    half = [(0.4, "risky 50%"), (0.4, "risky 50%"), (0.4, "safe 50%"), (0.4, "safe 50%")]
+    assert named == [(0.2, "risky 100%")] * 2 + half + [(0.6, "safe 100%")] * 2
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0.2", "0.4", "0.6"]
+
+
 def test_the_legend_names_the_verdicts_that_occur(read):
     results = read(risky_below(product(**GRID)))
     figure = phase_figure(results, choose_views(results)[0])

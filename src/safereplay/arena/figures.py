@@ -17,17 +17,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from .._types import Bools, Floats
-from ..views.drawing import BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
+from ..views.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, styled
 from .plan import Contestant
 from .results import Chapter, Comparison, Family, Standing
 from .sentences import alike, percent
 
-INK, SOFT = "#1d2330", "#5b6472"
+SOFT = "#5b6472"
 OTHERS = (("#8e4a9e", "P"), ("#8c5a2b", "X"), ("#0f8a8a", "h"), ("#c2569b", "p"))
 PAPER = {"q": (ORANGE, "*"), "mihatsch": (GREEN, "D"), "gaskett": (RED, "^"), "worst-case": (GREY, "v")}
 OURS = {"literal": (BLUE, "o"), "matched": ("#123f73", "s")}
 STEEP = 0.05  # of the risk range: where the ceiling falls steeply there, that is not all shown
-ACROSS = 6  # small multiples beside each other
+ACROSS = 5  # small multiples beside each other
 SHADES = LinearSegmentedColormap.from_list("areas", ["#f6f7f9", "#cfe3f3", "#7fb8dd", "#2f7fb8", "#123f73"])
 
 
@@ -45,27 +45,25 @@ class Look(NamedTuple):
 def overview_figure(found: Comparison) -> Figure:
     """The share of each ceiling's area, contestants by worlds; the best of a world framed."""
     labels, chapters = found.labels, found.chapters
-    figure, axes = new_figure(2.9 + 0.62 * len(chapters), 1.5 + 0.21 * len(labels))
+    figure, axes = new_figure(max(4.4, 2.7 + 0.37 * len(chapters)), 1.5 + 0.2 * len(labels))
     ax = axes[0, 0]
     shares = np.array([[_share(c.standing(label)) for c in chapters] for label in labels]).reshape(len(labels), -1)
     ax.imshow(np.ma.masked_invalid(shares), cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto")
     for i, label in enumerate(labels):
         for j, chapter in enumerate(chapters):
             _write_cell(ax, i, j, chapter.standing(label))
-    means = [percent(found.mean_area(label)) for label in labels]
-    names = [f"{label} †" if label in found.told else label for label in labels]
-    ax.set_yticks(range(len(labels)), names, fontsize=7.5)
+    ax.set_yticks(range(len(labels)), map(found.marked, labels), fontsize=8)
     ax.set_xticks(range(len(chapters)), [c.title for c in chapters], rotation=40, ha="right", fontsize=8)
     ax.tick_params(length=0)
     for label, text in zip(ax.get_yticklabels(), labels, strict=True):
         if _is_ours(found, text):
-            label.set(weight="bold", fontsize=6.6)  # as wide as the others, so that it fits beside them
-    beside = ax.secondary_yaxis("right")
-    beside.set_yticks(range(len(labels)), means, fontsize=7.5, color=SOFT)
-    beside.tick_params(length=0)
-    for spine in [*ax.spines.values(), *beside.spines.values()]:
+            label.set(weight="bold")
+    means = ["mean", *(percent(found.mean_area(label)) for label in labels)] if len(chapters) > 1 else []
+    for y, text in enumerate(means, -1):
+        ax.text(len(chapters) - 0.3, y, text, va="center", fontsize=8, color=SOFT)
+    for spine in ax.spines.values():
         spine.set_visible(False)
-    ax.set_title("share of the ceiling's area, %, and its mean over worlds", fontsize=9)
+    figure.suptitle("Share of the ceiling's area, %", x=0.02, ha="left", fontsize=10, weight="bold")
     return figure
 
 
@@ -84,7 +82,7 @@ def _write_cell(ax: Axes, i: int, j: int, standing: Standing | None) -> None:
     best = alike(standing)
     colour = "white" if standing.area.mean > 0.55 else INK
     weight = "bold" if best else "normal"
-    ax.text(j, i, f"{100 * standing.area.mean:.0f}", ha="center", va="center", fontsize=7, color=colour, weight=weight)
+    ax.text(j, i, f"{100 * standing.area.mean:.0f}", ha="center", va="center", fontsize=8, color=colour, weight=weight)
     if best:
         x, y = [j - 0.44, j + 0.44, j + 0.44, j - 0.44, j - 0.44], [i - 0.4, i - 0.4, i + 0.4, i + 0.4, i - 0.4]
         ax.plot(x, y, color=ORANGE, lw=1.1, zorder=3)
@@ -108,7 +106,7 @@ def featured(chapter: Chapter) -> list[tuple[Family, Look]]:
 
 def _paper_look(one: Contestant) -> Look | None:
     if one.ours:
-        return Look(*OURS["matched" if one.label.endswith("matched") else "literal"])
+        return Look(*OURS["matched" if one.label.endswith("(matched)") else "literal"])
     return Look(*PAPER[one.name]) if one.name in PAPER and not one.replays else None
 
 
@@ -122,10 +120,14 @@ class Frame(NamedTuple):
 
 
 def frame_of(chapter: Chapter) -> Frame:
-    """The ceiling and every useful setting that its family does not beat, with some room; the rest is drawn at the edge."""
+    """The ceiling and every useful setting that its family does not beat, with some room; the rest is drawn at the edge.
+
+    Where no setting is useful, those that keep some limit.
+    """
     scale = chapter.world.scale
     first, last = 100 * float(scale.risks[0]), 100 * float(scale.risks[-1])
-    kept = [f.value.mean(1)[f.good & _unbeaten(f)] for f in chapter.families]
+    useful = any(f.good.any() for f in chapter.families)
+    kept = [f.value.mean(1)[(f.good if useful else 100 * f.p.mean(1) <= last) & _unbeaten(f)] for f in chapter.families]
     steep = np.interp(scale.risks[0] + STEEP * (scale.risks[-1] - scale.risks[0]), scale.risks, scale.top)
     seen = np.concatenate([*kept, scale.top[-1:], [steep]])
     low, high = max(float(seen.min()), scale.low), max(float(seen.max()), float(scale.top[-1]))
@@ -191,26 +193,28 @@ def _inside(x: Floats, y: Floats, frame: Frame) -> Bools:
 
 
 def _draw_family(ax: Axes, family: Family, look: Look, frame: Frame, size: float, zorder: float = 4.0) -> None:
-    """A family along its dial, with intervals; settings outside the frame as open triangles at its edge."""
+    """A family along its dial, with intervals; neighbours inside the frame are joined, settings outside are triangles at its edge."""
     p, v = np.array(family.risks) * 100, np.array(family.returns)  # [settings, (mean, low, high)]
-    ax.plot(p[:, 0], v[:, 0], color=look.colour, lw=0.9, alpha=0.45, zorder=zorder - 1.5)
     inside = _inside(p[:, 0], v[:, 0], frame)
+    ax.plot(p[:, 0], np.where(inside, v[:, 0], np.nan), color=look.colour, lw=0.9, alpha=0.45, zorder=zorder - 1.5)
     bars = [[(x, row[0]) for x in risk[1:]] for risk, row in zip(p[inside], v[inside], strict=True)]
     bars += [[(risk[0], y) for y in row[1:]] for risk, row in zip(p[inside], v[inside], strict=True)]
+    bars = [np.clip(bar, (frame.left, frame.bottom), (frame.right, frame.top)) for bar in bars]
     ax.add_collection(LineCollection(bars, colors=look.colour, lw=0.8, alpha=0.4, zorder=zorder - 1))
     larger = 2.3 * size if look.marker == "*" else size
     ax.plot(p[inside, 0], v[inside, 0], look.marker, color=look.colour, ms=larger, mec="white", mew=0.5, zorder=zorder)
-    for beyond, marker in ((p[:, 0] > frame.right, ">"), (p[:, 0] <= frame.right, "v")):
-        x, y = np.clip(p[~inside & beyond, 0], *frame[:2]), np.clip(v[~inside & beyond, 0], *frame[2:])
+    right, left = p[:, 0] > frame.right, p[:, 0] < frame.left
+    for beyond, marker in ((right, ">"), (left, "<"), (~right & ~left & ~inside, "v")):
+        x, y = np.clip(p[beyond, 0], *frame[:2]), np.clip(v[beyond, 0], *frame[2:])
         ax.plot(x, y, marker, ms=0.7 * size, mfc="none", mec=look.colour, clip_on=False, zorder=zorder)
 
 
 @styled
 def everyone_figure(chapter: Chapter) -> Figure:
-    """Small multiples: one contestant a panel, under the same ceiling, from the largest area on."""
+    """Small multiples: one panel per contestant, under the same ceiling, from the largest area on."""
     families = [standing.family for standing in chapter.standings]
     down = -(-len(families) // ACROSS)
-    height = 1.35 * down + 0.7
+    height = 1.5 * down + 0.7
     figure = Figure(figsize=(10.0, height))  # laid out by hand: so many panels take seconds otherwise
     room = {"left": 0.065, "right": 0.99, "top": 1.0 - 0.25 / height, "bottom": 0.5 / height}
     axes = figure.subplots(down, ACROSS, squeeze=False, gridspec_kw={**room, "hspace": 0.38, "wspace": 0.12})
@@ -223,9 +227,9 @@ def everyone_figure(chapter: Chapter) -> Figure:
         _draw_ceiling(ax, chapter, frame, 0.9, every=4)
         _draw_family(ax, family, _paper_look(family.contestant) or Look("#8e4a9e", "o"), frame, 3.6)
         ax.set(xlim=frame[:2], ylim=frame[2:])
-        ax.tick_params(labelsize=6, labelleft=left, labelbottom=last, length=2)
-        ax.set_title(family.label, fontsize=6.8, weight="normal", pad=3)
-        ax.text(0.97, 0.05, percent(family.area), transform=ax.transAxes, ha="right", fontsize=7, color=INK)
-    figure.supxlabel("P(unsafe), %", fontsize=7.5, y=0.08 / height)
-    figure.supylabel(_return_name(chapter), fontsize=7.5, x=0.008)
+        ax.tick_params(labelsize=7.5, labelleft=left, labelbottom=last, length=2)
+        ax.set_title(family.label, fontsize=7.5, weight="normal", pad=3)
+        ax.text(0.97, 0.05, percent(family.area), transform=ax.transAxes, ha="right", fontsize=8, color=INK)
+    figure.supxlabel("P(unsafe), %", fontsize=8.5, y=0.08 / height)
+    figure.supylabel(_return_name(chapter), fontsize=8.5, x=0.008)
     return figure

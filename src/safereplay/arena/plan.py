@@ -67,7 +67,7 @@ class Contestant:
     """One who takes part: what the page calls it, what its dial is, and the learner at each setting.
 
     >>> [one.label for one in contestants(["mihatsch"], ["variance"])]
-    ['Mihatsch–Neuneier', 'variance replay', 'variance replay, matched']
+    ['Mihatsch–Neuneier', 'variance replay', 'variance replay (matched)']
     """
 
     name: str  #: the catalog's
@@ -124,7 +124,7 @@ def _turned(kind: type[Learner], dial: str, setting: float) -> Learner:
 def _scheme(name: str, mixing: str) -> Contestant:
     scheme = catalog.scheme(name)()
     replay = [QLearning() if v == 0.0 else ReplayQLearning(scheme, v=v, mixing=mixing) for v in SHARES]
-    label = f"{name} replay" + (", matched" if mixing == "matched" else "")
+    label = f"{name} replay" + (" (matched)" if mixing == "matched" else "")
     return Contestant(name, label, "v", SHARES, tuple(replay), replays=True)
 
 

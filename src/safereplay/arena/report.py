@@ -1,6 +1,6 @@
 """A comparison from names to the finished page.
 
-The page of a comparison: a minute's reading at the top, then world by world, then how it was done.
+The page of a comparison: the summary, then world by world, then the method.
 
 The whole way: names to contestants and worlds, every run that is missing, and the page.
 """
@@ -19,7 +19,7 @@ from ..errors import stopping
 from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
 from ..views.pages import Page, page_folder, write_page
 from . import sentences
-from .figures import everyone_figure, overview_figure, world_figure
+from .figures import OTHERS, everyone_figure, overview_figure, world_figure
 from .measures import ENDS, FLAT_WIDTH, STEADY, STEADY_RETURN, WIDTH
 from .plan import REPLAY, contestants, worlds
 from .results import Chapter, Comparison, Standing, collect
@@ -28,25 +28,30 @@ from .sentences import number, percent, points, within
 
 TITLE = "Every system on one table"
 DANGERS = {
-    "reward": "the danger is in the rewards",
-    "transition": "the danger is in the transitions",
-    "delayed": "the danger shows later than it is met",
-    "rare": "the danger is rare",
-    "none": "there is no danger",
-    "exploration": "the danger is only in exploring",
-    "caution": "caution is wrong",
+    "reward": "in the rewards",
+    "transition": "in the transitions",
+    "delayed": "delayed: it shows later than it is met",
+    "rare": "rare",
+    "none": "none",
+    "exploration": "in exploring only",
+    "caution": "none: caution is wrong here",
 }
+AREA = (
+    "The area of a contestant measures its return under limits on risk. For each limit on P(unsafe), take the best mean return of its "
+    "settings that keep the limit, and sum over the limits. 100 % is the ceiling's area: the best that any policy can do. "
+    "A contestant is among the best of a world if its distance from the largest area is not significant (95 %), or less than half a point."
+)
 
 
 def page(found: Comparison) -> Page:
     """A comparison as a page."""
     figures: dict[str, Figure] = {"overview": overview_figure(found)}
-    blocks = [*_minute(found)]
+    blocks = [*_summary(found)]
     for chapter, stem in zip(found.chapters, stems([c.title for c in found.chapters]), strict=True):
         if chapter.families:
             figures |= {stem: world_figure(chapter), f"{stem}-all": everyone_figure(chapter)}
         blocks += _world(chapter, stem, found)
-    blocks += [*_failing(found), *_absent(found), *_method(found)]
+    blocks += [*_absent(found), *_method(found)]
     return Page(TITLE, blocks, figures)
 
 
@@ -61,99 +66,112 @@ def stems(titles: Sequence[str]) -> list[str]:
     return [name if taken.count(name) == 1 else f"{name}-{k}" for k, name in enumerate(plain, 1)]
 
 
-# -- a minute ----------------------------------------------------------------------------------------------------------
+# -- all worlds --------------------------------------------------------------------------------------------------------
 
 
-def _minute(found: Comparison) -> list[Block]:
-    tell = (
-        sentences.overall,
-        sentences.blind,
-        sentences.own_record,
-        sentences.beyond,
-        sentences.mixings,
-        sentences.ties,
-    )
-    opening = [say(found) for say in tell]
-    header = ["world", "the best", "area", "not told apart from it", "the paper's replay", "area", "behind the best"]
+def _summary(found: Comparison) -> list[Block]:
+    opening = [AREA, sentences.marks(found), *sentences.summary(found)]
     return [
         *(Text(line) for line in opening if line),
         Picture("overview", _caption(found)),
-        Table(header, [_line(chapter) for chapter in found.chapters if chapter.standings]),
-    ]
-
-
-def _line(chapter: Chapter) -> list[str]:
-    """A world in a line: who wins, and what the paper's replay does."""
-    first, own, what = chapter.standings[0], sentences.ours(chapter), sentences.verdict(chapter)
-    alike = [s.family.label for s in chapter.standings[1:] if sentences.alike(s)]
-    if own is None:
-        mine = ["—", "", ""]
-    else:
-        behind = "" if own is first else points(own.behind)
-        mine = [f"{sentences.WORDS[what]}: {own.family.label}", percent(own.area.mean), behind]
-    return [
-        chapter.title,
-        first.family.label,
-        within(first.area),
-        sentences.listed(alike, sentences.FEW) or "nobody",
-        *mine,
+        *_everyone(found),
+        *_best(found),
     ]
 
 
 def _caption(found: Comparison) -> str:
     return (
-        "Of each ceiling's area over the limits on P(unsafe) that matter, the share below a contestant's frontier, in %. Framed: the best of "
-        f"a world and whoever cannot be told apart from it (95 % intervals over {found.plan.seeds} seeds), or is within half a point. A dot: does not apply. Bold: the paper's own."
+        f"Share of the ceiling's area, %, {found.plan.seeds} seeds per setting. Framed: among the best of a world. Dot: does not apply. "
+        "Bold name: the paper's replay."
     )
 
 
-# -- worlds ------------------------------------------------------------------------------------------------------------
+def _everyone(found: Comparison) -> list[Block]:
+    """Every contestant: its mean area, how often it is among the best, and where it fails."""
+    rows = []
+    for label in found.labels:
+        ran = sum(c.standing(label) is not None for c in found.chapters)
+        failed, best = len(sentences.failures(found, label)), sentences.bests(found)[label]
+        cells = [percent(found.mean_area(label)), f"{best} of {ran}", f"{failed} of {ran}"]
+        rows.append([found.marked(label), *cells, sentences.reasons(found, label)])
+    return [
+        Heading("Contestants"),
+        Text("A contestant fails on a world where its area is less than half of the largest."),
+        Table(["contestant", "mean area", "among the best", "fails", "why it fails, and where"], rows),
+    ]
+
+
+def _best(found: Comparison) -> list[Block]:
+    """Every world: who has the largest area, and what the paper's replay has."""
+    header = [
+        "world",
+        "largest area",
+        "area",
+        "also among the best",
+        "the paper's replay",
+        "area",
+        "behind the largest",
+    ]
+    rows = [_line(chapter, found) for chapter in found.chapters if chapter.standings]
+    return [Heading("Worlds"), Table(header, rows)]
+
+
+def _line(chapter: Chapter, found: Comparison) -> list[str]:
+    first, own = chapter.standings[0], sentences.ours(chapter)
+    alike = [found.marked(s.family.label) for s in chapter.standings[1:] if sentences.alike(s)]
+    mine = ["—", "", ""]
+    if own is not None:
+        what = sentences.WORDS[sentences.verdict(chapter)]
+        mine = [f"{what}: {own.family.label}", percent(own.area.mean), "" if own is first else points(own.behind)]
+    same = sentences.listed(alike, sentences.FEW) or "none"
+    return [chapter.title, found.marked(first.family.label), within(first.area), same, *mine]
+
+
+# -- one world ---------------------------------------------------------------------------------------------------------
 
 
 def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
-    blocks: list[Block] = [Heading(chapter.title), Text(_about(chapter))]
+    blocks: list[Block] = [Heading(chapter.title), Table(["", ""], _about(chapter))]
     if not chapter.families:
         return blocks
     return [
         *blocks,
-        Text(sentences.winner(chapter)),
         Picture(
             stem,
-            "Risk against return with 95 % intervals over seeds, along each dial: the paper's own comparison, and the best of the others. "
-            "Grey: where no policy can be. Open triangles at the edge: settings that lie beyond it.",
+            "Mean return against P(unsafe) along each dial, with 95 % intervals over seeds: the contestants of the paper and the "
+            f"best {len(OTHERS)} others. Grey: no policy reaches it. Open triangles: settings outside the picture.",
         ),
         Table(HEADER, [_row(standing, found) for standing in chapter.standings]),
-        Picture(f"{stem}-all", "Everybody, one panel each, from the largest area on; the number is the area."),
+        Picture(f"{stem}-all", "Every contestant, from the largest area on. The number is the area."),
     ]
 
 
-def _about(chapter: Chapter) -> str:
+def _about(chapter: Chapter) -> list[list[str]]:
     world, scale = chapter.world, chapter.world.scale
-    danger = DANGERS.get(world.danger, f"danger: {world.danger}" if world.danger else "")
-    kind = "discounted return, as the other has no bound" if world.discounted else "undiscounted return"
     first, last = percent(float(scale.risks[0]), 1), percent(float(scale.risks[-1]), 1)
-    told = [
-        f"{world.mdp.n_states} states, {world.mdp.n_actions} actions, γ = {world.mdp.gamma:g}"
-        + (f"; {danger}" if danger else ""),
-        f"{world.steps:,} steps a run, ε = {world.epsilon:g}; {kind} from the origin",
-        f"what Q-learning converges to risks {percent(world.plain[1], 1)} for a return of {number(world.plain[0])}",
-        f"limits on P(unsafe) from {first} to {last}, where the ceiling goes from {number(float(scale.top[0]))} to {number(float(scale.top[-1]))}; "
-        f"a return of {number(scale.low)} counts as nothing",
-        f"useful: P(unsafe) at most {percent(scale.limit, 1)} at a return of at least {number(scale.enough)}",
+    return [
+        ["model", f"{world.mdp.n_states} states, {world.mdp.n_actions} actions, γ = {world.mdp.gamma:g}"],
+        *([["danger", DANGERS.get(world.danger, world.danger)]] if world.danger else []),
+        ["experience", f"{world.steps:,} steps per run, ε = {world.epsilon:g}"],
+        ["return", "discounted: the other has no bound" if world.discounted else "undiscounted"],
+        ["Q-learning's limit", f"P(unsafe) {percent(world.plain[1], 1)}, return {number(world.plain[0])}"],
+        ["limits on P(unsafe)", f"{first} to {last}"],
+        ["the ceiling's return there", f"{number(float(scale.top[0]))} to {number(float(scale.top[-1]))}"],
+        ["return that counts as 0", number(scale.low)],
+        ["useful", f"P(unsafe) at most {percent(scale.limit, 1)} and return at least {number(scale.enough)}"],
     ]
-    return ". ".join(line[0].upper() + line[1:] for line in told) + "."
 
 
 HEADER = [
     "contestant",
     "area",
-    "behind the best",
+    "behind the largest",
     "setting",
     "P(unsafe)",
     "return",
     "useful band",
     "settles",
-    "updates a step",
+    "updates per step",
 ]
 
 
@@ -174,31 +192,14 @@ def _row(standing: Standing, found: Comparison) -> list[str]:
     ]
 
 
-# -- what fails, what does not apply, how -----------------------------------------------------------------------------
-
-
-def _failing(found: Comparison) -> list[Block]:
-    """Where each contestant fails, with the reason."""
-    rows = []
-    for label in found.labels:
-        ran = sum(c.standing(label) is not None for c in found.chapters)
-        failed, best = len(sentences.failures(found, label)), sentences.bests(found)[label]
-        cells = [percent(found.mean_area(label)), f"{best} of {ran}", f"{failed} of {ran}"]
-        rows.append([found.marked(label), *cells, sentences.reasons(found, label)])
-    return [
-        Heading("Where each fails"),
-        Text("A contestant fails on a world where it has less than half of the best's area."),
-        Table(["contestant", "mean area", "among the best", "fails", "why, and where"], rows),
-    ]
+# -- who does not apply, and the method -------------------------------------------------------------------------------
 
 
 def _absent(found: Comparison) -> list[Block]:
-    by: dict[str, list[tuple[str, str]]] = {}
-    for chapter in found.chapters:
-        for label, why in chapter.refused:
-            by.setdefault(label, []).append((chapter.title, why))
-    rows = [[label, ", ".join(title for title, _ in some), some[0][1]] for label, some in by.items()]
-    return [Heading("Does not apply"), Table(["contestant", "worlds", "why, on the first"], rows)] if rows else []
+    rows = sentences.absent(found)
+    return (
+        [Heading("Does not apply"), Table(["contestant", "worlds", "why, on the first of them"], rows)] if rows else []
+    )
 
 
 def _method(found: Comparison) -> list[Block]:
@@ -206,79 +207,79 @@ def _method(found: Comparison) -> list[Block]:
     settings = sum(len(one.settings) for one in plan.contestants)
     rows = [
         [
-            "who",
-            f"{len(plan.contestants)} contestants with {settings} settings in all, {plan.seeds} seeds each, on {len(plan.worlds)} worlds. "
-            "A scheme of replay runs in both mixings, literal (the paper's algorithm) and matched (the paper's analysis); v = 0 is Q-learning.",
+            "contestants",
+            f"{len(plan.contestants)} contestants with {settings} settings in all, {plan.seeds} seeds per setting, {len(plan.worlds)} worlds. "
+            "A replay scheme runs in both mixings: literal is the paper's algorithm, matched is the one the paper analyses. v = 0 is Q-learning.",
         ],
         [
-            "fair",
-            "On a world every run takes exactly the same number of steps of the MDP with the same exploration and α = n(s,a)^−0.6. "
-            "Updates are not counted against anyone; the last column of the tables says how many a contestant makes. † marks who is told which "
-            "outcomes are unsafe: it learns something else where others are marked. ‡ marks who takes something from the true model before "
-            "it learns. Everyone else sees rewards alone.",
+            "equal experience",
+            "On a world every run takes the same number of steps of the MDP, with the same exploration and α = n(s,a)^−0.6. The number of "
+            "updates is free; the tables show it.",
         ],
         [
-            "judged",
-            "Each run's greedy policy, exactly, by linear equations: no episode is sampled. A policy that may never end, at a cost a step, "
-            "counts with the worst return that matters; that is what a uniformly random policy gets, but no less than the ceiling less the "
-            "range of a single reward (or less its own size), and so little that the safest policy is worth something.",
+            "evaluation",
+            "The greedy policy of each run, exactly, by linear equations. No episode is sampled. A policy that may never end, at a cost per step, "
+            "gets the return that counts as 0.",
+        ],
+        [
+            "return that counts as 0",
+            "The return of a uniformly random policy, but not less than the ceiling minus the range of a single reward (or minus the ceiling's "
+            "own size), and low enough for the safest policy to count for something.",
         ],
         [
             "area",
-            "For each limit x on P(unsafe), the best mean return of the settings that keep it, above the worst return that matters; nothing "
-            "where none keeps it; summed over x and divided by the same of the linear program's. x goes from the least risk there is to that of "
-            f"Q-learning's limit, and over at least {100 * WIDTH:.0f} points ({100 * FLAT_WIDTH:.0f} where the ceiling is flat). P(unsafe) and return are means over seeds: a setting at which half of them go one way counts as half-way. Settings are chosen by "
-            "the seeds that judge them, which favours long dials a little.",
+            "The limits go from the least possible P(unsafe) to that of Q-learning's limit, and over at least "
+            f"{100 * WIDTH:.0f} points ({100 * FLAT_WIDTH:.0f} where the ceiling is flat). A limit that no setting keeps counts as 0. P(unsafe) and return of a "
+            "setting are means over seeds. The seeds that choose a setting also judge it, which slightly favours dials of many settings.",
         ],
         [
             "intervals",
-            "95 %, bootstrap over seeds, for all settings and contestants together (percentiles widened for few seeds, Hesterberg 2015); no "
-            "correction for how many are compared. ≈ marks what cannot be told apart from the best.",
+            "95 %, bootstrap over seeds, for all settings and contestants together (percentiles widened for few seeds, Hesterberg 2015). No "
+            "correction for multiple comparisons. ≈ marks a difference that is not significant.",
         ],
         [
             "useful band",
-            "The settings whose P(unsafe) is at most half-way from the least risk to Q-learning's (and at least a point above the least), that end "
-            f"(P(never ends) at most {100 * ENDS:.0f} %) and have at least half of the ceiling's return; in brackets their share of the dial's range. "
-            "The setting shown is the useful one of the highest return, or else the safest.",
+            "The settings with P(unsafe) at most half-way from the least possible to Q-learning's (at least a point above the least), "
+            f"P(never ends) at most {100 * ENDS:.0f} %, and at least half of the ceiling's return. In brackets: their share of the dial's range. "
+            "The setting shown is the useful one with the highest return; if none is useful, the safest.",
         ],
         [
             "settles",
-            f"The median over seeds of the steps after which the policy's P(unsafe) stays within {100 * STEADY:.0f} point, and its return within "
-            f"{100 * STEADY_RETURN:.0f} % of the scale, of what they are at the end; looked at after 1/8, 1/4, 1/2 and all of the steps.",
+            f"Median over seeds of the step after which P(unsafe) stays within {100 * STEADY:.0f} point and the return within "
+            f"{100 * STEADY_RETURN:.0f} % of the scale of their final values. Evaluated after 1/8, 1/4, 1/2 and all of the steps.",
         ],
     ]
-    return [Heading("How it was done"), Table(["", ""], rows)]
+    return [Heading("Method"), Table(["", ""], rows)]
 
 
 # -- for the docs ------------------------------------------------------------------------------------------------------
 
 
 def write_docs(found: Comparison, docs: str | Path, command: str = "safereplay compare --preset paper") -> Path:
-    """Write ``compare.md`` and img/compare-*.svg|png to a folder: the minute, the overview, where each fails, and how."""
+    """Write ``compare.md`` and img/compare-*.svg|png to a folder: all but the sections of single worlds."""
     folder = _files.make_folder(docs)
     made = Page(TITLE, [], {"compare-overview": overview_figure(found)})
     made.draw(_files.make_folder(folder / "img"))
     blocks: list[Block] = [
-        *_minute(found),
+        *_summary(found),
         *_standings(found),
-        *_failing(found),
         *_absent(found),
         *_method(found),
     ]
-    blocks.append(Text(f"Again: `{command}`. It writes a page with a picture and a table for each world."))
+    blocks.append(Text(f"Made by `{command}`, which also writes a picture and a table of each world."))
     text = to_markdown(TITLE, blocks).replace("(figures/overview", "(img/compare-overview")
     return _files.write_atomic(folder / "compare.md", text)
 
 
 def _standings(found: Comparison) -> list[Block]:
-    """The best three of each world, and the paper's own."""
+    """The three largest areas of each world, and the paper's replay."""
     rows = []
     for chapter in found.chapters:
         own = sentences.ours(chapter)
         chosen = [*chapter.standings[:3], *([own] if own is not None and own not in chapter.standings[:3] else [])]
         rows += [[chapter.title if k == 0 else "", *_row(s, found)] for k, s in enumerate(chosen)]
     return [
-        Heading("The best three of each world, and the paper's own"),
+        Heading("The three largest areas of each world, and the paper's replay"),
         Table(["world", *HEADER], rows),
     ]
 

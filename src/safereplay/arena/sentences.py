@@ -1,4 +1,4 @@
-"""What a comparison says, in words. Every sentence is chosen by the data, and says the other thing when they do."""
+"""What the page of a comparison says of its numbers: how they are written, who is among the best, who fails and why."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from ..views.intervals import Estimate
 from .results import Chapter, Comparison, Family, Standing
 
-MOST = 2 / 3  # of the contestants as good as the best: a world that tells hardly anybody apart
+MOST = 2 / 3  # of the contestants among the best: a world that tells little
 FEW = 4  # names in a sentence
 POOR = 0.5  # of the best's area: who has less fails on a world
-WORDS = {"wins": "wins", "shares": "among the best", "loses": "loses", "absent": "takes no part"}
-LITTLE = 0.005  # of the ceiling's area: a difference that nobody would notice
+WORDS = {"wins": "wins", "shares": "among the best", "loses": "loses", "absent": "—"}
+LITTLE = 0.005  # of the ceiling's area: a smaller difference is not counted
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
 
 
 def alike(standing: Standing) -> bool:
-    """Whether somebody is the best of a world, cannot be told apart from it, or is not worth telling apart."""
+    """Whether a contestant is among the best: no significant difference from the largest area, or less than LITTLE."""
     return standing.best or standing.behind.mean <= LITTLE
 
 
@@ -88,164 +88,57 @@ def ours(chapter: Chapter) -> Standing | None:
     return next((s for s in chapter.standings if s.family.contestant.ours), None)
 
 
-def rivals(chapter: Chapter) -> list[Standing]:
-    """Everyone else, from the best on."""
-    return [s for s in chapter.standings if not s.family.contestant.ours]
-
-
 def verdict(chapter: Chapter) -> str:
     """What the paper's replay does on a world: 'wins', 'shares', 'loses', or 'absent'.
 
-    It *loses* if the best rival's lead has an interval above 0 and is more than :data:`LITTLE`; it *wins* if it leads
-    everybody so.
+    It *loses* if it is not among the best, and *wins* if nobody else is.
     """
     own = ours(chapter)
     if own is None:
         return "absent"
     if not alike(own):
         return "loses"
-    others = rivals(chapter)
-    leads = own is chapter.standings[0] and not any(alike(s) for s in others)
-    return "wins" if leads else "shares"
-
-
-def winner(chapter: Chapter) -> str:
-    """Who wins on a world, by how much, and what the paper's replay does there."""
-    if not chapter.standings:
-        return "Nobody runs here."
-    first, *others = chapter.standings
-    told = f"{first.family.label} has {within(first.area)} of the ceiling's area"
-    same = [s.family.label for s in others if alike(s)]
-    if same:
-        told += f", not told apart from {listed(same, FEW)}"
-    elif others:
-        next_one = others[0]
-        told += f", {points(next_one.behind)} ahead of {next_one.family.label}"
-    return f"{told}. {_ours(chapter)}".strip()
-
-
-def _ours(chapter: Chapter) -> str:
-    own, found = ours(chapter), verdict(chapter)
-    if own is None:
-        return ""
-    if found == "wins":
-        return "The paper's replay wins here."
-    share = percent(own.area.mean)
-    if found == "shares":
-        return (
-            ""
-            if own is chapter.standings[0]
-            else f"The paper's replay ({own.family.label}, {share}) is among the best."
-        )
-    ahead = [s for s in rivals(chapter) if s.area.mean > own.area.mean]
-    return (
-        f"The paper's replay loses: {own.family.label} has {share}, {points(own.behind)} behind "
-        f"{ahead[0].family.label}{_and_others(len(ahead) - 1)}."
-    )
-
-
-def _and_others(count: int) -> str:
-    return "" if count == 0 else f" and below {count} other{'s' if count > 1 else ''}"
+    return "wins" if all(s.family.contestant.ours for s in chapter.standings if alike(s)) else "shares"
 
 
 # -- all worlds --------------------------------------------------------------------------------------------------------
 
 
 def bests(found: Comparison) -> Counter[str]:
-    """On how many worlds each contestant is the best or cannot be told apart from it."""
+    """On how many worlds each contestant is among the best."""
     return Counter(s.family.label for c in found.chapters for s in c.standings if alike(s))
 
 
-def overall(found: Comparison) -> str:
-    """Who does best on average, and who is among the best most often."""
+def marks(found: Comparison) -> str:
+    """What † and ‡ stand for, where they are used."""
+    told = "† is told which outcomes are unsafe." if found.told else ""
+    given = "; ".join(f"{label}, {found.given[label]}" for label in found.labels if label in found.given)
+    return f"{told} {f'‡ takes something from the true model: {given}.' if given else ''}".strip()
+
+
+def summary(found: Comparison) -> list[str]:
+    """The largest mean areas, and how often the paper's replay wins and loses; nothing of a single world."""
     worlds = len(found.chapters)
-    everywhere = [label for label in found.labels if all(c.standing(label) for c in found.chapters)]
-    if not everywhere or worlds < 2:
-        return ""
-    top = everywhere[0]
-    count = bests(found).most_common(1)[0][1]
-    told = f"Over {worlds} worlds {top} has the largest mean area, {percent(found.mean_area(top))} of the ceiling's"
-    if len(everywhere) > 1:
-        second = everywhere[1]
-        told += f" (next: {second}, {percent(found.mean_area(second))})"
-    same = [label for label, n in bests(found).items() if n == count]
-    if same == [top]:
-        return f"{told}; it is the best, or not told apart from it, on {count} of them, more often than anybody."
-    return f"{told}. Most often among the best: {listed(same, FEW)}, on {count} of {worlds}."
-
-
-def blind(found: Comparison) -> str:
-    """Who does best of those that see rewards alone, where the best of all are told or given more."""
-    everywhere = [label for label in found.labels if all(c.standing(label) for c in found.chapters)]
-    others = [label for label in everywhere if label not in found.told and label not in found.given]
-    if not others or everywhere[0] == others[0]:
-        return ""
-    told = [label for label in found.labels if label in found.told]
-    given = [f"{label} is given {found.given[label]}" for label in found.labels if label in found.given]
-    more = [f"{listed(told)} {'is' if len(told) == 1 else 'are'} told which outcomes are unsafe (†)."] if told else []
-    more += [f"From the true model, {listed(given)} (‡)."] if given else []
-    best = f"{others[0]} has the largest mean area, {percent(found.mean_area(others[0]))}."
-    return " ".join([*more, f"Of those that see rewards alone, {best}"])
-
-
-def own_record(found: Comparison) -> str:
-    """Where the paper's replay wins, where it is among the best, and where it loses, worst first."""
-    by = {"wins": [], "shares": [], "loses": []}  # type: dict[str, list[Chapter]]
+    if worlds < 2:
+        return []
+    ran = [label for label in found.labels if all(c.standing(label) for c in found.chapters)]
+    blind = [label for label in ran if label == found.marked(label)]
     same = easy(found)
-    for chapter in found.chapters:
-        if (what := verdict(chapter)) in by and not (what == "shares" and chapter in same):
-            by[what].append(chapter)
-    if not any(one.ours for one in found.plan.contestants):
-        return "The paper's replay took no part."
-    parts = []
-    if by["wins"]:
-        parts.append(f"wins on {listed([c.title for c in by['wins']])}")
-    if by["shares"]:
-        parts.append(f"is among the best on {listed([c.title for c in by['shares']])}")
-    losing = sorted(by["loses"], key=lambda c: -_lag(c))
-    if losing:
-        told = [f"{c.title} (to {c.standings[0].family.label}, by {100 * _lag(c):.1f} points)" for c in losing]
-        parts.append(f"loses on {listed(told)}")
-    else:
-        parts.append("loses nowhere")
-    return f"The paper's own replay, taking the better of its two mixings, {listed(parts)}."
-
-
-def _lag(chapter: Chapter) -> float:
-    own = ours(chapter)
-    return 0.0 if own is None else own.behind.mean
-
-
-def mixings(found: Comparison) -> str:
-    """Which of the paper's two mixings does better, where they can be told apart."""
-    better: dict[str, list[str]] = {}
-    for chapter in found.chapters:
-        both = [s for s in chapter.standings if s.family.contestant.ours]
-        if len(both) == 2:
-            lead = both[0].family.areas - both[1].family.areas
-            if np.quantile(lead, 0.025) > 0 and both[0].area.mean - both[1].area.mean > LITTLE:
-                better.setdefault(both[0].family.label, []).append(chapter.title)
-    if not better:
-        return ""
-    told = [f"{label} has the larger area on {listed(titles)}" for label, titles in better.items()]
-    return f"Of the two mixings, {listed(told)}."
-
-
-def beyond(found: Comparison) -> str:
-    """Where the paper's replay loses and another scheme of replay does not."""
-    better: dict[str, list[str]] = {}
-    losing = [c for c in found.chapters if verdict(c) == "loses"]
-    for chapter in losing:
-        for s in rivals(chapter):
-            if s.family.contestant.replays and alike(s):
-                better.setdefault(chapter.title, []).append(s.family.label)
-    others = any(one.replays and not one.ours for one in found.plan.contestants)
-    if not losing or not others:
-        return ""
-    if not better:
-        return "Where it loses, no other scheme of replay is among the best."
-    told = [f"{title} ({listed(labels, FEW)})" for title, labels in better.items()]
-    return f"Where it loses, another scheme of replay is among the best on {listed(told)}."
+    lines = []
+    if ran:
+        first = ", ".join(f"{found.marked(label)} {percent(found.mean_area(label))}" for label in ran[:2])
+        lines.append(f"Largest mean areas over {worlds} worlds: {first}.")
+    if blind and ran[0] != blind[0]:
+        lines.append(f"Largest among contestants without † or ‡: {blind[0]} {percent(found.mean_area(blind[0]))}.")
+    if any(one.ours for one in found.plan.contestants):
+        count = Counter(verdict(chapter) for chapter in found.chapters)
+        lines.append(
+            f"The paper's replay (the better of its two mixings) wins on {count['wins']}, is among the best on {count['shares']} "
+            f"and loses on {count['loses']} of {worlds} worlds."
+        )
+    if same:
+        lines.append(f"On {listed([c.title for c in same])} at least two in three contestants are among the best.")
+    return lines
 
 
 def failures(found: Comparison, label: str) -> list[Chapter]:
@@ -258,7 +151,7 @@ def failures(found: Comparison, label: str) -> list[Chapter]:
 
 
 def reason(family: Family) -> str:
-    """Why a family has a small area: what its settings do."""
+    """Why a family has a small area."""
     scale = family.world.scale
     p, value, never = family.p.mean(1), family.value.mean(1), family.never
     if (never > 0.5).all():
@@ -281,11 +174,14 @@ def reasons(found: Comparison, label: str) -> str:
 
 
 def easy(found: Comparison) -> list[Chapter]:
-    """The worlds on which at least two in three are as good as the best."""
+    """The worlds on which at least two in three contestants are among the best."""
     return [c for c in found.chapters if len(c.standings) > 3 and np.mean([alike(s) for s in c.standings]) >= MOST]
 
 
-def ties(found: Comparison) -> str:
-    """Which worlds tell hardly anybody apart."""
-    same = easy(found)
-    return f"On {listed([c.title for c in same])} most are as good as the best." if same else ""
+def absent(found: Comparison) -> list[list[str]]:
+    """Who does not apply: the contestant, the worlds, and why on the first of them."""
+    by: dict[str, list[tuple[str, str]]] = {}
+    for chapter in found.chapters:
+        for label, why in chapter.refused:
+            by.setdefault(label, []).append((chapter.title, why))
+    return [[label, ", ".join(title for title, _ in some), some[0][1]] for label, some in by.items()]

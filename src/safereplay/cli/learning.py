@@ -187,6 +187,7 @@ def sweep(
         raise typer.Exit(1)
 
 
+WORLDS_ACROSS = 3  # columns of the table that compare prints
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 if TYPE_CHECKING:
@@ -239,20 +240,29 @@ def _leave_cores_to_learning() -> None:
 
 
 def _show_comparison(found: Comparison, page: Path) -> None:
+    """Every contestant with its area on each world, or with counts where worlds are many; then who does not apply."""
     from rich.console import Console
 
-    from ..arena.sentences import ours, overall, own_record, percent, points
+    from ..arena.sentences import absent, alike, bests, failures, marks, percent
 
+    few = len(found.chapters) <= WORLDS_ACROSS
+    mean = [] if len(found.chapters) == 1 else ["mean area"]
+    table = plain_table(["contestant", *mean, *([c.title for c in found.chapters] if few else ["among best", "fails"])])
+    table.columns[0].no_wrap = True
+    for label in found.labels:
+        places = [c.standing(label) for c in found.chapters]
+        ran = sum(s is not None for s in places)
+        cells = [percent(found.mean_area(label), 1) for _ in mean]
+        if few:
+            cells += ["—" if s is None else percent(s.area.mean, 1) + (" *" if alike(s) else "  ") for s in places]
+        else:
+            cells += [f"{n} of {ran}" for n in (bests(found)[label], len(failures(found, label)))]
+        table.add_row(found.marked(label), *cells)
     console = Console()
-    for line in (overall(found), own_record(found)):
-        if line:
-            console.print(line, highlight=False)
-    table = plain_table(["world", "best", "area", "the paper's own", "area", "behind"], left=2)
-    for chapter in found.chapters:
-        if not chapter.standings:
-            continue
-        first, own = chapter.standings[0], ours(chapter)
-        mine = ("—", "", "") if own is None else (own.family.label, percent(own.area.mean, 1), points(own.behind))
-        table.add_row(chapter.title, first.family.label, percent(first.area.mean, 1), *mine)
     console.print(table)
+    star = " * is among the best of its world." if few else ""
+    notes = [f"\nAreas are shares of the ceiling's area.{star} {marks(found)}".rstrip()]
+    notes += [f"{label} does not apply to {titles}: {why}" for label, titles, why in absent(found)]
+    for line in notes:
+        console.print(line, highlight=False, markup=False)
     console.print(f"\n{page}", highlight=False, soft_wrap=True)

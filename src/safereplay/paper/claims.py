@@ -292,10 +292,10 @@ def promise_of_theorem_2(study: Study, grid: str) -> Finding:
     x = study.certificates.waiting.states[0]
     others = "; ".join(f"{g}: {report.theorem.reason}" for g, report in study.certificates.reports.items())
     evidence = (
-        f"gamble for 20 or 0, or wait at ±0.01 (γ = 0.9, β = 1/(1 − share)): the gamble has {x.share:.4%} of the variance, "
-        f"its loss {x.w_worst:.4%} of w, and it is the best action by {x.gap:g}; the theorem's bound is "
-        f"{x.bound:g}, so it says that the agent waits; it gambles, since waiting is for the gamble. "
-        f"With the fall of the other action, {x.fall:g}, counted in, the inequality is right. On the paper's grids: {others}"
+        f"gamble for 20 or 0, or wait at ±0.01 (γ = 0.9, β = 1/(1 − share)). The gamble has {x.share:.4%} of the variance, "
+        f"its loss {x.w_worst:.4%} of w, and it is the best action by {x.gap:g}. The theorem's bound is "
+        f"{x.bound:g}, so it predicts that the agent waits. The agent gambles: the value of waiting is that of the gamble a step later, "
+        f"so it falls too, by {x.fall:g}. With this fall counted in, the inequality is right. On the paper's grids: {others}"
     )
     return Finding("predicted, not seen" if x.broken else "as predicted", not x.broken, evidence)
 

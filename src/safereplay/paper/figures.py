@@ -13,6 +13,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import NullFormatter
 
 from .._types import Floats
 from ..verdicts import VERDICTS
@@ -22,6 +23,7 @@ from ..views.drawing import (
     GREEN,
     GREY,
     LETTERS,
+    ON,
     ORANGE,
     RED,
     draw_grid,
@@ -116,7 +118,14 @@ def _name_bands(ax: Axes, values: Floats, found: Sequence[str], y: int) -> None:
             if k - start >= max(4, len(found) // 16):
                 middle = float(values[start] + values[k - 1]) / 2
                 ax.text(
-                    middle, y + 0.5, found[start], ha="center", va="center", fontsize=8, color="white", weight="bold"
+                    middle,
+                    y + 0.5,
+                    found[start],
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color=ON[found[start]],
+                    weight="bold",
                 )
             start = k
 
@@ -163,9 +172,9 @@ def maps_figure(maps: Sequence[Map], grid: str) -> Figure:
         for k, name in enumerate(VERDICTS):
             y, x = np.nonzero(top == k)
             sure = found.shares[y, x, k] == 1.0
-            ax.scatter(x, y, s=np.where(sure, 26, 12), marker=f"${LETTERS[name]}$", color="white", lw=0)
-        ax.set_xticks(range(len(found.x)), [f"{x:g}" for x in found.x], rotation=60, fontsize=7)
-        ax.set_yticks(range(len(found.y)), [y if isinstance(y, str) else f"{y:g}" for y in found.y], fontsize=7)
+            ax.scatter(x, y, s=np.where(sure, 40, 16), marker=f"${LETTERS[name]}$", color=ON[name], lw=0.3)
+        ax.set_xticks(range(len(found.x)), [f"{x:g}" for x in found.x], rotation=60, fontsize=8)
+        ax.set_yticks(range(len(found.y)), [y if isinstance(y, str) else f"{y:g}" for y in found.y], fontsize=8)
         ax.set(xlabel=found.x_name, ylabel=found.y_name)
         ax.set_title(f"{found.title}, {grid}", fontsize=9)
     for ax in axes.ravel()[len(maps) :]:
@@ -210,12 +219,13 @@ def curves_figure(curves: Sequence[Curves]) -> Figure:
                 ax.loglog(c.episodes, errors.T, color=colour, alpha=0.25, lw=0.8)
                 ax.loglog(c.episodes, np.median(errors, 0), color=colour, label=name)
             ax.set_title(f"{c.mixing} mixing, {grid}")
-        row[0].set_title(f"w_t to w^∞, {grid}")
-        row[0].set_ylabel("total variation")
+        row[0].set_title(f"distance of w_t, {grid}")
+        row[0].set_ylabel("total variation to w^∞")
         row[1].set_ylabel("largest error / range of Q")
         for ax in row:
             ax.set_xlabel("episodes")
-            ax.legend(frameon=False, fontsize=7.5)
+            ax.yaxis.set_minor_formatter(NullFormatter())
+            ax.legend(frameon=False, fontsize=8.5)
     return figure
 
 
@@ -234,9 +244,9 @@ def random_figure(random: RandomModels) -> Figure:
         ax.loglog(x, y, marker, color=colour, ms=4, lw=0, alpha=0.75, label=f"{name} ({len(cases)})")
     ends = [min(ax.get_xlim()[0], ax.get_ylim()[0]), max(ax.get_xlim()[1], ax.get_ylim()[1])]
     ax.plot(ends, ends, color="#3d4450", lw=0.8, ls=":")
-    ax.set(xlabel="error against the paper's limit / range of Q", ylabel="against the limit with d(s,a)")
+    ax.set(xlabel="error against the paper's limit / range of Q", ylabel="error against the limit with d(s,a)")
     ax.set_title(f"{len(random.cases)} random models")
-    ax.legend(frameon=False, fontsize=7.5)
+    ax.legend(frameon=False, fontsize=8.5)
     return figure
 
 
@@ -254,8 +264,8 @@ def rate_figure(rate: MatchedRate) -> Figure:
         span = f"{min(others):.2f} to {max(others):.2f}"
         ax.plot([], [], "o-", ms=3, color=GREY, label=f"{len(others)} random models: {span}")
     ax.set(xlabel="episodes", ylabel="largest error / range of Q")
-    ax.set_title("Matched mixing nears the paper's limit")
-    ax.legend(frameon=False, fontsize=7.5)
+    ax.set_title("Matched mixing against the paper's limit")
+    ax.legend(frameon=False, fontsize=8.5)
     return figure
 
 

@@ -75,11 +75,10 @@ def _opening(verdicts: Sequence[Verdict]) -> list[Block]:
     failing = "; ".join(f"{v.claim} ({v.grid})" for v in verdicts if not v.holds)
     return [
         Text(
-            "Szlak and Shamir (2021) let a Q-learner replay volatile state–action pairs more often, and their worst rewards "
-            "most, so that it learns to avoid them. This page runs their two experiments again, judges each claim, and shows "
-            "how each verdict depends on what the paper leaves open."
+            "Szlak and Shamir (2021) replay volatile state–action pairs more often, and their worst rewards most, so that Q-learning "
+            "avoids them. This page repeats their two experiments, judges each claim, and varies what the paper leaves open."
         ),
-        Text(f"{holding} of {len(verdicts)} claims hold here. Not holding: {failing or 'none'}."),
+        Text(f"{holding} of {len(verdicts)} claims hold here. These do not: {failing or 'none'}."),
     ]
 
 
@@ -96,7 +95,7 @@ def _figures() -> list[Block]:
         ),
         Picture(
             "cast-volatile",
-            "Every learner on the volatile grid. The line is the path from the ringed cell, coloured by its verdict.",
+            "Every learner on the volatile grid. The line is the path from the start (S). The colour is its verdict.",
         ),
         Picture("cast-cliff", "Every learner on the cliff."),
     ]
@@ -107,8 +106,8 @@ def _claims(verdicts: Sequence[Verdict]) -> list[Block]:
     return [
         Heading("The claims"),
         Text(
-            "A path is safe when it reaches the goal with no more exposed steps than it must have (a step is exposed when "
-            "something unsafe can happen there), risky when it has more; 'jumps' ends in an unsafe outcome on purpose, 'stuck' never ends."
+            "A step is exposed when something unsafe can happen there. A path is safe when it reaches the goal with the fewest exposed steps "
+            "possible, and risky when it has more. 'Jumps' ends in an unsafe outcome on purpose. 'Stuck' never ends."
         ),
         Table(["", "claim", "grid", "expected", "observed", "evidence"], rows, badge=0),
     ]
@@ -118,15 +117,14 @@ def _limits() -> list[Block]:
     return [
         Heading("What the algorithm converges to"),
         Text(
-            "The paper's mapping weighs fresh and replayed transitions of a pair as if each iteration in the MDP visited it: its proof "
-            "sets Pr(s,a | MDP iteration) to 1. It is d(s,a), the share of such iterations that visit the pair. With it, the share of "
-            "a pair's updates that are replays is ρ = v·W / ((1−v)·d + v·W). The learned Q ends at the fixed point with d, far "
-            "from the paper's. Matched mixing (after each visit of a pair, replay that same pair v·W/(1−v) times on average) makes "
-            "algorithm and theory agree: its limit is the paper's mapping, which it approaches more slowly, since only visited pairs are replayed."
+            "The paper's proof sets Pr(s,a | MDP iteration) to 1, as if each iteration in the MDP visited every pair. It is d(s,a), the share "
+            "of these iterations that visit the pair. With d, the share of replays among a pair's updates is ρ = v·W / ((1−v)·d + v·W). "
+            "The learned Q converges to the fixed point with d, far from the paper's. Matched mixing replays a pair v·W/(1−v) times on "
+            "average after each visit. Its limit is the paper's mapping. It converges more slowly, since it replays visited pairs only."
         ),
         Picture(
             "curves",
-            "Left: w_t approaches w^∞. Middle: the paper's algorithm, against the paper's limit (red) and the limit with d(s,a) (green). Right: matched mixing. Thin lines are seeds, thick lines their median.",
+            "Left: distance of the weights w_t from their limit w^∞. Middle: error of the paper's algorithm against the paper's limit (red) and the limit with d(s,a) (green). Right: the same for matched mixing. Thin lines: seeds. Thick lines: their median.",
         ),
     ]
 
@@ -136,38 +134,38 @@ def _rivals(study: Study) -> list[Block]:
         Heading("The rivals' dials"),
         Picture(
             "kappa",
-            f"Mihatsch & Neuneier from κ = 0 to {study.kappa.values[-1]:g} (κ = 1 is outside its range), one seed a value. The paper reports that no κ is safe on the cliff. Here: {band_text(study.kappa, 'cliff', 'safe')}.",
+            f"Mihatsch & Neuneier from κ = 0 to {study.kappa.values[-1]:g} (κ = 1 is outside its range), one seed per value. The paper reports that no κ is safe on the cliff. Here: {band_text(study.kappa, 'cliff', 'safe')}.",
         ),
         Picture(
             "bands",
-            "The exact band of κ that is safe on the cliff, for each reading of what the paper leaves open: layout, γ, and where a slip goes. Where the cliff is short, or the way around it long, there may be none.",
+            "The κ whose exact limit is safe on the cliff, for each reading of what the paper leaves open: layout, γ, and where a slip goes. Cross: no κ is safe.",
         ),
         Picture("gaskett", f"Gaskett's β from 0 to 1. On the cliff: {band_text(study.gaskett, 'cliff', 'safe')}."),
         Picture(
             "td-errors",
-            "TD errors over a run of Mihatsch & Neuneier's learner (log scale), which the paper suspects behind its failure.",
+            "TD errors over a run of Mihatsch & Neuneier's learner (log scale). The paper suspects them to cause its failure.",
         ),
     ]
 
 
 def _openness() -> list[Block]:
     return [
-        Heading("How verdicts move"),
+        Heading("What the verdicts depend on"),
         Text(
-            "The paper does not give γ, the exploration, the layouts or where a slip goes. Each cell below is a setting; its colour mixes "
-            "the verdicts of its seeds, its letter is the most frequent one (large where all agree): S safe, R risky, J jumps, – stuck."
+            "The paper does not give γ, the exploration, the layouts or where a slip goes. Each cell below is a setting. Its colour mixes "
+            "the verdicts of its seeds. Its letter is the most frequent verdict, large where all agree: S safe, R risky, J jumps, – stuck."
         ),
         Picture(
             "maps-volatile",
-            "The volatile grid. At γ near 1, walking to and fro over a volatile move beats the goal (it pays +20 on average), and Q-learning does so.",
+            "The volatile grid. At γ near 1, repeating a volatile move (it pays +20 on average) beats the goal, and Q-learning does so.",
         ),
         Picture(
             "maps-cliff",
-            "The cliff. Where cells are grey, replay is so timid that it never moves: low γ and little exploration do that.",
+            "The cliff. Grey: the policy never ends. Replay does so at low γ with little exploration.",
         ),
         Picture(
             "amount",
-            "More replay, more caution: the exact risk (left) and mean return (right) of the learned policies, one dot a seed.",
+            "Exact P(unsafe) (left) and mean return (right) of the learned policies against v. One dot per seed, the line is the median.",
         ),
     ]
 
@@ -188,12 +186,10 @@ def _risk(study: Study) -> list[Block]:
     return [
         Heading("What the policies risk"),
         Text(
-            "The undiscounted return from the ringed cell under the policy that most seeds learned; CVaR₁₀ is the mean of the worst tenth."
+            "The undiscounted return from the start under the policy that most seeds learned. CVaR₁₀ is the mean of the worst tenth."
         ),
         Table(header, rows),
-        Picture(
-            "returns", "The distribution of the return: replay gives up the best outcomes and, with them, the worst."
-        ),
+        Picture("returns", "Distribution of the return. Replay gives up the best outcomes and avoids the worst."),
     ]
 
 
@@ -202,11 +198,11 @@ def _method(effort: Effort, seconds: float) -> list[Block]:
     return [
         Heading("How it was run"),
         Text(
-            f"{effort.seeds} seeds and {effort.episodes:,} episodes a learner (a tenth of that for Heger's, whose episodes on the cliff "
-            f"are a hundred times longer); {effort.long_episodes:,} episodes for the sweeps and the curves; {effort.map_seeds} seeds and "
-            f"{effort.map_episodes:,} episodes a cell of a map. ε-greedy with ε = 0.1, α = n(s,a)^−0.6 with replays counted, "
-            f"γ = 0.9 on the volatile grid and 0.95 on the cliff, starts uniform, episodes cut off after {MAX_STEPS} steps. "
-            "The rivals' dials in the figures and the risk table (κ = 0.6, Gaskett's β = 0.2) were picked from within the bands that the sweeps show to be safe on the cliff."
+            f"{effort.seeds} seeds and {effort.episodes:,} episodes per learner (a tenth of that for Heger's, whose episodes on the cliff "
+            f"are a hundred times longer). {effort.long_episodes:,} episodes for the sweeps and the curves. {effort.map_seeds} seeds and "
+            f"{effort.map_episodes:,} episodes per cell of a map. ε-greedy with ε = 0.1. α = n(s,a)^−0.6, replays counted. "
+            f"γ = 0.9 on the volatile grid and 0.95 on the cliff. Uniform starts. Episodes are cut off after {MAX_STEPS} steps. "
+            "κ = 0.6 and Gaskett's β = 0.2 in the figures and the risk table lie within the bands that are safe on the cliff."
         ),
         Text(f"Python {platform.python_version()}, {parts}; {seconds:.0f} seconds on {platform.machine()}."),
     ]
@@ -239,13 +235,13 @@ def _two_limits(study: Study) -> Page:
     blocks: list[Block] = [
         Picture(
             "random-models",
-            f"Algorithm 1 on {len(random.cases)} random models, {random.episodes:,} episodes each. Where the two limits lie further apart "
-            f"than the noise of the run ({len(random.differing)} models), the learned Q is nearer to the limit with d(s,a) in {nearer}.",
+            f"Algorithm 1 on {len(random.cases)} random models, {random.episodes:,} episodes each. On {len(random.differing)} models the two limits "
+            f"differ by more than the noise of the run; on {nearer} of these the learned Q is nearer to the limit with d(s,a).",
         ),
         Picture(
             "matched-rate",
-            f"Matched mixing: the error against the paper's limit falls with the episodes as n^{slopes['volatile']:.2f} on the volatile "
-            f"grid and n^{slopes['cliff']:.2f} on the cliff, medians over seeds. With α = n^−0.6, noise alone falls as n^−0.3.",
+            f"Matched mixing: the error against the paper's limit falls with the number n of episodes as n^{slopes['volatile']:.2f} on the "
+            f"volatile grid and n^{slopes['cliff']:.2f} on the cliff (medians over seeds). With α = n^−0.6, noise alone falls as n^−0.3.",
         ),
     ]
     return Page("", blocks, {"random-models": random_figure(study.random), "matched-rate": rate_figure(study.rate)})
@@ -253,12 +249,12 @@ def _two_limits(study: Study) -> Page:
 
 def _ends(study: Study) -> Page:
     opening = Text(
-        "d(s,a) depends on Q, and Q on d(s,a). So a limit of Algorithm 1 is a pair (Q, d) in which each follows from the other, "
-        "and there can be many: a move that is greedy is visited often, so that its bad outcomes are replayed less than elsewhere, which "
-        "keeps it greedy. Then the seed decides. They are found from many starts; the share of seeds is from learning."
+        "A limit of Algorithm 1 is a pair (Q, d) in which Q follows from d(s,a) and d(s,a) from Q. There can be many: a greedy move is "
+        "visited often, so that its bad outcomes are a smaller share of its updates, which keeps it greedy. Then the seed decides. "
+        "The limits are found from many starts. The share of seeds is from learning."
     )
     pages = [(f"The {world.name}", _limits_page(world, f"limit-{k}-")) for k, world in enumerate(study.limits)]
-    return _gathered("Where Algorithm 1 can end", [opening], pages)
+    return _gathered("The limits of Algorithm 1", [opening], pages)
 
 
 def _limits_page(world: World, stem: str) -> Page:
@@ -274,8 +270,7 @@ def _limits_page(world: World, stem: str) -> Page:
 
 def _conditions(study: Study) -> Page:
     opening = Text(
-        "What Theorem 1 needs, whether the scheme satisfies Assumption 1, and what Theorem 2 says of each state, for Algorithm 1 "
-        "with v = 0.5 and β = 5."
+        "The conditions of Theorem 1, Assumption 1, and what Theorem 2 predicts for each state. Algorithm 1, v = 0.5, β = 5."
     )
     reports = study.certificates.reports.items()
     pages = [(f"Conditions on the {g} grid", check_page(study.cast.mdps[g], r, f"check-{g}-")) for g, r in reports]
@@ -284,10 +279,9 @@ def _conditions(study: Study) -> Page:
 
 def _plans(study: Study) -> Page:
     opening = Text(
-        "Matched mixing has the paper's limit, exactly, so the smallest v whose policy keeps a limit on risk can be computed. At that "
-        "v two actions tie; the replay in the table is the first beyond it that learners keep the limit with. Beside it stands "
-        "the best mean that any policy could have under the same limit, from the constrained MDP's linear program. "
-        "Episodes start from the grid's start distribution."
+        "The limit of matched mixing is known exactly, and with it the smallest v that keeps a limit on risk. At that v two actions tie. "
+        "The replay in the table has the first larger v at which trained learners keep the limit. 'Any policy' is the best mean of all "
+        "policies under the same limit, by linear programming. Episodes start from the grid's start distribution."
     )
     header = [
         "grid",
@@ -314,7 +308,7 @@ def _plan_row(grid: str, plan: Plan) -> list[str]:
     last = plan.confirmation[-1] if plan.confirmation else None
     return [
         grid,
-        str(plan.limit) + ("" if plan.meets else ": no replay keeps it"),
+        str(plan.limit) + ("" if plan.meets else " (no replay setting keeps it)"),
         f"{plan.v_smallest:.4f}",
         plan.learner.describe(),
         f"{plan.profile.p_unsafe:.4f}",
@@ -327,8 +321,7 @@ def _plan_row(grid: str, plan: Plan) -> list[str]:
 
 def _xrays(study: Study) -> Page:
     opening = Text(
-        "Counted, not predicted: what Algorithm 1 replayed over all seeds, and how far that took the outcomes of its updates from "
-        "those of the world."
+        "What Algorithm 1 replayed, counted over all seeds, and how far the outcomes of its updates are from those of the world."
     )
     pages = [
         (f"The {g} grid, X-rayed", xray_page(study.cast.mdps[g], xray(study.cast.runs[g, "replay"]), f"xray-{g}-"))

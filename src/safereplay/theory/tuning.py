@@ -16,7 +16,7 @@ its points are tried at distances 0, 1, 3, 6, 10, ... from the first.
 **The price.** Beside the plan stands the best mean that *any* policy could have under the same limit (see
 :mod:`safereplay.theory.constrained`). So what safety costs falls into two parts:
 
-    plain − plan  =  (plain − ceiling)  +  (ceiling − plan):    what it must cost, and what is replay's own.
+    plain − plan  =  (plain − ceiling)  +  (ceiling − plan):    for any policy, and for replay beside it.
 
 Where replay cannot keep the limit, the plan is the gentlest replay with the best risk that its exact limit can reach, and
 the price is that of this risk. Nothing is learned then: no learner could confirm it.
@@ -135,7 +135,7 @@ class Plan:
       this replay         mean 174.4, P(unsafe) 38.4%
       plain Q-learning    mean 174.4, P(unsafe) 38.4%
       any policy          any mean, as some loop gains for ever; discounted 141.4 at best
-      price of safety     0 of the discounted return at least, and at most 0 is replay's own
+      price of safety     at least 0 of the discounted return for any policy, at most 0 more for this replay
       seeds that kept it  20 of 20 at v=0; 60 of 60 fresh at v=0 (5,000 episodes each)
     """
 
@@ -436,13 +436,15 @@ def _where(start: Any) -> str:
 
 
 def _headline(plan: Plan) -> str:
-    learned = "" if plan.confirmed else ", but learners were not seen to"
+    name = plan.learner.describe()
     if plan.meets:
-        return f"{plan.limit}: {plan.learner.describe()} keeps it{learned}"
+        return (
+            f"{plan.limit}: {name} keeps it{'' if plan.confirmed else ' in the exact limit; not confirmed by learning'}"
+        )
     if plan.profile.p_never > SLACK:
-        return f"{plan.limit}: no replay keeps it; under {plan.learner.describe()} episodes may never end"
-    reached = f"{plan.limit.label} {plan.limit.shown(plan.risk)}"
-    return f"{plan.limit}: no replay keeps it; the exact limit of {plan.learner.describe()} has {reached}"
+        return f"{plan.limit}: no replay setting keeps it. Under {name} episodes may never end"
+    best = f"{name} with {plan.limit.label} {plan.limit.shown(plan.risk)} in the exact limit"
+    return f"{plan.limit}: no replay setting keeps it. Best found: {best}"
 
 
 def _lines(plan: Plan) -> list[tuple[str, str]]:
@@ -455,16 +457,16 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
     best = {
         "optimal": f"mean {ceiling.value:.4g} at best, discounted {ceiling.value_discounted:.4g}",
         "unbounded": f"any mean, as {ceiling.reason}; discounted {ceiling.value_discounted:.4g} at best",
-        "infeasible": f"nobody can keep it; at best {numbers(ceiling.value, ceiling.best)}",
+        "infeasible": f"no policy can keep it; at best {numbers(ceiling.value, ceiling.best)}",
         "unknown": f"unknown: {ceiling.reason}",
     }[ceiling.status]
     if ceiling.reason and ceiling.status == "infeasible":
-        best = f"nobody can keep it, {ceiling.reason}"
+        best = f"no policy can keep it, {ceiling.reason}"
     discounted = not isfinite(price.safety)
     must, own = (price.safety_discounted, price.replay_discounted) if discounted else (price.safety, price.replay)
     relaxed = "at most " if discounted or limit.measure == "std" else ""  # a bound that nobody may attain
     whole = "discounted return" if discounted else "mean"
-    cost = f"{must:.3g} of the {whole} at least, and {relaxed}{own:.3g} is replay's own"
+    cost = f"at least {must:.3g} of the {whole} for any policy, {relaxed}{own:.3g} more for this replay"
     cost += "" if plan.meets else f", at {limit.label} {limit.shown(plan.risk)}"
     trials = [f"{t.met} of {t.seeds}{' fresh' * t.fresh} at v={t.v:g}" for t in plan.confirmation]
     learned = "; ".join([*["..."] * (len(trials) > 4), *trials[-4:]]) + f" ({plan.episodes:,} episodes each)"

@@ -62,6 +62,7 @@ th, td { text-align: left; vertical-align: top; padding: .45rem .7rem; border-bo
 .badged td:nth-child(2) { min-width: 11rem; } .badged td:last-child { min-width: 16rem; } th { color: var(--soft); font-weight: 600; } .badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem;
   font-weight: 600; white-space: nowrap; color: #fff; } .yes { background: #1c7c48; } .no { background: #b3261e; }
 .open { background: #5b6472; }
+@media (max-width: 40rem) { figure { overflow-x: auto; } figure img { max-width: none; } } /* scrolled, not shrunk */
 """
 BADGES = {"yes": "✓ holds", "no": "✗ does not hold", "open": "– nothing said"}
 

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import FancyArrow, Rectangle
+from matplotlib.patheffects import withStroke
 
 from .._files import write_atomic
 from .._types import Ints
@@ -29,7 +30,9 @@ P = ParamSpec("P")
 
 ORANGE, BLUE = "#e07b00", "#1f6fb4"  # the paper's: Q-learning, replay
 GREEN, RED, GREY = "#2a9d5c", "#c8323c", "#8a8f98"
+INK = "#1d2330"  # of text
 COLOURS = {"safe": "#3b8fc4", "risky": "#f0a23b", "jumps": "#b3384b", "stuck": "#b9bec7"}
+ON = {name: "white" if name == "jumps" else INK for name in COLOURS}  # text on them
 LETTERS = {"safe": "S", "risky": "R", "jumps": "J", "stuck": "–"}
 STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -79,21 +82,33 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
 
 
 def draw_grid(ax: Axes, mdp: TabularMDP) -> None:
-    """The cells of a grid: walls dark, hazards red and crossed, goals green with a G, the origin ringed."""
+    """The cells of a grid: walls dark, hazards red and crossed, goals green with a G, the start yellow with an S."""
     layout = mdp.layout
     if layout is None:
         raise TypeError("only a grid can be drawn")
     fill = {"#": "#3d4450", "X": "#f3c6c9", "G": "#cdead8"}
+    start = layout.cells[layout.origin]
     for i, line in enumerate(layout.rows):
         for j, symbol in enumerate(line):
-            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=fill.get(symbol, "white"), edgecolor="#c9ced6", lw=0.8))
+            shade = "#fdf0c4" if (i, j) == start else fill.get(symbol, "white")
+            ax.add_patch(Rectangle((j, i), 1, 1, facecolor=shade, edgecolor="#c9ced6", lw=0.8))
             if symbol == "X":
                 ax.plot([j + 0.25, j + 0.75], [i + 0.25, i + 0.75], color=RED, lw=1.2, alpha=0.7)
                 ax.plot([j + 0.25, j + 0.75], [i + 0.75, i + 0.25], color=RED, lw=1.2, alpha=0.7)
             elif symbol == "G":
                 ax.text(j + 0.5, i + 0.5, "G", ha="center", va="center", color=GREEN, weight="bold", fontsize=12)
-    i, j = layout.cells[layout.origin]
-    ax.plot(j + 0.5, i + 0.5, "o", ms=7, mfc="none", mec="#3d4450", mew=1.2)
+    halo = [withStroke(linewidth=2, foreground="white")]  # cells may be dark
+    ax.text(
+        start[1] + 0.07,
+        start[0] + 0.07,
+        "S",
+        va="top",
+        color=INK,
+        weight="bold",
+        fontsize=8,
+        zorder=4,
+        path_effects=halo,
+    )
     ax.set(xlim=(0, layout.shape[1]), ylim=(layout.shape[0], 0), xticks=[], yticks=[], aspect="equal")
     for spine in ax.spines.values():
         spine.set_visible(False)
@@ -143,9 +158,10 @@ def _arrow(ax: Axes, cell: tuple[int, int], a: int, colour: str, shift: float = 
             width=0.05,
             head_width=0.19,
             head_length=0.14,
-            color=colour,
+            facecolor=colour,
+            edgecolor=INK,
             length_includes_head=True,
-            lw=0,
+            lw=0.7 if colour == "white" else 0,  # white arrows lie on bright cells too
             zorder=3,
         )
     )

@@ -22,7 +22,7 @@ from ..theory.risk import Distribution
 from ..theory.theorem2 import Theorem2
 from ..theory.tuning import Plan
 from ..theory.xray import Xray
-from .drawing import BLUE, GREY, ORANGE, RED, draw_grid, draw_policy, new_figure, styled
+from .drawing import BLUE, GREY, INK, ORANGE, RED, draw_grid, draw_policy, new_figure, styled
 
 VALUES = "viridis"
 MANY_CELLS = 900  # above this a grid is drawn as an image of V, without arrows
@@ -90,7 +90,7 @@ def _draw_table(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> Non
     ax.imshow(panel.Q, cmap=VALUES, norm=norm, aspect="auto", interpolation="nearest")
     free = np.flatnonzero(~mdp.is_terminal)
     if free.size <= MANY_CELLS:
-        ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec="#1d2330", mew=0.6, lw=0)
+        ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
     ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
 
 
@@ -128,7 +128,7 @@ def frontier_figure(plan: Plan) -> Figure:
     ax = axes[0, 0]
     if best:
         x, y = np.array(sorted(best)).T
-        ax.plot(x, y, color=GREY, lw=1.4, label="the best any policy could do")
+        ax.plot(x, y, color=GREY, lw=1.4, label="best of all policies (linear program)")
         ax.fill_between(x, y, np.nanmin([*y, *(getattr(p, mean) for p in points)]), color=GREY, alpha=0.08, lw=0)
     dots = ax.scatter(
         [getattr(p, shown) for p in points],
@@ -138,12 +138,12 @@ def frontier_figure(plan: Plan) -> Figure:
         vmin=0.0,
         vmax=1.0,
         s=[42 if p.pareto else 18 for p in points],
-        edgecolor=["#1d2330" if p.pareto else "none" for p in points],
+        edgecolor=[INK if p.pareto else "none" for p in points],
         linewidth=0.8,
         zorder=3,
-        label="replay, exact limits (ringed: not dominated)",
+        label="replay, exact limits (black edge: not dominated)",
     )
-    figure.colorbar(dots, ax=ax, label="from v =", fraction=0.04, pad=0.02)
+    figure.colorbar(dots, ax=ax, label="v", fraction=0.04, pad=0.02)
     for point, marker, colour, name in (
         ((getattr(plan.plain, shown), getattr(plan.plain, mean)), "s", ORANGE, "plain Q-learning"),
         ((plan.risk, _chosen_mean(plan, discounted)), "*", BLUE, plan.learner.describe()),
@@ -151,8 +151,8 @@ def frontier_figure(plan: Plan) -> Figure:
         ax.plot(*point, marker, ms=13 if marker == "*" else 8, mfc=colour, mec="white", lw=0, label=name, zorder=4)
     ax.axvline(limit.value, color=RED, lw=1.0, ls="--", label=str(limit))
     ax.set(xlabel=limit.label, ylabel="discounted return" if discounted else "mean return")
-    ax.set_title("What safety costs")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=7.5)
+    ax.set_title("Mean return against risk")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
@@ -179,7 +179,7 @@ def settling_figure(found: Settling) -> Figure:
         ax.loglog(x, centre * x**found.rate, ":", color=GREY, label=f"∝ episodes^{found.rate:.2f}")
     ax.set(xlabel="episodes", ylabel="total variation")
     ax.set_title("w_t to w^∞" if found.limit else "w_t to w_2t")
-    ax.legend(frameon=False, fontsize=7.5)
+    ax.legend(frameon=False, fontsize=8)
     return figure
 
 
@@ -219,7 +219,7 @@ def xray_figure(mdp: TabularMDP | None, found: Xray) -> Figure:
     """Left, how far each pair's updates are from its outcomes; right, what was replayed most: its p, and p̃."""
     top = found.most_replayed(8)[::-1]
     grid = mdp is not None and mdp.layout is not None and len(mdp.layout.cells) <= MANY_CELLS
-    figure, axes = new_figure(10.2 if grid else 5.4, 3.2, 1, 1 + grid)
+    figure, axes = new_figure(9.2 if grid else 5.4, 3.2, 1, 1 + grid)
     if grid and mdp is not None and mdp.layout is not None:
         ax = axes[0, 0]
         draw_grid(ax, mdp)
@@ -229,7 +229,7 @@ def xray_figure(mdp: TabularMDP | None, found: Xray) -> Figure:
         shifted.set_array(np.nan_to_num(found.shift[free]).ravel())
         shifted.set_edgecolor("#dfe3ea")
         ax.add_collection(shifted)
-        ax.set_title("How far updates are from the world")
+        ax.set_title("Shift of the outcomes in updates")
         figure.colorbar(shifted, ax=ax, label="½ Σ |p̃ − p|", fraction=0.04, pad=0.02)
     ax, y = axes[0, -1], np.arange(len(top))
     ax.barh(y + 0.2, [x.p for x in top], 0.36, color=GREY, label="p: in the world")

@@ -103,9 +103,10 @@ def grouped(mdp: TabularMDP, name: str, limits: Sequence[SelfConsistent]) -> lis
         groups.setdefault(verdict(mdp, limit.policy), []).append(limit)
     answers = []
     for way, members in groups.items():
-        many = f", {way} ×{len(members)}" if len(limits) > 1 else ""
+        many = f"{len(limits)} limits found, all" if len(groups) == 1 else f"{len(members)} of {len(limits)} limits,"
+        title = f"{name}: {many} {way}" if len(limits) > 1 else name
         learned = [x.learned for x in members if x.learned is not None]
-        answers.append(answer(mdp, name + many, members[0].Q, sum(learned) if learned else None))
+        answers.append(answer(mdp, title, members[0].Q, sum(learned) if learned else None))
     return sorted(answers, key=lambda a: -(a.learned or 0.0))
 
 
@@ -121,18 +122,18 @@ def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str
     blocks: list[Block] = [
         Picture(
             f"{stem}values",
-            "Q as colour, one triangle an action; arrows are the policy, the line its likeliest path.",
+            "Q as colour, one triangle per action. Arrows: the policy. Line: its likeliest path from the start (S).",
         ),
         risk_table(answers),
     ]
     if finite:
-        blocks += [Picture(f"{stem}returns", "The chance that the return stays at or below x.")]
+        blocks += [Picture(f"{stem}returns", "P(return ≤ x) of each policy.")]
     return Page(title, blocks, figures)
 
 
 def risk_table(answers: Sequence[Answer]) -> Table:
     """What the policies risk, one row each."""
-    header = ["limit", "seeds end there", "path", "mean", "std", "CVaR₁₀", "worst", "P(unsafe)", "P(never ends)", ""]
+    header = ["limit", "share of seeds", "path", "mean", "std", "CVaR₁₀", "worst", "P(unsafe)", "P(never ends)", ""]
     rows = []
     for a in answers:
         numbers = [number(x) for x in (a.risk.mean, a.risk.std, a.risk.cvar(0.1), a.risk.worst)]
@@ -170,7 +171,7 @@ def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
     ]
     if report.settling.distance:
         figures[f"{stem}settling"] = settling_figure(report.settling)
-        blocks += [Picture(f"{stem}settling", "How far w_t is from where it should settle, along the runs.")]
+        blocks += [Picture(f"{stem}settling", "Distance of w_t from its limit, along the runs.")]
     if report.warnings:
         blocks += [Text("Warnings: " + "; ".join(report.warnings) + ".")]
     blocks += [
@@ -178,13 +179,13 @@ def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
         Table(["", "point", "compared", "fail", "witness"], _readings(report), badge=0),
         Heading(f"Theorem 2, state by state ({mdp.name})", 3),
         Text(
-            "The theorem predicts that the best action a gives way where gap < bound. Its proof takes the fall of the other action, "
-            "Q₀(s,b) − Q*(s,b), for 0, and the share of replays for v. With both put right (gap + fall < bound(ρ)) the inequality is "
-            "the switch itself, wherever all that is replayed of a pair is its worst reward."
+            "The theorem predicts that the best action a changes to b where gap < bound. Its proof takes the fall of the other action, "
+            "Q₀(s,b) − Q*(s,b), as 0, and the share of replays as v. With both corrected, the condition is gap + fall < bound(ρ). It is exact "
+            "wherever only the worst reward of a pair is replayed."
         ),
         Picture(
             f"{stem}switches",
-            "The smallest v at which the action of a state changes, with d(s,a) held as it is; a dash where it never does.",
+            "The smallest v at which the action of a state changes, with d(s,a) held fixed. Dash: it never changes.",
         ),
         _switches(report),
     ]
@@ -261,9 +262,7 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
         for t in plan.confirmation
     ]
     figures = {f"{stem}frontier": frontier_figure(plan)}
-    caption = (
-        "Each dot is the policy of one exact limit of replay; the grey line is the constrained MDP's linear program."
-    )
+    caption = "Each dot is the policy of one exact limit of replay. Grey line: the best of all policies, by linear programming."
     blocks: list[Block] = [
         Text(lines[0] + "."),
         Table(["", ""], [[line[:20].strip(), line[20:].strip()] for line in lines[1:]]),
@@ -275,9 +274,9 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
             Panel(plan.learner.describe(), exact(mdp, plan.learner), plan.policy),
         ]
         figures[f"{stem}policies"] = values_figure(mdp, panels)
-        blocks += [Picture(f"{stem}policies", "What Q-learning converges to, and what this replay does.")]
+        blocks += [Picture(f"{stem}policies", "Exact limits of Q-learning and of this replay.")]
     if trials:
-        blocks += [Table(["v", "β", "seeds that kept the limit", "seeds"], trials)]
+        blocks += [Table(["v", "β", "seeds that kept the limit", "which seeds"], trials)]
     return Page(f"{plan.limit} on {mdp.name}", blocks, figures)
 
 
@@ -289,10 +288,13 @@ def xray_page(mdp: TabularMDP | None, found: Xray, stem: str = "") -> Page:
     shares = found.unsafe_share
     opening = f"{int(found.replays.sum()):,} of {int(found.replays.sum() + found.visits.sum()):,} updates were replays."
     if shares is not None:
-        opening += f" Of them {shares.replayed:.1%} were unsafe outcomes, of what happened {shares.fresh:.1%}."
+        opening += f" Unsafe outcomes: {shares.replayed:.1%} of the replays, {shares.fresh:.1%} of the steps."
     blocks: list[Block] = [
         Text(f"{found.title}. {opening}"),
-        Picture(f"{stem}xray", "What the updates made of the world, and what was replayed most."),
+        Picture(
+            f"{stem}xray",
+            "Left: how far the outcomes of the updates are from those of the world. Right: what was replayed most.",
+        ),
         Table(
             ["state", "action", "visits", "replays", "ρ", "shift", "by luck", "R", "R̃"],
             [

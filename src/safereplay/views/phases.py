@@ -9,8 +9,9 @@ even nor in powers becomes a list of cells of one width.
 Phase diagrams of a sweep: which way its runs take, or what they risk, over two axes.
 
 A diagram has one panel a model and value of a third axis. Each cell is filled with the verdicts of its runs, by their
-share: where seeds agree a cell has one colour, and where they do not the border runs through it. A verdict lies next to
-the neighbour that shares it, so that borders are smooth where the shares are.
+share: where seeds agree a cell has one colour, and where they do not the border runs through it. Large cells are kept
+apart and name each share. Of small ones a verdict lies next to the neighbour that shares it, so that borders are smooth
+where the shares are.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from scipy import ndimage
 
 from .. import _checks
 from .._types import AnyArray, Bools, Floats, Ints
-from .drawing import BLUE, COLOURS, LETTERS, new_figure, styled
+from .drawing import BLUE, COLOURS, INK, LETTERS, new_figure, styled
 from .intervals import estimates
 from .sweeps import Results, label, value_text, verdict_codes
 
@@ -44,6 +45,7 @@ METRICS = {
 }
 CELLS = 48  # an axis of more values than this is cut into ranges
 FACETS = 6
+LARGE, TEXT = (0.8, 0.35), 0.16  # inches: a cell that has room for text, across and up; a line of text
 
 
 class View(NamedTuple):
@@ -62,10 +64,10 @@ class View(NamedTuple):
         """The picture in words."""
         where = label(self.x) if self.y is None else f"{label(self.x)} and {label(self.y)}"
         if self.metric == "verdict":
-            text = f"{self.learner} over {where}: each cell is filled with the ways that its runs take, by their share."
+            text = f"{self.learner} over {where}: share of each verdict among the runs of a cell."
         else:
-            text = f"{self.learner} over {where}: {METRICS[self.metric]}, on average over runs whose return has a mean."
-        return text + (f" All values of {', '.join(map(label, self.pooled))} together." if self.pooled else "")
+            text = f"{self.learner} over {where}: {METRICS[self.metric]}, mean over the runs that end."
+        return text + (f" Pooled over {', '.join(map(label, self.pooled))}." if self.pooled else "")
 
 
 def choose_views(
@@ -190,7 +192,6 @@ def facets(results: Results, name: str | None) -> tuple[Ints, list[str]]:
     return column[codes], [f"{label(name)} {a} … {b}" for a, b in ends]
 
 
-INK = "#1d2330"
 MAPS = {"p_unsafe": "YlOrRd", "std": "YlOrRd"}  # the darker, the worse; others the brighter, the better
 
 
@@ -300,21 +301,36 @@ class _Panels:
 
 
 def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
-    """Fill the cells with verdicts, shares [x, y, verdicts], and put the letter of each where it rules."""
-    edges = np.array([0.0, 1.0]) if y is None else y.edges
+    """Fill the cells with verdicts, shares [x, y, verdicts]; name each share where cells are large, each verdict once elsewhere."""
+    y = y or Scale("", "linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
+    assert ax.figure is not None
+    cell = ax.get_position().size * ax.figure.get_size_inches() / (x.cells, y.cells)  # roughly: the layout comes later
+    large = bool((cell > LARGE).all())
     corners, colours = [], []
     for i, column in enumerate(shares):
         left, right = x.place(x.edges[i : i + 2])
-        for k, low, high in _pieces(column, edges):
-            a, b = (low, high) if y is None else y.place([low, high])
-            corners.append([(left, a), (right, a), (right, b), (left, b)])
-            colours.append(COLOURS.get(names[k], "#5b4b8a"))
+        for first, last in pairwise(range(y.cells + 1) if large else (0, y.cells)):
+            for k, low, high in _pieces(column[first:last], y.edges[first : last + 1]):
+                a, b = y.place([low, high])
+                corners.append([(left, a), (right, a), (right, b), (left, b)])
+                colours.append(COLOURS.get(names[k], "#5b4b8a"))
+                if large and column[first, k] * cell[1] > TEXT:
+                    middle = x.place(x.edges[i : i + 2].mean()), y.place((low + high) / 2)
+                    _write(ax, *middle, f"{names[k]} {column[first, k]:.0%}", 9)
     ax.add_collection(PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.5))
+    if large:  # gaps between cells
+        for draw, found in ((ax.axvline, x), (ax.axhline, y)):
+            for edge in found.place(found.edges[1:-1]):
+                draw(float(edge), color="white", lw=5)
     for k, name in enumerate(names):
-        spot = _spot(shares[..., k] > 0.5)
-        if y is not None and spot is not None:
-            across, up = (float(s.place(s.edges[c : c + 2].mean())) for s, c in zip((x, y), spot, strict=True))
-            ax.text(across, up, LETTERS.get(name, "?"), ha="center", va="center", fontsize=11, color=INK, weight="bold")
+        spot = None if large else _spot(shares[..., k] > 0.5)
+        if spot is not None:
+            across, up = (s.place(s.edges[c : c + 2].mean()) for s, c in zip((x, y), spot, strict=True))
+            _write(ax, across, up, LETTERS.get(name, "?"), 11)
+
+
+def _write(ax: Axes, x: AnyArray, y: AnyArray, text: str, size: float) -> None:
+    ax.text(float(x), float(y), text, ha="center", va="center", fontsize=size, color=INK, weight="bold")
 
 
 def _pieces(column: Floats, edges: Floats) -> list[tuple[int, float, float]]:
@@ -355,6 +371,8 @@ def _set_scale(axis: Any, found: Scale, labels: int) -> None:
     if found.kind == "log":
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
         log_ticks(axis, found.edges[-1] - found.edges[0])
+    elif found.kind == "linear" and len(found.values) <= labels:
+        axis.set_ticks(found.values, map(value_text, found.values))
     elif found.kind == "linear":
         axis.set_major_locator(MaxNLocator(min(5, labels)))
     else:

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 
 from .._types import AnyArray, Bools, Floats, Ints
 from .document import Block, Heading, Picture, Table, Text
-from .drawing import BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
+from .drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, styled
 from .intervals import estimates
 from .pages import Page
 from .phases import View, log_ticks, phase_figure
@@ -25,7 +25,6 @@ from .sweeps import CURVES, Results, Row, axis_text, cells, label, overview
 
 PALETTE = (BLUE, ORANGE, GREEN, RED, "#5b4b8a", GREY)
 MARKERS = "osD^vP"
-INK = "#1d2330"
 MANY = 20_000  # curves that a band is made of, at most
 
 
@@ -45,7 +44,7 @@ def settings_figure(results: Results) -> Figure:
         else:
             ax.set_visible(False)
     handles = [_handle(k, name) for k, name in enumerate(names)]
-    handles.append(Line2D([], [], color=INK, lw=1.2, drawstyle="steps-post", label="not beaten in both"))
+    handles.append(Line2D([], [], color=INK, lw=1.2, drawstyle="steps-post", label="best settings (Pareto front)"))
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 
@@ -66,23 +65,26 @@ def _draw_settings(ax: Axes, results: Results, learners: Sequence[str]) -> None:
     chosen = [np.flatnonzero((owner == k) & ends) for k in range(len(learners))]
     fronts = [use[_front(risk[use, 0], gain[use, 0])] for use in chosen]
     if ends.any():
-        inside = _look_at(ax, risk[:, 0], gain[:, 0], np.concatenate(fronts), ends)
+        inside = _look_at(ax, risk, gain, np.concatenate(fronts), ends)
         for k, (use, front) in enumerate(zip(chosen, fronts, strict=True)):
             _draw_points(ax, risk, gain, use[inside[use]], front, k, larger=1 + 0.6 * (len(learners) - 1 - k))
 
 
-def _look_at(ax: Axes, x: Floats, y: Floats, front: Ints, ends: Bools) -> Bools:
-    """Show the fronts and some room below and beside them; say how many settings lie outside, and which do not."""
+def _look_at(ax: Axes, risk: Floats, gain: Floats, front: Ints, ends: Bools) -> Bools:
+    """Show the fronts with their intervals, and some room below and beside them; which settings lie inside."""
+    x, y = risk[:, 0], gain[:, 0]
     low, high, left, right = y[front].min(), y[front].max(), x[front].min(), x[front].max()
     low = max(y[ends].min(), low - (high - low)) if high > low else y[ends].min()
     right = min(x[ends].max(), right + 0.5 * (right - left)) if right > left else x[ends].max()
     across, up = 0.05 * (right - left or 0.02), 0.06 * (high - low or 1.0)
-    ax.set(xlim=(left - across, right + across), ylim=(low - up, high + up))
     inside: Bools = ends & (y >= low) & (x <= right)
+    left, right = min(left, np.nanmin(risk[front])), max(right, np.nanmax(risk[front]))
+    low, high = min(low, np.nanmin(gain[front])), max(high, np.nanmax(gain[front]))
+    ax.set(xlim=(left - across, right + across), ylim=(low - up, high + up))
     outside = int(ends.sum() - inside.sum())
     if outside:
-        text = f"{outside:,} of {ends.sum():,} settings lie outside"
-        ax.text(0.98, 0.03, text, transform=ax.transAxes, ha="right", fontsize=7.5, color="#5b6472")
+        text = f"{outside:,} of {ends.sum():,} settings not shown"
+        ax.text(0.98, 0.03, text, transform=ax.transAxes, ha="right", fontsize=8, color="#5b6472")
     return inside
 
 
@@ -173,7 +175,7 @@ ROWS = 200  # of a long table
 def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], refresh: int | None = None) -> Page:
     """A sweep as a page; one that is still growing is read anew every ``refresh`` seconds."""
     header, lines = cells(rows)
-    still = "" if refresh is None else " The sweep is still running, and this page with it."
+    still = "" if refresh is None else " The sweep is still running."
     blocks: list[Block] = [Text(overview(results) + "." + still)]
     if results.axes:
         blocks += [Table(["axis", "values"], [[label(n), axis_text(x)] for n, x in results.axes.items()])]
@@ -184,7 +186,7 @@ def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], ref
         blocks += [Heading("Phases")] * (k == 0) + [Picture(name, view.caption)]
     if results.has("mean", "p_unsafe"):
         figures["frontier"] = settings_figure(results)
-        blocks += [Heading("What safety costs"), Picture("frontier", FRONTIER.format(over=_over(results)))]
+        blocks += [Heading("Return against risk"), Picture("frontier", FRONTIER.format(over=_over(results)))]
     if results.has(*CURVES):
         figures["curves"] = curves_figure(results)
         blocks += [Heading("Along the runs"), Picture("curves", ALONG)]
@@ -197,15 +199,12 @@ def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], ref
 def _over(results: Results) -> str:
     """What intervals resample (see :attr:`Results.units`)."""
     several = len(set(results.table["seed"].to_pylist())) > 1
-    return "seeds, with the settings as they are" if several else "settings: there is one seed only"
+    return "seeds (settings fixed)" if several else "settings (there is only one seed)"
 
 
 FRONTIER = (
-    "Mean return against P(unsafe), one point a setting, with 95 % intervals over {over} (of many settings, only of the best); the line joins settings that no other "
-    "of the same learner beats in both. Settings in which some run never ends are left out."
+    "Mean return against P(unsafe). One point per setting, with 95 % intervals over {over}; where settings are many, only of the best ones. "
+    "The line joins the Pareto-optimal settings of a learner. Settings with a run that never ends are left out."
 )
-ALONG = "Of the greedy policy at each time: the median over runs, and the middle 95 % of them."
-NOTES = (
-    "Intervals are 95 % bootstrap intervals of the mean over {over}. A mean return leaves out runs "
-    "that have none, because they may never end."
-)
+ALONG = "The greedy policy along the runs: median over runs, and the middle 95 % of them."
+NOTES = "Intervals: 95 %, bootstrap of the mean over {over}. The mean return leaves out runs that may never end."

@@ -148,7 +148,7 @@ def test_the_fifth_lesson_finds_what_safety_costs(page):
     )
     assert cost == pytest.approx(page.value("left-mean") - page.value("right-mean"), abs=0.005)
     assert numbers(r"mean ([\d.]+) at best", summary["any policy"]) == [pytest.approx(best, abs=0.005)]
-    prices = numbers(r"([\d.]+) of the mean at least, and ([\d.]+) is replay's own", summary["price of safety"])
+    prices = numbers(r"at least ([\d.]+) of the mean for any policy, ([\d.]+) more", summary["price of safety"])
     assert prices == [pytest.approx(own, abs=5e-4), pytest.approx(ours, abs=5e-4)]
 
 
@@ -159,7 +159,7 @@ def test_the_fifth_lesson_asks_for_what_nobody_can_keep(page):
     assert page.page.locator("#limit").input_value() == "1"
     answer, summary = tune(page)
     assert not answer["meets"]
-    (least,) = numbers(r"nobody can keep it; .* P\(unsafe\) ([\d.]+)%", summary["any policy"])
+    (least,) = numbers(r"no policy can keep it; .* P\(unsafe\) ([\d.]+)%", summary["any policy"])
     assert numbers(r"still falls in ([\d.]+) %", then) == [pytest.approx(least, abs=0.005)]
 
 
