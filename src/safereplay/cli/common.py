@@ -293,11 +293,11 @@ def plain_table(columns: list[str], left: int = 1) -> Table:
 
 
 def policy_text(mdp: TabularMDP, policy: Ints) -> str:
-    """A policy on its grid as text: arrows on the path from the origin are heavy.
+    """A policy on its grid as text: arrows on the path from the origin, where the model has paths, are heavy.
 
     Where several states share a cell, as with goals or with what is owed, only the path is drawn: it is what is known.
     """
-    from ..verdicts import path
+    from ..verdicts import has_paths, path
 
     layout = mdp.layout
     if layout is None:
@@ -305,10 +305,11 @@ def policy_text(mdp: TabularMDP, policy: Ints) -> str:
     way = path(mdp, policy).states
     rows = [list(line) for line in layout.rows]
     shared = len(set(layout.cells)) < len(layout.cells)
+    heavy = set(way) if has_paths(mdp) else set()
     for s in way[::-1] if shared else range(mdp.n_states):
         i, j = layout.cells[s]
         if not mdp.is_terminal[s]:
-            rows[i][j] = ("⬆➡⬇⬅" if s in way else "↑→↓←")[int(policy[s])]
+            rows[i][j] = ("⬆➡⬇⬅" if s in heavy else "↑→↓←")[int(policy[s])]
     return "\n".join("  " + " ".join(row) for row in rows)
 
 
