@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import Json, Stages, app, complain, plain_table
+from .common import Json, Stages, app, complain, echo, plain_table
 
 
 @app.command()
@@ -29,7 +29,7 @@ def reproduce(
     with Stages() as stages:
         verdicts = run_everything(out, quick, stages.tell)
     _show_claims(verdicts)
-    typer.echo(f"\n{out / 'report.html'}")
+    echo(f"\n{out / 'report.html'}")
 
 
 def _show_claims(verdicts: Any) -> None:
@@ -72,14 +72,14 @@ def bench(
     with Stages() as stages:
         report = run_bench(quick, lambda done, label: stages.tell(label, done), parts, mushroom)
     if as_json:
-        typer.echo(report.to_json())
+        echo(report.to_json())
     else:
         for sheet in report.sheets():
             Console().print(sheet.shown(), "")
     for line in left_out(report):
         complain(line, 0)
     if out is not None:
-        typer.echo(write_page(report, out), err=as_json)
+        echo(write_page(report, out), err=as_json)
 
 
 @app.command()
