@@ -77,7 +77,12 @@ def cli_reference() -> str:
     from safereplay.cli import app
 
     names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
-    parts = ["# The command line\n\nWhat `--help` says, collected by `make docs`."]
+    parts = [
+        "# The command line\n\nWhat `--help` says, collected by `make docs`. `python -m safereplay` is the same command, and "
+        "`safereplay --install-completion` has the shell complete commands, options, worlds, learners and schemes.\n\n"
+        "Exit codes: 0 done; 1 failed while running, stopped by Ctrl-C, or no setting keeps the limit of `tune`; 2 bad input. "
+        "Results go to standard output; progress and errors go to standard error."
+    ]
     for arguments in ([], *([name] for name in names)):
         command = [sys.executable, "-m", "safereplay", *arguments, "--help"]
         environment = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
