@@ -152,4 +152,4 @@ def announce_compiling() -> None:
         def on_end(self, _: Any) -> None:
             compiling.end()
 
-    event.register("numba:compile", Listener())
+    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]

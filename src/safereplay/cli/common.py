@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..schemes import Scheme
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 NOTHING = "stopped: nothing is finished"
 INTERRUPTED = 130  # what the parser makes of Ctrl-C while it reads the arguments
 NARROW = 60  # columns of a terminal below which help has no boxes
@@ -73,7 +74,7 @@ class _Command(Stoppable, TyperCommand):
 
 
 class _App(typer.Typer):
-    def command(self, *arguments: Any, **options: Any) -> Any:
+    def command(self, *arguments: Any, **options: Any) -> Callable[[F], F]:
         return super().command(*arguments, **{"cls": _Command, **options})
 
 
