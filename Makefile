@@ -4,14 +4,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
+LOWEST := .venv-lowest
 
-.PHONY: help reproduce quick play test test-slow check format bench bench-page deep-study docs site clean
+.PHONY: help reproduce quick play test test-slow test-lowest check format bench bench-page deep-study docs site clean
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
 	@echo "make quick      a smaller version of it: about a minute"
 	@echo "make play       the playground, in a browser on 127.0.0.1"
 	@echo "make test       the tests          make test-slow  the long statistical and timing ones"
+	@echo "make test-lowest some tests on the lowest versions of the packages that we ask for (Python 3.11)"
 	@echo "make check      lint and types     make format     let the formatter at it"
 	@echo "make bench      updates a second, beside plain Python"
 	@echo "make bench-page from the playground's slider to the screen, in a headless Chromium"
@@ -28,12 +30,25 @@ $(VENV)/core: pyproject.toml constraints.txt
 
 $(VENV)/dev: $(VENV)/core
 	@echo "installing the tools for tests ..."
-	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@$(PIP) install --upgrade "pip>=25.1"
+	@$(PIP) install -c constraints.txt -e . --group dev
 	@$(PIP) install -c constraints.txt stormpy || echo "stormpy does not install here: the tests that ask it are skipped"
 	@touch $@
 
 $(VENV)/web: $(VENV)/core
 	@$(PIP) install -c constraints.txt -e ".[web]"
+	@touch $@
+
+$(VENV)/docs: $(VENV)/core
+	@$(PIP) install -c constraints.txt -e ".[docs]"
+	@touch $@
+
+# A virtual environment of its own, whose constraints are the lower bounds in pyproject.toml.
+$(LOWEST)/ready: pyproject.toml .ci/lowest.py
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	@$(LOWEST)/bin/python .ci/lowest.py web > $(LOWEST)/constraints.txt
+	@echo "installing the lowest versions into $(LOWEST) ..."
+	@$(LOWEST)/bin/pip --disable-pip-version-check --quiet install -c $(LOWEST)/constraints.txt -e ".[web]" httpx hypothesis pytest
 	@touch $@
 
 reproduce: $(VENV)/core
@@ -51,6 +66,11 @@ test: $(VENV)/dev
 test-slow: $(VENV)/dev
 	$(BIN)/pytest -q -m slow
 	$(BIN)/pytest -q -m "hypothesis and not slow" --hypothesis-profile=thorough tests
+
+test-lowest: $(LOWEST)/ready
+	NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/compiled $(LOWEST)/bin/pytest -q -o filterwarnings=default -k "not polars" \
+	  tests/cli/test_first_contact.py tests/test_gym.py tests/test_mdp.py tests/test_verdicts.py tests/engines/test_store.py \
+	  tests/views tests/web/test_answers.py
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .
@@ -73,10 +93,10 @@ deep-study: $(VENV)/dev
 docs: $(VENV)/dev
 	$(BIN)/python docs/generate.py
 
-site: $(VENV)/dev
+site: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html; search needs a server: $(BIN)/python -m http.server --directory site"
 
 clean:
-	rm -rf $(VENV) reproduction site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) reproduction site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

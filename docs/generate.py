@@ -77,10 +77,16 @@ def cli_reference() -> str:
     from safereplay.cli import app
 
     names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
-    parts = ["# The command line\n\nWhat `--help` says, collected by `make docs`."]
+    parts = [
+        "# The command line\n\nWhat `--help` says, collected by `make docs`. `python -m safereplay` is the same command, and "
+        "`safereplay --install-completion` has the shell complete commands, options, worlds, learners and schemes.\n\n"
+        "Exit codes: 0 done; 1 failed while running, stopped by Ctrl-C, or no setting keeps the limit of `tune`; 2 bad input. "
+        "Results go to standard output; progress and errors go to standard error."
+    ]
     for arguments in ([], *([name] for name in names)):
-        command = [sys.executable, "-c", "from safereplay.cli import main; main()", *arguments, "--help"]
+        command = [sys.executable, "-m", "safereplay", *arguments, "--help"]
         environment = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+        environment["PYTHONPATH"] = str(Path(safereplay.__file__).parents[1])
         shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout  # noqa: S603
         text = "\n".join(line.rstrip() for line in shown.strip().splitlines())
         parts.append(f"## {' '.join(['safereplay', *arguments])}\n\n```\n{text}\n```")

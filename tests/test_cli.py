@@ -26,6 +26,15 @@ def test_learn_shows_the_path_and_its_risk(capsys):
     assert "X X X X" in shown
 
 
+def test_a_slippery_lake_has_no_path_and_no_heavy_arrows(capsys):
+    assert run(["learn", "frozen_lake", *FEW]) == 0
+    shown = capsys.readouterr().out
+    assert "no path  3 of 3" in shown
+    assert "stuck" not in shown
+    assert not set("⬆➡⬇⬅") & set(shown)
+    assert set("↑→↓←") & set(shown)
+
+
 def test_learn_as_json_is_what_learn_in_python_gives(capsys):
     assert run(["learn", "volatile", "--learner", "q", "--gamma", "0.8", "--json", *FEW]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -33,7 +33,7 @@ LAYERS = [
     "paper",
     "arena",
     "web",
-    "cli",
+    "cli __main__",
 ]
 LAYER = {name: k for k, names in enumerate(LAYERS) for name in names.split()}
 DEPTH = 18  #: the longest chain of imports, those within functions included

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay import verdicts
+from safereplay import catalog, verdicts
 
 UP, RIGHT, DOWN, LEFT = range(4)
 ARROWS = {"^": UP, ">": RIGHT, "v": DOWN, "<": LEFT}
@@ -60,6 +60,54 @@ def test_the_verdict_is_relative_to_the_origin():
 def test_the_likeliest_outcome_is_followed_even_when_it_is_a_slip():
     rows = [(0, 0, 0.4, 1, 0.0), (0, 0, 0.6, 2, 0.0), (1, 0, 1.0, 1, 0.0, True), (2, 0, 1.0, 0, 0.0, True)]
     assert sr.path(sr.TabularMDP.from_outcomes(3, 1, rows, start=0), [0, 0, 0]) == ((0, 2, 0), 0, "goal")
+
+
+def test_slippery_frozen_lake_has_no_path_though_its_episodes_all_end():
+    """The best policy presses against the wall at the start and waits to slip: its likeliest step stays where it is."""
+    lake = sr.grids.frozen_lake(gamma=0.99)
+    policy = sr.exact(lake, sr.QLearning()).argmax(1)
+    risk = sr.evaluate(lake, policy, start=lake.origin)
+    assert risk.p_never == 0.0
+    assert risk.p_unsafe < 0.2
+    assert sr.path(lake, policy).end == "loop"
+    assert sr.verdict(lake, policy) == verdicts.NO_PATH == "no path"
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "paths"),
+    [
+        ("FrozenLake-v1", {}, False),
+        ("FrozenLake-v1", {"is_slippery": False}, True),
+        ("CliffWalking-v1", {"is_slippery": True}, False),
+        ("CliffWalking-v1", {}, True),
+    ],
+)
+def test_what_gymnasium_calls_slippery_has_no_paths(env, options, paths):
+    assert verdicts.has_paths(sr.TabularMDP.from_gymnasium(env, gamma=0.9, **options)) == paths
+
+
+def test_of_the_catalog_only_the_slippery_lakes_have_no_paths():
+    without = {name for name in catalog.WORLDS if not verdicts.has_paths(catalog.world(name)())}
+    assert without == {"frozen_lake", "lake"}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "paths"),
+    [
+        ([(0.5, 1), (0.5, 2)], False),
+        ([(0.50001, 1), (0.49999, 2)], True),
+        ([(0.3, 1), (0.4, 2), (0.3, 1)], True),  # state 1 has 0.6
+        ([(0.25, 1), (0.5, 2), (0.25, 1)], False),
+        ([(0.6, 0), (0.2, 1), (0.2, 2)], True),  # the tie is not for the first place
+        ([(0.1 + 0.2, 0), (0.3, 1), (0.4 - 1e-16, 2)], True),
+        ([(1 / 3, 0), (1 / 3, 1), (1 - 2 / 3, 2)], False),  # but for rounding
+        ([(1.0, 2)], True),
+    ],
+)
+def test_a_model_has_paths_where_one_next_state_of_each_pair_is_likeliest(outcomes, paths):
+    rows = [(0, 0, p, s, 0.0) for p, s in outcomes]
+    rows += [(1, 0, 1.0, 2, 0.0), (2, 0, 1.0, 0, 0.0, True)]
+    assert verdicts.has_paths(sr.TabularMDP.from_outcomes(3, 1, rows, start=0)) == paths
 
 
 def brute_force(mdp, origin):

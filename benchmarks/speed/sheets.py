@@ -78,9 +78,12 @@ class Sheet(NamedTuple):
     def shown(self) -> Table:
         """The table for the terminal."""
         from rich.box import SIMPLE_HEAD
-        from rich.table import Table
 
-        table = Table(title=self.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        from ..views.terminal import FittingTable
+
+        table = FittingTable(
+            title=self.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+        )
         for k, column in enumerate(self.header):
             table.add_column(column, justify="left" if k < self.words else "right")
         for row in self.rows:

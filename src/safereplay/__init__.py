@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import catalog as _catalog
 from ._plugin import register_with_gymnasium
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from . import grids as grids

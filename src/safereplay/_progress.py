@@ -1,47 +1,87 @@
-"""A bar on the terminal for what takes longer than two seconds; nothing at all anywhere else."""
+"""Progress on standard error, for work that takes longer than two seconds.
+
+On a terminal it is a bar. Elsewhere it is one line per tenth of the work if a command was given, and nothing in a program
+that uses the library. A command also says when numba compiles, which it does once; later processes find what it compiled.
+"""
 
 import sys
-import time
+from functools import cache
+from threading import Lock
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-DELAY = 2.0  # seconds before a bar appears
+DELAY = 2.0  # seconds before anything is shown, and at least between two lines
+EVERY = 60.0  # seconds after which the next line comes, even if less than a tenth was done in them
+WIDE = 80  # columns that a whole bar takes
+from_command = False  #: set by the command line: write lines where there is no terminal, and say when numba compiles
+
+
+def write_line(done: float, label: str) -> None:
+    """One line on standard error: the share that is done, and of what."""
+    sys.stderr.write(f"{done:4.0%}  {label}\n")
+    sys.stderr.flush()
 
 
 class Bar:
-    """Progress of one task, with the time left. Silent when standard error is not a terminal."""
+    """Progress of one task: a bar with the time left on a terminal, elsewhere lines or nothing."""
 
     def __init__(self, label: str, total: float, quiet: bool = False) -> None:
         self._label, self._total = label, total
-        self._began = time.monotonic()
-        self._quiet = quiet or not sys.stderr.isatty()
+        self._began = monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._quiet = quiet or not (self._terminal or from_command)
+        self._line: tuple[float, int] | None = None  # when the last line was written, and the tenths done by then
         self._shown: Any = None
         self._task: Any = None
 
     def update(self, done: float, label: str | None = None) -> None:
         """Say how much is done, out of the total."""
         self._label = label or self._label
-        if self._quiet or (self._shown is None and time.monotonic() - self._began < DELAY):
+        now = monotonic()
+        if self._quiet or now - self._began < DELAY:
+            return
+        if not self._terminal:
+            self._write_line(done / self._total if self._total else 1.0, now)
             return
         if self._shown is None:
             self._show()
-        self._shown.update(self._task, completed=done, description=self._label)
+        label = f"{self._label}: compiling" if compiling.depth else self._label
+        self._shown.update(self._task, completed=done, description=label)
+
+    def _write_line(self, share: float, now: float) -> None:
+        tenths = int(10 * share)
+        if self._line is not None:
+            passed, more = now - self._line[0], tenths > self._line[1]
+            if passed < DELAY or (passed < EVERY and not more):
+                return
+        write_line(share, self._label)
+        self._line = now, tenths
 
     def _show(self) -> None:
         from rich import progress
         from rich.console import Console
 
-        self._shown = progress.Progress(
-            progress.TextColumn("{task.description:<40}"),
-            progress.BarColumn(),
+        console = Console(stderr=True)
+        name, share, left = (
+            progress.TextColumn("{task.description}"),
             progress.TaskProgressColumn(),
-            progress.TimeElapsedColumn(),
-            progress.TextColumn("left"),
             progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
         )
+        columns: list[progress.ProgressColumn] = [name, share, left]
+        if console.width >= WIDE:
+            name = progress.TextColumn("{task.description:<40}")
+            columns = [
+                name,
+                progress.BarColumn(),
+                share,
+                progress.TimeElapsedColumn(),
+                progress.TextColumn("left"),
+                left,
+            ]
+        self._shown = progress.Progress(*columns, console=console, transient=True)
         self._task = self._shown.add_task(self._label, total=self._total)
+        compiling.give_way(True)
         self._shown.start()
 
     def __enter__(self) -> Self:
@@ -52,3 +92,64 @@ class Bar:
     ) -> None:
         if self._shown is not None:
             self._shown.stop()
+            compiling.give_way(False)
+
+
+class Compiling:
+    """Whether numba compiles now; says so in place on a terminal, unless a bar does, and elsewhere in one line."""
+
+    def __init__(self) -> None:
+        self.depth = 0  #: functions that are being compiled, one for another
+        self._lock = Lock()
+        self._bar = self._in_place = self._said = False
+
+    def begin(self) -> None:
+        """Hear that a function is being compiled."""
+        with self._lock:
+            self.depth += 1
+            if self.depth > 1 or self._bar:
+                return
+            if sys.stderr.isatty():
+                self._in_place = True
+                sys.stderr.write("compiling…")
+            elif not self._said:
+                sys.stderr.write("compiling: this is done once, and may take a minute\n")
+            self._said = True
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Hear that it is compiled."""
+        with self._lock:
+            self.depth -= 1
+            if not self.depth:
+                self._clear()
+
+    def give_way(self, bar: bool) -> None:
+        """Leave the line to a bar, or have it back."""
+        with self._lock:
+            self._bar = bar
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._in_place:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        self._in_place = False
+
+
+compiling = Compiling()
+
+
+@cache
+def announce_compiling() -> None:
+    """From now on, say when numba compiles. Loads numba."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, _: Any) -> None:
+            compiling.begin()
+
+        def on_end(self, _: Any) -> None:
+            compiling.end()
+
+    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]

@@ -8,9 +8,10 @@ likeliest outcome. A step is *exposed* when an unsafe outcome is possible there,
     jumps   it ends in an unsafe outcome on purpose,
     stuck   it never ends.
 
-On the cliff every path has one exposed step, the start's own; along the edge there are five. Where several outcomes
-are equally likely, as on slippery FrozenLake, the first is followed and a drawn path means little: there, ask
-:func:`safereplay.evaluate`.
+On the cliff every path has one exposed step, the start's own; along the edge there are five.
+
+A model *has paths* when each pair has one next state that is likelier than any other. Slippery FrozenLake has none: an
+action leads to three cells with the same probability. The verdict there is 'no path'; :func:`safereplay.evaluate` has the risk.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from ._types import Bools, Ints
 from .mdp import TabularMDP
 
 SAFE, RISKY, JUMPS, STUCK = VERDICTS = ("safe", "risky", "jumps", "stuck")
+NO_PATH = "no path"  #: the verdict on a model that has no paths
+TIE = 1e-9  # a difference of probabilities below which they are the same
 
 
 class Path(NamedTuple):
@@ -54,7 +57,7 @@ def _drawing(mdp: TabularMDP) -> _Drawing:
 
 
 def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
-    """The path that a policy [S] is drawn as, from ``origin`` or the model's own.
+    """The path that a policy [S] is drawn as, from ``origin`` or the model's own. It means little unless :func:`has_paths`.
 
     >>> import safereplay as sr
     >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
@@ -79,16 +82,35 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
 
 
 def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
-    """Which way a policy [S] takes: one of 'safe', 'risky', 'jumps', 'stuck'.
+    """Which way a policy [S] takes: one of 'safe', 'risky', 'jumps', 'stuck'; 'no path' unless :func:`has_paths`.
 
     >>> import safereplay as sr
     >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
     'risky'
+    >>> sr.verdict(sr.grids.frozen_lake(), [1] * 16)
+    'no path'
     """
     drawn = path(mdp, policy, origin)
+    if not has_paths(mdp):
+        return NO_PATH
     if drawn.end != "goal":
         return JUMPS if drawn.end == "unsafe" else STUCK
     return SAFE if drawn.exposed <= fewest_exposed(mdp, drawn.states[0]) else RISKY
+
+
+def has_paths(mdp: TabularMDP) -> bool:
+    """Whether each pair has one next state that is likelier than any other, so that a drawn path is the usual one.
+
+    >>> import safereplay as sr
+    >>> has_paths(sr.grids.cliff()), has_paths(sr.grids.frozen_lake())
+    (True, False)
+    """
+    moves, which = np.unique(mdp.pair * mdp.n_states + mdp.s_next, return_inverse=True)
+    p, pair = np.bincount(which, weights=mdp.p), moves // mdp.n_states
+    order = np.lexsort((-p, pair))
+    p, pair = p[order], pair[order]
+    second = (pair[1:] == pair[:-1]) & np.append(True, pair[1:-1] != pair[:-2])  # of a pair's next states
+    return not bool((second & (p[:-1] - p[1:] <= TIE)).any())
 
 
 def fewest_exposed(mdp: TabularMDP, origin: int) -> int:

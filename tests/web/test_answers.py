@@ -27,6 +27,12 @@ def test_the_answer_is_the_exact_limit_of_the_public_api():
     assert found["path"] == sr.path(mdp, Q.argmax(1)).states
 
 
+def test_where_a_model_has_no_paths_none_is_drawn_and_no_verdict_is_given():
+    found = asked(world="frozen_lake", learner="q")
+    assert (found["path"], found["end"], found["verdict"]) == ((), "", "no path")
+    assert found["note"] == answers.NO_LINE
+
+
 def test_literal_mixing_is_answered_by_a_limit_of_the_algorithm_itself():
     mdp = sr.grids.cliff()
     limits = sr.fixed_point(mdp, sr.VarianceReplay(5.0), 0.5, "self", **answers.SEARCH)
@@ -63,8 +69,9 @@ def test_what_never_ends_is_said_and_not_drawn():
     assert found["note"] == answers.ENDLESS
 
 
-def test_the_note_of_a_slippery_lake_says_what_the_line_is():
-    assert asked(world="frozen_lake", learner="q")["note"] == answers.ROUND
+def test_where_the_path_goes_round_but_episodes_end_the_note_says_so():
+    found = asked(world="cliff", learner="worst-case", slip=0.5)
+    assert (found["verdict"], found["note"]) == ("stuck", answers.ROUND)
 
 
 def test_a_world_that_gains_for_ever_has_no_mean_and_says_why():

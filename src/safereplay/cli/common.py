@@ -1,24 +1,27 @@
 """What every command shares: the parser, its options, exit codes, and how progress is told.
 
-Exit codes: 0 done, 1 failed while running or stopped by Ctrl-C, 2 bad input. What is not 0 gets one line on standard error
-and never a traceback.
+Exit codes: 0 done, 1 failed while running, stopped by Ctrl-C, or ``tune`` found nothing that keeps the limit, 2 bad input.
+What is not 0 gets one line on standard error and never a traceback.
+Text is written in the encoding of the terminal or pipe; characters that it lacks are spelled in ASCII. Files are in UTF-8.
 Everything heavy is imported inside the command that needs it, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from .._progress import Bar
-from ..catalog import LEARNERS, SCHEMES
+from .. import _progress
+from ..catalog import LEARNERS, SCHEMES, WORLDS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
     from ..schemes import Scheme
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 NOTHING = "stopped: nothing is finished"
 INTERRUPTED = 130  # what the parser makes of Ctrl-C while it reads the arguments
+NARROW = 60  # columns of a terminal below which help has no boxes
 
 #: The order in which ``--help`` lists the commands.
 ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "compare", "bench", "play")
@@ -47,17 +52,44 @@ class Stoppable:
         except KeyboardInterrupt as stopped:
             raise typer.Exit(complain(f"stopped: {stopped}" if str(stopped) else NOTHING, 1)) from None
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters; flags, which take no value, without the name of a type."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return found
+
 
 class _InOrder(Stoppable, TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
 
-app = typer.Typer(
+class _Command(Stoppable, TyperCommand):
+    def invoke(self, ctx: Any) -> Any:
+        if _progress.from_command:
+            _progress.announce_compiling()
+        return super().invoke(ctx)
+
+
+class _App(typer.Typer):
+    def command(self, *arguments: Any, **options: Any) -> Callable[[F], F]:
+        return super().command(*arguments, **{"cls": _Command, **options})
+
+
+def starting(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What a shell completes to: the names that begin with what is typed."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+app = _App(
     cls=_InOrder,
     help="Shape the policy an RL agent learns by choosing what it replays.",
-    no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -65,16 +97,30 @@ app = typer.Typer(
 Model: TypeAlias = Annotated[
     str,
     typer.Argument(
-        help="A grid (cliff, volatile, bridge, ...), a map file, a saved model, or a Gymnasium id.", show_default=False
+        metavar="MODEL",
+        help="A world (cliff, volatile, bridge, ...), a map file, a saved model, or a Gymnasium id.",
+        show_default=False,
+        autocompletion=starting(WORLDS),
     ),
 ]
-LearnerName: TypeAlias = Annotated[str, typer.Option("--learner", help="One of " + ", ".join(LEARNERS) + ".")]
+LearnerName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--learner", metavar="NAME", help="One of " + ", ".join(LEARNERS) + ".", autocompletion=starting(LEARNERS)
+    ),
+]
 SchemeName: TypeAlias = Annotated[
-    str, typer.Option("--scheme", help="What replay replays: one of " + ", ".join(SCHEMES) + ".")
+    str,
+    typer.Option(
+        "--scheme",
+        metavar="NAME",
+        help="What replay replays: one of " + ", ".join(SCHEMES) + ".",
+        autocompletion=starting(SCHEMES),
+    ),
 ]
 Dials: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--dial", "-d", help="KEY=VALUE for the learner or its scheme, as theta=0.5; repeatable."),
+    typer.Option("--dial", "-d", metavar="KEY=VALUE", help="For the learner or its scheme, as theta=0.5; repeatable."),
 ]
 V: TypeAlias = Annotated[float | None, typer.Option(help="Probability of a replay, in [0, 1); default 0.5.")]
 Beta: TypeAlias = Annotated[
@@ -95,7 +141,8 @@ EpsilonPower: TypeAlias = Annotated[
 Temperature: TypeAlias = Annotated[float | None, typer.Option(help="Explore by softmax at this temperature instead.")]
 StepPower: TypeAlias = Annotated[float, typer.Option(help="α = n(s,a)^−power.")]
 Options: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--option", "-o", help="KEY=VALUE for the model, as slip=0.2; repeatable.")
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help="For the model, as slip=0.2; repeatable."),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
 Out: TypeAlias = Annotated[
@@ -105,20 +152,54 @@ Out: TypeAlias = Annotated[
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    _progress.from_command = True
+    codecs.register_error("spelled", spelled)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="spelled")
     sys.exit(run(sys.argv[1:]))
 
 
+#: Characters that an encoding may lack, in ASCII. Greek letters are spelled, and others come without their accents.
+ASCII = {"−": "-", "–": "-", "—": "-", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "±": "+/-", "×": "x", "·": "*"}
+ASCII |= {"∞": "inf", "√": "sqrt", "✓": "+", "✗": "x", "‡": "#", "°": " deg"}
+ASCII |= dict(zip("↑→↓←⬆➡⬇⬅", "^>v<^>v<", strict=True))
+
+
+def spelled(error: UnicodeError) -> tuple[str, int]:
+    """What to write for characters that the encoding of a stream lacks; the handler of its errors.
+
+    >>> codecs.register_error("spelled", spelled)
+    >>> "γ = 0.95, CVaR₁₀ ≥ −3 → 嗯".encode("ascii", "spelled")
+    b'gamma = 0.95, CVaR10 >= -3 > ?'
+    """
+    from unicodedata import name, normalize
+
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = ""
+    for character in error.object[error.start : error.end]:
+        known = name(character, "")
+        plain = normalize("NFKD", character).encode("ascii", "ignore").decode()
+        greek = known.split()[-1].lower() if known.startswith("GREEK SMALL LETTER") else ""
+        text += ASCII.get(character) or greek or plain or "?"
+    return text, error.end
+
+
 def run(arguments: list[str]) -> int:
-    """Run one command; its exit code."""
-    return run_app(app, arguments, "safereplay")
+    """Run one command; its exit code. Without a command, show what there is."""
+    return run_app(app, arguments or ["--help"], "safereplay")
 
 
 def run_app(program: typer.Typer, arguments: list[str], name: str) -> int:
     """Run a program on its arguments; its exit code."""
     from ..errors import SafeReplayError
 
+    columns = shutil.get_terminal_size().columns
+    program.rich_markup_mode = None if columns < NARROW else "rich"
+    width = {"terminal_width": columns} if columns < NARROW else {}  # else the parser writes 50 columns at least
     try:
-        result = program(arguments, standalone_mode=False, prog_name=name)
+        result = program(arguments, standalone_mode=False, prog_name=name, **width)
         if result == INTERRUPTED:
             return complain(NOTHING, 1)
         return result if isinstance(result, int) else 0
@@ -136,6 +217,13 @@ def run_app(program: typer.Typer, arguments: list[str], name: str) -> int:
         return complain(f"{type(error).__name__}: {error}", 1)
 
 
+def echo(text: object, err: bool = False) -> None:
+    """One line on standard output, or on standard error. (The parser's own would write UTF-8 to a stream that is ASCII.)"""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
 def complain(message: str, code: int) -> int:
     """One line on standard error, where that can be written to."""
     with suppress(OSError, AttributeError):
@@ -148,7 +236,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from .. import __version__
 
-        typer.echo(f"safereplay {__version__}")
+        echo(f"safereplay {__version__}")
         raise typer.Exit
 
 
@@ -161,8 +249,8 @@ def _common(
     pass
 
 
-class Stages(Bar):
-    """One bar over all stages on a terminal; elsewhere one line a stage."""
+class Stages(_progress.Bar):
+    """One bar over all stages on a terminal; elsewhere one line per stage."""
 
     def __init__(self) -> None:
         super().__init__("", total=1.0)
@@ -170,9 +258,10 @@ class Stages(Bar):
 
     def tell(self, label: str, done: float) -> None:
         """Hear of a stage."""
-        self.update(done, label)
-        if label != self._last and done < 1.0 and not sys.stderr.isatty():
-            sys.stderr.write(f"{done:4.0%}  {label}\n")
+        if self._terminal:
+            self.update(done, label)
+        elif label != self._last and done < 1.0:
+            _progress.write_line(done, label)
         self._last = label
 
 
@@ -280,20 +369,20 @@ def build_exploration(epsilon: float, power: float, temperature: float | None) -
 
 def plain_table(columns: list[str], left: int = 1) -> Table:
     """A table without lines; its first ``left`` columns are words, the others numbers."""
-    from rich.table import Table
+    from ..views.terminal import FittingTable
 
-    table = Table(box=None, pad_edge=False)
+    table = FittingTable(box=None, pad_edge=False)
     for k, column in enumerate(columns):
         table.add_column(column, justify="left" if k < left else "right")
     return table
 
 
 def policy_text(mdp: TabularMDP, policy: Ints) -> str:
-    """A policy on its grid as text: arrows on the path from the origin are heavy.
+    """A policy on its grid as text: arrows on the path from the origin, where the model has paths, are heavy.
 
     Where several states share a cell, as with goals or with what is owed, only the path is drawn: it is what is known.
     """
-    from ..verdicts import path
+    from ..verdicts import has_paths, path
 
     layout = mdp.layout
     if layout is None:
@@ -301,13 +390,14 @@ def policy_text(mdp: TabularMDP, policy: Ints) -> str:
     way = path(mdp, policy).states
     rows = [list(line) for line in layout.rows]
     shared = len(set(layout.cells)) < len(layout.cells)
+    heavy = set(way) if has_paths(mdp) else set()
     for s in way[::-1] if shared else range(mdp.n_states):
         i, j = layout.cells[s]
         if not mdp.is_terminal[s]:
-            rows[i][j] = ("⬆➡⬇⬅" if s in way else "↑→↓←")[int(policy[s])]
+            rows[i][j] = ("⬆➡⬇⬅" if s in heavy else "↑→↓←")[int(policy[s])]
     return "\n".join("  " + " ".join(row) for row in rows)
 
 
 def print_json(content: Any) -> None:
     """One line of JSON."""
-    typer.echo(json.dumps(content, ensure_ascii=False))
+    echo(json.dumps(content, ensure_ascii=False))

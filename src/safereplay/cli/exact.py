@@ -30,6 +30,8 @@ from .common import (
     build_learner,
     build_scheme,
     check_page_folder,
+    complain,
+    echo,
     load_model,
     parse_options,
     plain_table,
@@ -83,7 +85,7 @@ def solve(
         return
     _show_answers(mdp, model, chosen, answers)
     if out is not None:
-        typer.echo(f"\n{page}")
+        echo(f"\n{page}")
 
 
 def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episodes: int, seeds: int) -> list[Answer]:
@@ -166,7 +168,7 @@ def check(
         if as_json:
             print_json({"model": model, **found.to_dict()})
         else:
-            typer.echo(str(found))
+            echo(str(found))
         return
     chosen = build_scheme(scheme, beta, parse_options(dial or [], "--dial"))
     mdp = load_model(model, gamma, option)
@@ -186,9 +188,9 @@ def check(
     if as_json:
         print_json({"model": model, "gamma": mdp.gamma, **report.to_dict()})
         return
-    typer.echo(str(report))
+    echo(str(report))
     if out is not None:
-        typer.echo(f"\n{page}")
+        echo(f"\n{page}")
 
 
 @app.command()
@@ -217,7 +219,10 @@ def tune(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """The gentlest replay under one limit on risk, what it costs, and what any policy could do at best."""
+    """The gentlest replay under one limit on risk, what it costs, and what any policy could do at best.
+
+    The exit code is 1 if no setting keeps the limit.
+    """
     from ..schedules import PowerStep
     from ..theory.tuning import tune as tune_replay
     from ..views.pages import tune_page, write_page
@@ -244,16 +249,18 @@ def tune(
         page = write_page(tune_page(mdp, plan), out)
     if as_json:
         print_json({"model": model, "gamma": mdp.gamma, **plan.to_dict()})
-        return
-    _show_plan(mdp, model, plan)
-    if out is not None:
-        typer.echo(f"\n{page}")
+    else:
+        _show_plan(mdp, model, plan)
+        if out is not None:
+            echo(f"\n{page}")
+    if not plan.meets:
+        raise typer.Exit(complain(f"no replay setting keeps {plan.limit}", 1))
 
 
 def _show_plan(mdp: TabularMDP, model: str, plan: Plan) -> None:
     from rich.console import Console
 
-    typer.echo(f"{model}, γ = {mdp.gamma:g}\n{plan}")
+    echo(f"{model}, γ = {mdp.gamma:g}\n{plan}")
     gentlest = {p.policy: p for p in sorted(plan.frontier, key=lambda p: (-p.v, -abs(p.beta or 0.0))) if p.pareto}
     table = plain_table(["from v", "β", "mean", "std", f"CVaR {plan.limit.alpha:.0%}", "P(unsafe)", ""], left=0)
     for p in sorted(gentlest.values(), key=lambda p: p.mean):

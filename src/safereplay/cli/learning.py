@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..catalog import LEARNERS, SCHEMES, WORLDS
 from .common import (
     Beta,
     Dials,
@@ -38,10 +39,12 @@ from .common import (
     build_exploration,
     build_learner,
     complain,
+    echo,
     load_model,
     plain_table,
     policy_text,
     print_json,
+    starting,
 )
 
 if TYPE_CHECKING:
@@ -180,7 +183,7 @@ def sweep(
         print_json(found.to_dict())
     else:
         there = f", {found.already:,} were there already" if found.already else ""
-        typer.echo(f"{found.done:,} runs done{there}: {found.folder}")
+        echo(f"{found.done:,} runs done{there}: {found.folder}")
     if found.interrupted:
         left = found.runs - found.done - found.already
         complain(f"stopped: {left:,} of {found.runs:,} runs are left; the same command goes on", 1)
@@ -200,13 +203,28 @@ def compare(
         str, typer.Option(help="quick: the paper's own comparison; paper: every system on every world.")
     ] = "quick",
     learner: Annotated[
-        list[str] | None, typer.Option(help="A learner of the catalog, over its dial; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A learner of the catalog, over its dial; repeatable.",
+            autocompletion=starting(LEARNERS),
+        ),
     ] = None,
     scheme: Annotated[
-        list[str] | None, typer.Option(help="A scheme of the catalog, replayed in both mixings over v; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A scheme of the catalog, replayed in both mixings over v; repeatable.",
+            autocompletion=starting(SCHEMES),
+        ),
     ] = None,
     world: Annotated[
-        list[str] | None, typer.Option(help="A world of the catalog, a map file or a Gymnasium id; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL",
+            help="A world of the catalog, a map file or a Gymnasium id; repeatable.",
+            autocompletion=starting(WORLDS),
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, at least 20.")] = 20,
     steps: Annotated[

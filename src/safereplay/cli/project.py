@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import Json, Stages, app, complain, plain_table
+from .common import Json, Stages, app, complain, echo, plain_table
 
 
 @app.command()
@@ -25,7 +25,7 @@ def reproduce(
     with Stages() as stages:
         verdicts = run_everything(out, quick, stages.tell)
     _show_claims(verdicts)
-    typer.echo(f"\n{out / 'report.html'}")
+    echo(f"\n{out / 'report.html'}")
 
 
 def _show_claims(verdicts: Any) -> None:
@@ -66,14 +66,14 @@ def bench(
     with Stages() as stages:
         report = report_of.run_bench(quick, lambda done, label: stages.tell(label, done), parts, mushroom)
     if as_json:
-        typer.echo(report.to_json())
+        echo(report.to_json())
     else:
         for sheet in report.sheets():
             Console().print(sheet.shown(), "")
     for line in report_of.left_out(report):
         complain(line, 0)
     if out is not None:
-        typer.echo(page.write_page(report, out), err=as_json)
+        echo(page.write_page(report, out), err=as_json)
 
 
 def _benchmarks(name: str) -> Any:

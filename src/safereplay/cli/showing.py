@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import Json, Out, app, check_page_folder, complain, parse_options, plain_table, print_json
+from .common import Json, Out, app, check_page_folder, complain, echo, parse_options, plain_table, print_json
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -31,12 +31,15 @@ def show(
     x: Annotated[str | None, typer.Option(help="The axis that runs across the phase diagram, as v.")] = None,
     y: Annotated[str | None, typer.Option(help="The axis that runs up, as beta.")] = None,
     by: Annotated[
-        list[str] | None, typer.Option(help="A row of the table and a panel of the diagram a value; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="AXIS", help="One row of the table and one panel of the diagram per value; repeatable."),
     ] = None,
     metric: Annotated[
         str | None, typer.Option(help="What the diagram shows: verdict (default), p_unsafe, mean, std or cvar10.")
     ] = None,
-    where: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: only runs with this setting; repeatable.")] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only runs with this setting; repeatable.")
+    ] = None,
     out: Out = None,
     live: Annotated[bool, typer.Option("--live", help="Go on reading until the sweep is complete, or Ctrl-C.")] = False,
     as_json: Json = False,
@@ -137,7 +140,7 @@ def _print(shown: Shown, page: Path | None) -> None:
 
     Console().print(shown.tables(), highlight=False)
     if page is not None:
-        typer.echo(f"\n{page}")
+        echo(f"\n{page}")
 
 
 def watch(reader: Reader, asked: Asked) -> None:

@@ -24,16 +24,16 @@ from .._files import write_atomic
 from .._types import Ints
 from ..grids import ARROWS, MOVES
 from ..mdp import TabularMDP
-from ..verdicts import path
+from ..verdicts import NO_PATH, has_paths, path
 
 P = ParamSpec("P")
 
 ORANGE, BLUE = "#e07b00", "#1f6fb4"  # the paper's: Q-learning, replay
 GREEN, RED, GREY = "#2a9d5c", "#c8323c", "#8a8f98"
 INK = "#1d2330"  # of text
-COLOURS = {"safe": "#3b8fc4", "risky": "#f0a23b", "jumps": "#b3384b", "stuck": "#b9bec7"}
+COLOURS = {"safe": "#3b8fc4", "risky": "#f0a23b", "jumps": "#b3384b", "stuck": "#b9bec7", NO_PATH: "#dcd6e8"}
 ON = {name: "white" if name == "jumps" else INK for name in COLOURS}  # text on them
-LETTERS = {"safe": "S", "risky": "R", "jumps": "J", "stuck": "–"}
+LETTERS = {"safe": "S", "risky": "R", "jumps": "J", "stuck": "–", NO_PATH: "N"}
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -133,11 +133,11 @@ def draw_marked_moves(ax: Axes, mdp: TabularMDP) -> None:
 
 
 def draw_policy(ax: Axes, mdp: TabularMDP, policy: Ints, colour: str, shift: float = 0.0) -> None:
-    """A policy as one arrow a cell, and the path from the origin as a line under the arrows."""
+    """A policy as one arrow per cell; where the model has paths, the one from the origin as a line under the arrows."""
     layout = mdp.layout
     if layout is None:
         return
-    drawn = [layout.cells[s] for s in path(mdp, policy).states]
+    drawn = [layout.cells[s] for s in path(mdp, policy).states] if has_paths(mdp) else []
     xs, ys = [c[1] + 0.5 + shift for c in drawn], [c[0] + 0.5 + shift for c in drawn]
     ax.plot(xs, ys, color=colour, lw=6, alpha=0.25, solid_capstyle="round", solid_joinstyle="round")
     for s, cell in enumerate(layout.cells):

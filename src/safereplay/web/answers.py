@@ -20,6 +20,7 @@ import safereplay as sr
 
 from .. import _checks
 from .._types import Floats, Ints
+from ..verdicts import NO_PATH
 from .state import SCHEMES, LearnerLink, Side, StateLink, TuneLink, World
 
 SEARCH: dict[str, Any] = {"starts": 5, "solves": 60, "seeds": 0}  # for limits of literal mixing
@@ -36,6 +37,7 @@ ENDLESS = "Under this policy an episode may never end."
 UNKNOWN = "Under this policy an episode is so unlikely to end that its risk cannot be computed."
 ALL_STARTS = "The line begins at the first S; the numbers are over all of them."
 ROUND = "The line follows the likeliest outcome of each step, and those lead round here; episodes do end."
+NO_LINE = "No path is drawn: some actions have several next states that are equally likely."
 TOO_LONG = "Episodes are so long under this policy that the distribution of the return is not drawn."
 
 
@@ -106,6 +108,7 @@ def _note(limits: Limits, risk: sr.RiskProfile | None, short: bool, end: str, st
         ENDLESS: endless,
         TOO_LONG: risk is not None and not short and not endless,
         ROUND: short and end == "loop",
+        NO_LINE: not end,
         ALL_STARTS: starts > 1,
     }
     return " ".join(note for note, said in notes.items() if said)
@@ -159,9 +162,10 @@ JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"solve": solve, "
 
 
 def route(mdp: sr.TabularMDP, policy: Ints) -> dict[str, Any]:
-    """The path that a policy is drawn as, and the verdict on it."""
-    drawn = sr.path(mdp, policy)
-    return {"path": drawn.states, "end": drawn.end, "verdict": sr.verdict(mdp, policy)}
+    """The path that a policy is drawn as, and the verdict on it; an empty path where the model has none."""
+    drawn, verdict = sr.path(mdp, policy), sr.verdict(mdp, policy)
+    states, end = ((), "") if verdict == NO_PATH else (drawn.states, drawn.end)
+    return {"path": states, "end": end, "verdict": verdict}
 
 
 def shown(mdp: sr.TabularMDP, policy: Ints) -> list[int]:

@@ -6,7 +6,7 @@ import { whole } from "./learn-controls.js";
 import { Chart } from "./plot.js";
 
 /** The signs of the verdicts: never colour alone. */
-export const SIGNS = { safe: "✓", risky: "⚠", jumps: "✗", stuck: "↻" };
+export const SIGNS = { safe: "✓", risky: "⚠", jumps: "✗", stuck: "↻", "no path": "–" };
 
 const FEW = 10; // finished episodes, before which a distance from the limit says nothing
 const MOST = 400; // points of a curve, beyond which every other one is dropped

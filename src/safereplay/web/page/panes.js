@@ -15,6 +15,7 @@ const VERDICTS = {
   risky: ["Risky way", "The path reaches a goal, past harm that could be avoided."],
   jumps: ["Jumps", "The path ends in harm on purpose."],
   stuck: ["Stuck", "The path never ends."],
+  "no path": ["No path", "Some action has several next states that are equally likely: no path can be drawn."],
 };
 const LONG_MS = 1_000; // a wait that is worth a word
 const WAITING = "Solving… the first time compiles, which can take a minute";
