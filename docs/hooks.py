@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 import safereplay
@@ -23,6 +24,7 @@ OUTSIDE = {
     "CITATION.cff": "CITATION.cff",
 }
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+MATH = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: The pages of the API reference: title, what it is about, and the modules whose public names it has.
 API = {
     "api/worlds.md": (
@@ -85,7 +87,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links as they work in the repository become links as they work on the site."""
+    """Links of the repository become links of the site, and LaTeX becomes MathML, which browsers draw by themselves."""
     up = "../" * page.file.src_uri.count("/")
 
     def moved(link: re.Match[str]) -> str:
@@ -98,7 +100,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             target = f"{target.removesuffix('.ipynb')}.md"
         return f"]({target}{anchor})"
 
-    return LINK.sub(moved, markdown)
+    return MATH.sub(mathml, LINK.sub(moved, markdown))
+
+
+def mathml(block: re.Match[str]) -> str:
+    """A block of LaTeX as an equation of the page."""
+    return f'<div class="equation">{convert(block[1].strip(), display="block")}</div>'
 
 
 def notebook_markdown(notebook: dict[str, Any], name: str) -> str:

@@ -182,6 +182,16 @@ def test_docstrings_become_markdown(tools):
     ]
 
 
+def test_every_equation_of_a_page_is_drawn(built):
+    folder, _ = built
+    shown = {file.stem: file.read_text().count("```math") for file in DOCS.glob("*.md")}
+    assert min(shown[page] for page in ("index", "theory", "schemes", "mapping")) > 0
+    for page, equations in shown.items():
+        text = (folder / f"{page}.html").read_text()
+        assert text.count('<div class="equation"><math') == equations, page
+        assert not re.search(r"<mi>&(amp;)?</mi>|<mtext>\\\\", text), f"{page}: a command that is not understood"
+
+
 def test_claims_are_told_with_their_evidence(tools, tmp_path):
     one = {
         "id": "x",
