@@ -189,7 +189,16 @@ def test_every_equation_of_a_page_is_drawn(built):
     for page, equations in shown.items():
         text = (folder / f"{page}.html").read_text()
         assert text.count('<div class="equation"><math') == equations, page
-        assert not re.search(r"<mi>&(amp;)?</mi>|<mtext>\\\\", text), f"{page}: a command that is not understood"
+        assert not re.search(r"<mi>(<mi>&(amp;)?</mi>|<mtext>\\\\"|\\\\)", text), f"{page}: a command that is not understood"
+
+
+def test_messages_in_troubleshooting_are_those_of_the_package():
+    source = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    messages = re.findall(r"^### `(.+)`$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(messages) > 10
+    for message in messages:
+        for piece in re.split(r"[…;'():\d]+| must |, got", message):
+            assert piece.strip() in source, f"{message!r}: {piece!r}"
 
 
 def test_claims_are_told_with_their_evidence(tools, tmp_path):
