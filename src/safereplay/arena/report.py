@@ -188,7 +188,7 @@ def _failing(found: Comparison) -> list[Block]:
     return [
         Heading("Where each fails"),
         Text("A contestant fails on a world where it has less than half of the best's area."),
-        Table(["contestant", "mean area", "among the best", "fails", "why, and where"], rows),
+        Table(["contestant", "mean area", "among the best", "fails", "why, and where"], rows, folded=True),
     ]
 
 
@@ -279,7 +279,7 @@ def _standings(found: Comparison) -> list[Block]:
         rows += [[chapter.title if k == 0 else "", *_row(s, found)] for k, s in enumerate(chosen)]
     return [
         Heading("The best three of each world, and the paper's own"),
-        Table(["world", *HEADER], rows),
+        Table(["world", *HEADER], rows, folded=True),
     ]
 
 
