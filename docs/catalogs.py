@@ -17,6 +17,7 @@ from safereplay.pair_index import unfit
 from safereplay.theory.assumption1 import assumption_1
 from safereplay.theory.limits import limit_of
 from safereplay.theory.tilts import judge
+from safereplay.views.document import fold
 
 GRIDS = ("volatile", "cliff")
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
@@ -98,7 +99,8 @@ def worlds_page() -> str:
             f"## {name}",
             facts,
             f"```text\n{mdp.layout.text}\n```" if drawn else "",
-            to_markdown(text),
+            _opening(text),
+            _more([text], "More: details, source, an example"),
         ]
         parts.append("\n\n".join(filter(None, body)))
     note = "*Plain Q-learning*: P(unsafe) and the mean return of its exact limit, from the world's own start."
@@ -136,7 +138,13 @@ def _risk(mdp: Any, learner: Any) -> str:
 
 
 def _opening(text: str) -> str:
-    return " ".join(text.split("\n\n")[0].split())
+    return " ".join(to_markdown(text).split("\n\n")[0].split())
+
+
+def _more(texts: list[str], summary: str = "More: equations, limit, source, when it fails, an example") -> str:
+    """What docstrings say beyond the opening of the last."""
+    rest = [*map(to_markdown, texts[:-1]), to_markdown(texts[-1]).partition("\n\n")[2]]
+    return fold(summary, "\n\n".join(filter(None, rest)))
 
 
 def _page(head: str, homes: dict[str, str], about: Callable[[str, type], list[str]]) -> str:
@@ -148,10 +156,8 @@ def _page(head: str, homes: dict[str, str], about: Callable[[str, type], list[st
         texts = [owner.__doc__ or ""] if "." in module else []  # a file of its own has its theory at the top
         texts.append(inspect.getdoc(kind) or "")
         lines.append(f"| [`{name}`](#{_anchor(name)}) | `sr.{attribute}` | {_opening(texts[-1])} |")
-        body = [to_markdown(text) for text in texts]
-        parts.append(
-            "\n\n".join([f"## {name}", f"`sr.{attribute}({_fields(kind)})`", *body, *filter(None, about(name, kind))])
-        )
+        body = [f"`sr.{attribute}({_fields(kind)})`", _opening(texts[-1]), *about(name, kind), _more(texts)]
+        parts.append("\n\n".join([f"## {name}", *filter(None, body)]))
     return "\n\n".join([head, "\n".join(lines), *parts]) + "\n"
 
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 import safereplay
@@ -23,7 +24,9 @@ OUTSIDE = {
     "CITATION.cff": "CITATION.cff",
 }
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
-#: The pages of the API reference: title, what it is about, and the modules whose public names it has.
+MATH = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REPLAYS = ("backward", "combined", "dyna", "hindsight", "prioritised", "recency", "uniform")
+#: The pages of the API reference: title, what it is about, and the modules or names that it has. The longest match decides.
 API = {
     "api/worlds.md": (
         "Worlds",
@@ -33,19 +36,34 @@ API = {
     "api/learning.md": (
         "Learning",
         "Runs over seeds, one iteration at a time, or in a real environment.",
-        ("runs", "stepping", "agent", "footprints", "schedules"),
+        ("runs", "stepping", "agent"),
+    ),
+    "api/schedules.md": (
+        "Schedules and memory",
+        "Step sizes, exploration, and what runs need.",
+        ("schedules", "footprints"),
     ),
     "api/learners.md": (
-        "Learners and schemes",
-        "Every class of the catalog, and the two to derive your own from.",
-        ("learners", "rivals", "schemes"),
+        "Learners",
+        "The learners of the paper, and the two classes to derive your own from.",
+        ("learners", "schemes.Scheme"),
     ),
-    "api/theory.md": ("Theory", "Limits, conditions, risk and tuning.", ("theory",)),
-    "api/deep.md": (
-        "Deep RL",
-        "The sampling core, keys, and the adapters.",
-        ("shaper", "pair_index", "keys", "sb3", "torchrl"),
+    "api/schemes.md": ("Schemes", "What is replayed.", ("schemes",)),
+    "api/cautious.md": ("Other ways to be safe", "Learners that are cautious without replay.", ("rivals",)),
+    "api/replays.md": (
+        "Other ways to replay",
+        "Replay for speed: prioritised, recent, backward and others.",
+        tuple(f"rivals.{name}" for name in REPLAYS),
     ),
+    "api/theory.md": ("Theory", "Limits, conditions and risk.", ("theory",)),
+    "api/tuning.md": (
+        "Tuning",
+        "How much replay, where the policy changes, and what was replayed.",
+        ("theory.tuning", "theory.switching", "theory.xray"),
+    ),
+    "api/deep.md": ("Deep RL", "The sampling core, and TorchRL.", ("shaper", "pair_index", "torchrl")),
+    "api/keys.md": ("Keys", "Which transitions are of one pair.", ("keys",)),
+    "api/sb3.md": ("Stable-Baselines3", "Replay buffers, the callback and checkpoints.", ("sb3",)),
     "api/sweeps.md": ("Sweeps and comparisons", "Studies of many runs.", ("engines", "arena", "compare")),
     "api/errors.md": (
         "Errors",
@@ -85,7 +103,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links as they work in the repository become links as they work on the site."""
+    """Links of the repository become links of the site, and LaTeX becomes MathML, which browsers draw by themselves."""
     up = "../" * page.file.src_uri.count("/")
 
     def moved(link: re.Match[str]) -> str:
@@ -98,7 +116,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             target = f"{target.removesuffix('.ipynb')}.md"
         return f"]({target}{anchor})"
 
-    return LINK.sub(moved, markdown)
+    return MATH.sub(mathml, LINK.sub(moved, markdown))
+
+
+def mathml(block: re.Match[str]) -> str:
+    """A block of LaTeX as an equation of the page."""
+    return f'<div class="equation">{convert(block[1].strip(), display="block")}</div>'
 
 
 def notebook_markdown(notebook: dict[str, Any], name: str) -> str:
@@ -133,8 +156,10 @@ def api_pages() -> dict[str, str]:
     found: dict[str, list[str]] = {page: [] for page in API}
     homes = {name: home for name, home in safereplay._HOMES.items() if name != home}
     for name, home in sorted(homes.items(), key=lambda item: item[0].lower()):
-        found[_page_of(home)].append(_written(home, name))
-    found["api/deep.md"] += [f"safereplay.{home}.{name}" for home, name in ADAPTERS]
+        written = _written(home, name)
+        found[_page_of(written)].append(written)
+    for home, name in ADAPTERS:
+        found[_page_of(f"safereplay.{home}")].append(f"safereplay.{home}.{name}")
     pages = {}
     for page, (title, about, _) in API.items():
         blocks = [f"::: safereplay.{module}" for module in WHOLE.get(page, ())] + [
@@ -144,8 +169,14 @@ def api_pages() -> dict[str, str]:
     return pages
 
 
-def _page_of(home: str) -> str:
-    return next(page for page, (_, _, modules) in API.items() if home.split(".")[0] in modules)
+def _page_of(written: str) -> str:
+    fits = [
+        (len(part), page)
+        for page, (_, _, parts) in API.items()
+        for part in parts
+        if f"{written}.".startswith(f"safereplay.{part}.")
+    ]
+    return max(fits)[1]
 
 
 def _written(home: str, name: str) -> str:

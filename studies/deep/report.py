@@ -161,7 +161,7 @@ def _frontiers(chapters: Sequence[Chapter]) -> list[Block]:
     if rows:
         blocks += [
             Text("Shaped DQN at the chosen setting, beside a rival at its own:"),
-            Table(["world", "rival", "shaped DQN"], rows),
+            Table(["world", "rival", "shaped DQN"], rows, folded=True),
         ]
     return blocks
 
@@ -208,6 +208,7 @@ def _theory(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Block]:
                 "return",
             ],
             rows,
+            folded=True,
         ),
     ]
 
@@ -339,7 +340,7 @@ def _everything(chapters: Sequence[Chapter]) -> list[Block]:
             ]
             for g in c.groups
         ]
-        blocks += [Heading(c.title, 3), Table(header, rows)]
+        blocks += [Heading(c.title, 3), Table(header, rows, folded=True)]
     return blocks
 
 
@@ -365,5 +366,5 @@ def _tuning(chapters: Sequence[Chapter]) -> list[Block]:
         Text(
             "One run a row, on training seeds that the study does not use, and how it differs from what is used today."
         ),
-        Table(["world", "learner", "differs in", "mean return", "P(catastrophe)", "note"], rows),
+        Table(["world", "learner", "differs in", "mean return", "P(catastrophe)", "note"], rows, folded=True),
     ]

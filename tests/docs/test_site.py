@@ -182,6 +182,25 @@ def test_docstrings_become_markdown(tools):
     ]
 
 
+def test_every_equation_of_a_page_is_drawn(built):
+    folder, _ = built
+    shown = {file.stem: file.read_text().count("```math") for file in DOCS.glob("*.md")}
+    assert min(shown[page] for page in ("index", "theory", "schemes", "mapping")) > 0
+    for page, equations in shown.items():
+        text = (folder / f"{page}.html").read_text()
+        assert text.count('<div class="equation"><math') == equations, page
+        assert not re.search(r"<mi>(&<|&amp;|\\)", text), f"{page}: a command that is not understood"
+
+
+def test_messages_in_troubleshooting_are_those_of_the_package():
+    source = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    messages = re.findall(r"^### `(.+)`$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(messages) > 10
+    for message in messages:
+        for piece in re.split(r"[…;'():\d]+| must |, got", message):
+            assert piece.strip() in source, f"{message!r}: {piece!r}"
+
+
 def test_claims_are_told_with_their_evidence(tools, tmp_path):
     one = {
         "id": "x",
@@ -234,6 +253,18 @@ def search(page, word):
         except TooLate:
             continue
     pytest.fail(f"no answer to {word!r}")
+
+
+def test_no_page_is_longer_than_a_dozen_screens(served, pages):
+    pytest.importorskip("playwright", reason=NONE)
+    if executable() is None:
+        pytest.skip(NONE)
+    with chromium() as browser:
+        page = context_of(browser, viewport={"width": 1280, "height": 900}).new_page()
+        for name in sorted(set(pages) - {"404.html"}):
+            page.goto(f"{served}/{name}")
+            screens = page.evaluate("document.documentElement.scrollHeight") / 900
+            assert screens < 14, f"{name}: {screens:.1f} screens; fold or split it"  # 12, and room for other fonts
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])

@@ -46,3 +46,13 @@ def test_markdown_links_the_pictures_and_keeps_its_columns():
     assert "![A dot.](figures/dot.png)" in text
     assert "| 1 \\| 2 | ✓ holds |" in text
     assert "| 3 | ✗ does not hold |" in text
+
+
+def test_a_folded_table_is_there_and_says_how_long_it_is(tmp_path):
+    folded = Table(["x"], [["1"], ["2"]], folded=True)
+    page = Tags(to_html("T", [folded], tmp_path))
+    assert page.open == []
+    assert page.seen.index("details") < page.seen.index("table")
+    assert to_markdown("T", [folded]) == (
+        '# T\n\n<details markdown="1"><summary>The table (2 rows)</summary>\n\n| x |\n| --- |\n| 1 |\n| 2 |\n\n</details>\n'
+    )

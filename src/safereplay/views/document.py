@@ -38,11 +38,17 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header. A cell 'yes', 'no' or 'open' in the column ``badge`` is shown as a badge."""
+    """Rows under a header. A cell 'yes', 'no' or 'open' in the column ``badge`` is shown as a badge; ``folded``: on demand."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     badge: int | None = None
+    folded: bool = False
+
+    @property
+    def summary(self) -> str:
+        """What is shown of a folded table."""
+        return f"The table ({len(self.rows)} rows)"
 
 
 Block: TypeAlias = Heading | Text | Picture | Table
@@ -94,11 +100,12 @@ def _html(block: Block, figures: Path) -> str:
             data = base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
             source = f"data:image/svg+xml;base64,{data}"
             return f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
-        case Table(header, rows, badge):
+        case Table(header, rows, badge, folded):
             top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
             lines = "".join(f"<tr>{''.join(_cell(c, k == badge) for k, c in enumerate(row))}</tr>" for row in rows)
             kind = "" if badge is None else ' class="badged"'
-            return f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
+            table = f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
+            return f"<details><summary>{block.summary}</summary>{table}</details>" if folded else table
 
 
 def _cell(text: str, is_badge: bool) -> str:
@@ -120,7 +127,13 @@ def _markdown(block: Block) -> str:
             return text
         case Picture(name, caption):
             return f"![{caption}](figures/{name}.png)\n\n*{caption}*"
-        case Table(header, rows, badge):
+        case Table(header, rows, badge, folded):
             lines = [[BADGES.get(c, c) if k == badge else c for k, c in enumerate(row)] for row in rows]
             cells = [list(header), ["---"] * len(header), *lines]
-            return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells)
+            table = "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells)
+            return fold(block.summary, table) if folded else table
+
+
+def fold(summary: str, text: str) -> str:
+    """Markdown that is shown on demand, also on the site (its md_in_html)."""
+    return f'<details markdown="1"><summary>{summary}</summary>\n\n{text}\n\n</details>'
