@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -303,8 +303,9 @@ class _Panels:
 def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
     """Fill the cells with verdicts, shares [x, y, verdicts]; name each share where cells are large, each verdict once elsewhere."""
     y = y or Scale("", "linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
-    assert ax.figure is not None
-    cell = ax.get_position().size * ax.figure.get_size_inches() / (x.cells, y.cells)  # roughly: the layout comes later
+    cell = (
+        ax.get_position().size * cast(Figure, ax.figure).get_size_inches() / (x.cells, y.cells)
+    )  # roughly: the layout comes later
     large = bool((cell > LARGE).all())
     corners, colours = [], []
     for i, column in enumerate(shares):
