@@ -303,9 +303,8 @@ class _Panels:
 def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
     """Fill the cells with verdicts, shares [x, y, verdicts]; name each share where cells are large, each verdict once elsewhere."""
     y = y or Scale("", "linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
-    cell = (
-        ax.get_position().size * cast(Figure, ax.figure).get_size_inches() / (x.cells, y.cells)
-    )  # roughly: the layout comes later
+    size = ax.get_position().size * np.array(cast(Figure, ax.figure).get_size_inches())
+    cell = size / np.array([x.cells, y.cells])  # roughly: the layout comes later
     large = bool((cell > LARGE).all())
     corners, colours = [], []
     for i, column in enumerate(shares):
