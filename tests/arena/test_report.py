@@ -68,7 +68,7 @@ def test_nothing_of_the_overview_is_cut_off(worlds):
 def test_lines_join_only_settings_inside_the_frame():
     found = chapter(q=0.9, mihatsch=0.9)
     here, one = found.world, found.families[1].contestant
-    records = [record(p, value) for p, value in ((0.1, 0.9), (0.2, -50.0), (0.3, 0.8))]
+    records = [record(p, value) for p, value in ((0.1, 0.9), (0.2, -50.0), (0.3, 0.95))]
     found = Chapter(here, (Family(here, one, one.settings[:3], tuple(records)),), ())
     joined = [line.get_ydata() for line in world_figure(found).axes[0].lines if len(line.get_xdata()) == 3]
-    assert np.array_equal(joined, [[0.9, np.nan, 0.95]], equal_nan=True)
+    np.testing.assert_allclose(joined, [[0.9, np.nan, 0.95]])

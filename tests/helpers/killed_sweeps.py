@@ -26,7 +26,7 @@ SPEC = {**SMALL, "episodes": 2_000, "seeds": 12}
 #: Where a sweep is killed: at the start of the n-th call of a function, and how many parts are in place by then. A chunk
 #: has four runs at most, so that of 108 runs many are left before the last kill.
 POINTS = (
-    ("safereplay.engines.store:Lock._sign", 1, 0),  # the lock is taken, and nothing is written
+    ("safereplay._files:Lock._sign", 1, 0),  # the lock is taken, and nothing is written
     ("safereplay.engines.store:Store._write_note", 1, 0),  # the spec is in place, the note is not
     ("safereplay.engines.threads:_one", 1, 0),  # the first chunk begins
     ("safereplay.engines.store:Store.add", 3, 2),  # a chunk is done and not written

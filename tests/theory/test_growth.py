@@ -140,7 +140,7 @@ def test_no_learner_is_trained_for_a_limit_that_no_replay_keeps(monkeypatch):
     assert (plan.meets, plan.confirmed, plan.confirmation) == (False, False, ())
     assert plan.v >= plan.v_smallest
     assert plan.profile.p_unsafe == min(point.p_unsafe for point in plan.frontier)
-    assert "; the exact limit of replay(" in str(plan)
+    assert "no replay setting keeps it. Best found: replay(" in str(plan)
     assert "no learner was trained" in str(plan)
     assert "not confirmed" not in str(plan)
 

@@ -66,7 +66,7 @@ def test_axes_that_are_asked_for_are_taken_and_the_rest_is_named_as_pooled(read)
     table = risky_below(product(**{**GRID, "mixing": ["literal", "matched"]}))
     view = choose_views(read(table), x="beta", y="gamma", by=["mixing"])[0]
     assert (view.x, view.y, view.columns, view.pooled) == ("beta", "gamma", "mixing", ("v",))
-    assert "All values of v together" in view.caption
+    assert "Pooled over v" in view.caption
 
 
 def test_each_learner_has_axes_of_its_own(read):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -303,19 +303,19 @@ class _Panels:
 def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
     """Fill the cells with verdicts, shares [x, y, verdicts]; name each share where cells are large, each verdict once elsewhere."""
     y = y or Scale("", "linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
-    size = ax.get_position().size * np.array(cast(Figure, ax.figure).get_size_inches())
-    cell = size / np.array([x.cells, y.cells])  # roughly: the layout comes later
-    large = bool((cell > LARGE).all())
+    assert ax.figure is not None
+    wide, high = ax.bbox.width / ax.figure.dpi / x.cells, ax.bbox.height / ax.figure.dpi / y.cells  # before the layout
+    large = wide > LARGE[0] and high > LARGE[1]
     corners, colours = [], []
     for i, column in enumerate(shares):
         left, right = x.place(x.edges[i : i + 2])
         for first, last in pairwise(range(y.cells + 1) if large else (0, y.cells)):
-            for k, low, high in _pieces(column[first:last], y.edges[first : last + 1]):
-                a, b = y.place([low, high])
+            for k, low, top in _pieces(column[first:last], y.edges[first : last + 1]):
+                a, b = y.place([low, top])
                 corners.append([(left, a), (right, a), (right, b), (left, b)])
                 colours.append(COLOURS.get(names[k], "#5b4b8a"))
-                if large and column[first, k] * cell[1] > TEXT:
-                    middle = x.place(x.edges[i : i + 2].mean()), y.place((low + high) / 2)
+                if large and column[first, k] * high > TEXT:
+                    middle = x.place(x.edges[i : i + 2].mean()), y.place((low + top) / 2)
                     _write(ax, *middle, f"{names[k]} {column[first, k]:.0%}", 9)
     ax.add_collection(PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.5))
     if large:  # gaps between cells
