@@ -13,7 +13,7 @@ import safereplay as sr
 
 HELPERS = Path(__file__).parent.parent / "helpers"
 HELPER, STRIKES = HELPERS / "killed_sweeps.py", HELPERS / "strikes.py"
-COMMAND = "from safereplay.cli import main; main()"
+COMMAND = "import sys; from safereplay.cli import run; sys.exit(run(sys.argv[1:]))"  # without lines of progress
 TOML = """
 episodes = 20_000
 seeds = 100
@@ -79,7 +79,7 @@ def test_killed_at_any_step_of_a_write_nothing_is_half_written(tmp_path, in_new_
 
 BOTH = """
 import sys
-from safereplay.cli import main
+from safereplay.cli import run
 from safereplay.engines.threads import ThreadsEngine
 finish = ThreadsEngine.finish
 def later(engine, chunks, terms):
@@ -88,7 +88,7 @@ def later(engine, chunks, terms):
 ThreadsEngine.finish = later
 print("ready", flush=True)
 sys.stdin.readline()  # the other one is ready too
-main()
+sys.exit(run(sys.argv[1:]))
 """
 
 

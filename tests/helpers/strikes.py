@@ -74,16 +74,15 @@ def interrupted(name, count, *arguments):
 
 
 def main():
-    from safereplay.cli import main as command
+    from safereplay.cli import run  # without lines of progress: when they come depends on the machine's speed
 
     sent, name, count, *arguments = sys.argv[1:]
-    sys.argv = ["safereplay", *arguments]
     listen_to_ctrl_c()
     if name == RUN and sent == "SIGINT":
         interrupt_runs(int(count))
     else:
         strike(name, int(count), getattr(signal, sent))
-    command()
+    sys.exit(run(arguments))
 
 
 if __name__ == "__main__":
