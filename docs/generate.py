@@ -125,9 +125,9 @@ def pictures() -> None:
 
     import safereplay as sr
     from safereplay.paper import experiments, figures
+    from safereplay.theory.limits import answer, grouped
     from safereplay.views import figures as theory
     from safereplay.views.drawing import save
-    from safereplay.views.pages import answer, grouped
 
     images = DOCS / "img"
     cast = experiments.run_cast(experiments.QUICK, experiments.Work(lambda done: None))

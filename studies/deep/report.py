@@ -11,12 +11,13 @@ import numpy as np
 from safereplay._files import make_folder, write_atomic
 from safereplay.views.document import Block, Heading, Picture, Table, Text, to_markdown
 from safereplay.views.drawing import save
+from safereplay.views.intervals import number
 
 from . import figures, sentences
 from .frontier import Comparison
 from .limits import predictions
 from .records import MAPPED, Found, Job, collect
-from .sentences import compared, share, value, with_interval
+from .sentences import compared, share, with_interval
 from .summary import CVAR, MAY_LOSE, MEAN, OURS, PLAIN, RANDOM, Chapter, Group
 from .tuning import TRIED
 from .worlds import WORLDS
@@ -183,9 +184,9 @@ def _theory(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Block]:
             c.title,
             g.family,
             g.dial or "—",
-            *(("does not settle", "", "") if x is None else (share(x.p), value(x.mean), f"{x.same} of {x.of}")),
+            *(("does not settle", "", "") if x is None else (share(x.p), number(x.mean), f"{x.same} of {x.of}")),
             share(g.p.mean),
-            value(g.mean.mean),
+            number(g.mean.mean),
         ]
         for c, g, x in told
     ]
@@ -335,7 +336,7 @@ def _everything(chapters: Sequence[Chapter]) -> list[Block]:
                 with_interval(g.p, percent=True),
                 with_interval(g.mean),
                 "" if g is c.plain or g is c.random else with_interval(c.lost(g), percent=True),
-                f"{share(g.selected()[0])}, {value(g.selected()[1])}",
+                f"{share(g.selected()[0])}, {number(g.selected()[1])}",
                 f"{seconds([g]):.1f}",
             ]
             for g in c.groups
@@ -355,7 +356,7 @@ def _tuning(chapters: Sequence[Chapter]) -> list[Block]:
             titles[trial.world],
             {"dqn": PLAIN, "qrdqn": MEAN}[trial.algorithm],
             ", ".join(f"{name} = {x}" for name, x in trial.differs.items()) or "nothing",
-            value(trial.mean_return),
+            number(trial.mean_return),
             share(trial.p_catastrophe),
             trial.note,
         ]

@@ -10,7 +10,7 @@ from math import isfinite
 
 import numpy as np
 
-from safereplay.views.intervals import Estimate
+from safereplay.views.intervals import Estimate, listed, number
 
 from .frontier import Comparison, compare
 from .summary import CVAR, LITERAL, MAY_LOSE, MEAN, OURS, REWARD, Chapter, Choice, Group, difference, told_apart
@@ -34,37 +34,17 @@ def share(x: float) -> str:
     return "0 %" if x == 0 else _minus(f"{100 * x:.1f} %" if abs(x) >= 0.01 else f"{100 * x:.2f} %")
 
 
-def value(x: float) -> str:
-    """A return.
-
-    >>> value(-3.854), value(208.4), value(14.26)
-    ('−3.85', '208', '14.3')
-    """
-    if not isfinite(x):
-        return "—"
-    return _minus(f"{x:.2f}" if abs(x) < 10 else f"{x:.1f}" if abs(x) < 100 else f"{x:.0f}")
-
-
 def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
 def with_interval(found: Estimate, percent: bool = False) -> str:
     """A number and its interval, where it has one."""
-    show = share if percent else value
+    show = share if percent else number
     if not isfinite(found.low):
         return show(found.mean)
     ends = f"[{show(found.low)}, {show(found.high)}]".replace(" %", "")
     return f"{show(found.mean)} {ends}"
-
-
-def listed(parts: Sequence[str]) -> str:
-    """Words in a row.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
 
 
 def ratio(a: float, b: float) -> float:
@@ -169,7 +149,9 @@ REACHES = {
 
 def unmatched(found: Comparison) -> str:
     """The rival's settings that none of ours matches in both numbers."""
-    return listed([f"{g.dial or 'the mean'} ({share(g.p.mean)}, {value(g.mean.mean)})" for g in found.beyond]) or "none"
+    return (
+        listed([f"{g.dial or 'the mean'} ({share(g.p.mean)}, {number(g.mean.mean)})" for g in found.beyond]) or "none"
+    )
 
 
 def frontiers(chapters: Sequence[Chapter]) -> str:
@@ -268,7 +250,7 @@ def _literal(chapters: Sequence[Chapter]) -> str:
             if not twins:
                 continue
             signs = told_apart(difference(group, twins[0], 0)), told_apart(difference(group, twins[0], 1))
-            numbers = f"{c.title} ({share(group.p.mean)} and {value(group.mean.mean)}, matched {share(twins[0].p.mean)} and {value(twins[0].mean.mean)})"
+            numbers = f"{c.title} ({share(group.p.mean)} and {number(group.mean.mean)}, matched {share(twins[0].p.mean)} and {number(twins[0].mean.mean)})"
             bad, good = signs[0] > 0 or signs[1] < 0, signs[0] < 0 or signs[1] > 0
             (worse if bad and not good else better if good and not bad else same).append(numbers)
     parts = [

@@ -8,9 +8,10 @@ import pytest
 
 import safereplay as sr
 from safereplay.arena import running
+from safereplay.arena.plan import Job, Store
 from safereplay.arena.report import compare, planned
 from safereplay.arena.results import collect
-from safereplay.arena.running import Job, Store, judged, run
+from safereplay.arena.running import judged, run
 from safereplay.errors import BadInput
 
 STEPS = 800

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from safereplay.arena.measures import Scale
-from safereplay.arena.plan import contestants, worlds
+from safereplay.arena.plan import Plan, Record, contestants, worlds
 from safereplay.arena.results import Chapter, Comparison, Family
-from safereplay.arena.running import Plan, Record
 
 SCALE = Scale(0.0, np.array([0.0, 1.0]), np.array([1.0, 1.0]), 0.5)
 SEEDS = 20

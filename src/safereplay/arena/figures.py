@@ -18,9 +18,9 @@ from matplotlib.lines import Line2D
 
 from .._types import Bools, Floats
 from ..views.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, styled
+from ..views.intervals import percent
 from .plan import Contestant
 from .results import Chapter, Comparison, Family, Standing
-from .sentences import alike, percent
 
 SOFT = "#5b6472"
 OTHERS = (("#8e4a9e", "P"), ("#8c5a2b", "X"), ("#0f8a8a", "h"), ("#c2569b", "p"))
@@ -79,7 +79,7 @@ def _write_cell(ax: Axes, i: int, j: int, standing: Standing | None) -> None:
     if standing is None:
         ax.text(j, i, "·", ha="center", va="center", fontsize=8, color=SOFT)
         return
-    best = alike(standing)
+    best = standing.among_best
     colour = "white" if standing.area.mean > 0.55 else INK
     weight = "bold" if best else "normal"
     ax.text(j, i, f"{100 * standing.area.mean:.0f}", ha="center", va="center", fontsize=8, color=colour, weight=weight)

@@ -1,4 +1,4 @@
-"""The plan of a comparison: contestants and worlds.
+"""The plan of a comparison: contestants, worlds, and the records of what they did there.
 
 Who takes part: a learner of the catalog over its dial, or a scheme of the catalog as replay over v, in both mixings.
 
@@ -28,24 +28,36 @@ A policy that may never end, at a cost a step, has a return of −∞, and count
 ε is higher and the experience longer: there nobody would find anything to learn from.
 
 **The limit** of the useful band is half-way from x₀ to what Q-learning's limit risks, and at least a point above x₀.
+
+**Records**: one small file for each (world, contestant, setting), named by its content.
+
+    OUT/runs/ID.npz     what the seeds' policies were at each look, and the exact limit where there is one
+    OUT/.lock           held while a comparison is at work
+
+    ID = H( format | world | γ | learner | steps | steps of an episode | looks | ε | seeds )
+
+A file is written whole or not at all. So a comparison that was killed goes on where it was, two comparisons in one folder
+share what they have in common, and the page, which is made from these files alone, is the same to the last bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .. import catalog
+from .. import _files, catalog
 from .._config import SYMBOLS
-from .._types import Floats, Ints
+from .._types import AnyArray, Floats, Ints
+from ..engines.identity import config_digest, digest, table_digest
 from ..engines.judging import Judged, judge_of
+from ..errors import BadFile
 from ..learners import Learner, QLearning, ReplayQLearning
 from ..mdp import TabularMDP
 from ..sources import model_from
@@ -248,3 +260,106 @@ def _ends_well(mdp: TabularMDP) -> float:
     """The chance that a random walk ends, and not unsafely."""
     risk = _random(replace(mdp, unsafe=mdp.unsafe & mdp.terminal), None)
     return 1.0 - risk.p_unsafe - risk.p_never
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+KIND, FORMAT = "arena run", 1
+ARRAYS = ("value", "p_unsafe", "p_never", "updates", "limit")
+NO_LIMIT = (nan, nan, nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One setting of one contestant on one world; of one who does not apply, only why."""
+
+    value: Floats  #: [seeds, looks] the return of the greedy policy
+    p_unsafe: Floats  #: [seeds, looks]
+    p_never: Floats  #: [seeds, looks]
+    updates: Ints  #: [seeds] fresh and replayed
+    limit: Floats  #: (return, P(unsafe), P(never ends)) of the exact limit; nan where there is none
+    refused: str | None = None  #: why the learner does not run on this world
+
+    @classmethod
+    def not_run(cls, why: str) -> Self:
+        """The record of a learner that does not run on a world.
+
+        >>> Record.not_run("goals must be there, got none").value.shape
+        (0, 0)
+        """
+        none = np.zeros((0, 0))
+        return cls(none, none, none, np.zeros(0, np.int64), np.array(NO_LIMIT), why)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A learner on a world over seeds.
+
+    >>> import safereplay as sr
+    >>> cliff = worlds(["cliff"], steps=100)[0]
+    >>> Job(cliff, sr.RiskSensitive(0.5), 20).id == Job(cliff, sr.RiskSensitive(0.6), 20).id
+    False
+    """
+
+    world: World
+    learner: Learner
+    seeds: int
+
+    @property
+    def id(self) -> str:
+        """32 hex digits from its content."""
+        world = self.world
+        what = [FORMAT, table_digest(world.mdp), world.mdp.gamma, config_digest(self.learner)]
+        return digest([*what, world.steps, world.max_steps, world.looks.tolist(), world.epsilon, self.seeds])
+
+
+class Store:
+    """A folder of records that one comparison writes to at a time."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = _files.make_folder(folder)
+        self._lock = _files.Lock(self.folder)
+        self._runs = _files.make_folder(self.folder / "runs")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def get(self, job: Job) -> Record | None:
+        """What is known of a job; None where nothing is, or a disk damaged it."""
+        try:
+            meta, arrays = _files.load_arrays(self._file(job), KIND, FORMAT)
+            return Record(refused=meta["refused"], **{name: arrays[name] for name in ARRAYS})
+        except (BadFile, KeyError):
+            return None
+
+    def put(self, job: Job, record: Record) -> None:
+        """Keep what a job found."""
+        about: dict[str, Any] = {"world": job.world.title, "learner": job.learner.describe(), "refused": record.refused}
+        arrays: dict[str, AnyArray] = {name: getattr(record, name) for name in ARRAYS}
+        _files.save_arrays(self._file(job), KIND, FORMAT, about, arrays)
+
+    def _file(self, job: Job) -> Path:
+        return self._runs / f"{job.id}.npz"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who meets where, over how many seeds."""
+
+    worlds: tuple[World, ...]
+    contestants: tuple[Contestant, ...]
+    seeds: int
+
+    def jobs(self) -> Iterator[tuple[str, Job]]:
+        """Everything that is to be done, with what to call it; what two contestants share comes once."""
+        seen: set[str] = set()
+        for world in self.worlds:
+            for one in self.contestants:
+                for learner in one.learners:
+                    job = Job(world, learner, self.seeds)
+                    if job.id not in seen:
+                        seen.add(job.id)
+                        yield f"{world.title}: {one.label}", job

@@ -17,14 +17,14 @@ from matplotlib.figure import Figure
 from .. import _checks, _files, catalog
 from ..errors import stopping
 from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
+from ..views.intervals import listed, number, percent, points, within
 from ..views.pages import Page, page_folder, write_page
 from . import sentences
 from .figures import OTHERS, everyone_figure, overview_figure, world_figure
 from .measures import ENDS, FLAT_WIDTH, STEADY, STEADY_RETURN, WIDTH
-from .plan import REPLAY, contestants, worlds
+from .plan import REPLAY, Plan, Store, contestants, worlds
 from .results import Chapter, Comparison, Standing, collect
-from .running import Plan, Store, run
-from .sentences import number, percent, points, within
+from .running import run
 
 TITLE = "Every system on one table"
 DANGERS = {
@@ -118,12 +118,12 @@ def _best(found: Comparison) -> list[Block]:
 
 def _line(chapter: Chapter, found: Comparison) -> list[str]:
     first, own = chapter.standings[0], sentences.ours(chapter)
-    alike = [found.marked(s.family.label) for s in chapter.standings[1:] if sentences.alike(s)]
+    alike = [found.marked(s.family.label) for s in chapter.standings[1:] if s.among_best]
     mine = ["—", "", ""]
     if own is not None:
         what = sentences.WORDS[sentences.verdict(chapter)]
         mine = [f"{what}: {own.family.label}", percent(own.area.mean), "" if own is first else points(own.behind)]
-    same = sentences.listed(alike, sentences.FEW) or "none"
+    same = listed(alike, sentences.FEW) or "none"
     return [chapter.title, found.marked(first.family.label), within(first.area), same, *mine]
 
 

@@ -18,8 +18,9 @@ from .._types import Bools, Floats, Ints
 from ..learners import Learner, QLearning
 from ..views.intervals import Estimate, estimates
 from .measures import Band, area, band, draws, interval, settled, useful
-from .plan import PLAIN, Contestant, World
-from .running import Job, Plan, Record, Store
+from .plan import PLAIN, Contestant, Job, Plan, Record, Store, World
+
+LITTLE = 0.005  # of the ceiling's area: a smaller difference is not counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +133,13 @@ class Standing:
 
     @property
     def best(self) -> bool:
-        """Whether it is the best, or cannot be told apart from it."""
+        """Whether there is no significant difference from the largest area (95 %)."""
         return not self.behind.low > 0.0
+
+    @property
+    def among_best(self) -> bool:
+        """The same, or a difference below LITTLE."""
+        return self.best or self.behind.mean <= LITTLE
 
 
 @dataclass(frozen=True, eq=False)

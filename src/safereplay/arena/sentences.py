@@ -3,84 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from math import isfinite
 
 import numpy as np
 
-from ..views.intervals import Estimate
+from ..views.intervals import listed, percent
 from .results import Chapter, Comparison, Family, Standing
 
 MOST = 2 / 3  # of the contestants among the best: a world that tells little
 FEW = 4  # names in a sentence
 POOR = 0.5  # of the best's area: who has less fails on a world
 WORDS = {"wins": "wins", "shares": "among the best", "loses": "loses", "absent": "—"}
-LITTLE = 0.005  # of the ceiling's area: a smaller difference is not counted
-
-
-# -- numbers -----------------------------------------------------------------------------------------------------------
-
-
-def percent(x: float, digits: int = 0) -> str:
-    """A share in percent.
-
-    >>> percent(0.974), percent(0.0123, 1), percent(float("nan"))
-    ('97 %', '1.2 %', '—')
-    """
-    return f"{100 * x:.{digits}f} %".replace("-", "−") if isfinite(x) else "—"
-
-
-def number(x: float) -> str:
-    """A return.
-
-    >>> number(-3.854), number(208.4)
-    ('−3.85', '208')
-    """
-    if not isfinite(x):
-        return "—"
-    return (f"{x:.2f}" if abs(x) < 10 else f"{x:.1f}" if abs(x) < 100 else f"{x:.0f}").replace("-", "−")
-
-
-def within(found: Estimate, digits: int = 0) -> str:
-    """A share with its interval.
-
-    >>> within(Estimate(0.5, 0.4, 0.6))
-    '50 % [40, 60]'
-    """
-    if not isfinite(found.low):
-        return percent(found.mean, digits)
-    ends = f"[{percent(found.low, digits)}, {percent(found.high, digits)}]".replace(" %", "")
-    return f"{percent(found.mean, digits)} {ends}"
-
-
-def points(found: Estimate) -> str:
-    """A difference of two shares, in points of a hundred, with its interval.
-
-    >>> points(Estimate(0.097, 0.006, 0.15))
-    '9.7 points [0.6, 15.0]'
-    """
-    shown = [f"{round(100 * x, 1) + 0.0:.1f}".replace("-", "−") for x in found]
-    return f"{shown[0]} points" + (f" [{shown[1]}, {shown[2]}]" if isfinite(found.low) else "")
-
-
-def listed(names: Sequence[str], most: int | None = None) -> str:
-    """Names in a row; beyond ``most`` they are counted.
-
-    >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], 2)
-    ('a, b and c', 'a, b and 2 more')
-    """
-    names = list(names)
-    if most is not None and len(names) > most + 1:
-        names = [*names[:most], f"{len(names) - most} more"]
-    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 
 # -- one world ---------------------------------------------------------------------------------------------------------
-
-
-def alike(standing: Standing) -> bool:
-    """Whether a contestant is among the best: no significant difference from the largest area, or less than LITTLE."""
-    return standing.best or standing.behind.mean <= LITTLE
 
 
 def ours(chapter: Chapter) -> Standing | None:
@@ -96,9 +31,9 @@ def verdict(chapter: Chapter) -> str:
     own = ours(chapter)
     if own is None:
         return "absent"
-    if not alike(own):
+    if not own.among_best:
         return "loses"
-    return "wins" if all(s.family.contestant.ours for s in chapter.standings if alike(s)) else "shares"
+    return "wins" if all(s.family.contestant.ours for s in chapter.standings if s.among_best) else "shares"
 
 
 # -- all worlds --------------------------------------------------------------------------------------------------------
@@ -106,7 +41,7 @@ def verdict(chapter: Chapter) -> str:
 
 def bests(found: Comparison) -> Counter[str]:
     """On how many worlds each contestant is among the best."""
-    return Counter(s.family.label for c in found.chapters for s in c.standings if alike(s))
+    return Counter(s.family.label for c in found.chapters for s in c.standings if s.among_best)
 
 
 def marks(found: Comparison) -> str:
@@ -175,7 +110,7 @@ def reasons(found: Comparison, label: str) -> str:
 
 def easy(found: Comparison) -> list[Chapter]:
     """The worlds on which at least two in three contestants are among the best."""
-    return [c for c in found.chapters if len(c.standings) > 3 and np.mean([alike(s) for s in c.standings]) >= MOST]
+    return [c for c in found.chapters if len(c.standings) > 3 and np.mean([s.among_best for s in c.standings]) >= MOST]
 
 
 def absent(found: Comparison) -> list[list[str]]:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from ..learners import Learner
     from ..mdp import TabularMDP
     from ..schedules import Exploration
+    from ..theory.limits import Answer
     from ..theory.tuning import Plan
-    from ..views.pages import Answer
 
 Tilt = Annotated[float | None, typer.Option("--beta", help="Tilt β of the replay; default the scheme's own.")]
 
@@ -91,8 +91,7 @@ def solve(
 def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episodes: int, seeds: int) -> list[Answer]:
     """Plain Q-learning, and every limit of the learner."""
     from ..learners import QLearning, ReplayQLearning
-    from ..theory.limits import exact, fixed_point
-    from ..views.pages import answer, grouped
+    from ..theory.limits import answer, exact, fixed_point, grouped
 
     name, plain = learner.describe(), answer(mdp, "Q-learning", exact(mdp, QLearning()))
     if isinstance(learner, QLearning):

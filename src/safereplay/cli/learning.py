@@ -261,7 +261,8 @@ def _show_comparison(found: Comparison, page: Path) -> None:
     """Every contestant with its area on each world, or with counts where worlds are many; then who does not apply."""
     from rich.console import Console
 
-    from ..arena.sentences import absent, alike, bests, failures, marks, percent
+    from ..arena.sentences import absent, bests, failures, marks
+    from ..views.intervals import percent
 
     few = len(found.chapters) <= WORLDS_ACROSS
     mean = [] if len(found.chapters) == 1 else ["mean area"]
@@ -272,7 +273,7 @@ def _show_comparison(found: Comparison, page: Path) -> None:
         ran = sum(s is not None for s in places)
         cells = [percent(found.mean_area(label), 1) for _ in mean]
         if few:
-            cells += ["—" if s is None else percent(s.area.mean, 1) + (" *" if alike(s) else "  ") for s in places]
+            cells += ["—" if s is None else percent(s.area.mean, 1) + (" *" if s.among_best else "  ") for s in places]
         else:
             cells += [f"{n} of {ran}" for n in (bests(found)[label], len(failures(found, label)))]
         table.add_row(found.marked(label), *cells)

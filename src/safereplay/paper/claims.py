@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
@@ -19,10 +19,12 @@ from scipy.signal import find_peaks
 from scipy.stats import binomtest, bootstrap
 
 from .._types import Floats
-from ..theory.tuning import Plan
 from .experiments import CAST, Cast, Dose, Sweep
-from .studies import BandRow, Certificates, Curves, Map, TdErrors, World, td_histogram
-from .theory_study import MatchedRate, RandomModels
+
+if TYPE_CHECKING:
+    from ..theory.tuning import Plan
+    from .studies import BandRow, Certificates, Curves, Map, TdErrors, World
+    from .theory_study import MatchedRate, RandomModels
 
 ENOUGH = 0.95  # share of seeds
 
@@ -215,7 +217,7 @@ HEIGHTS = (2.0, 3.0, 5.0, 10.0)  # how many times higher than the dips beside it
 
 def modes(td: TdErrors, grid: str, bins: int = 60, height: float = 3.0) -> list[float]:
     """Where the histogram of TD errors peaks, on a log scale."""
-    edges, shares = td_histogram(td, grid, bins)
+    edges, shares = td.histogram(grid, bins)
     heights = gaussian_filter1d(np.log10(shares + 1e-6), 1.0)
     peaks, _ = find_peaks(np.concatenate(([-6.0], heights, [-6.0])), prominence=np.log10(height))
     middle = (edges[:-1] + edges[1:]) / 2

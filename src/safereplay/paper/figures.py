@@ -6,6 +6,7 @@ Ref: Szlak & Shamir (2021), Figure 1, Figure 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -33,8 +34,10 @@ from ..views.drawing import (
     styled,
 )
 from .experiments import Cast, Dose, Sweep, usual_policy
-from .studies import BandRow, Curves, Map, TdErrors, td_histogram
-from .theory_study import MatchedRate, RandomModels
+
+if TYPE_CHECKING:
+    from .studies import BandRow, Curves, Map, TdErrors
+    from .theory_study import MatchedRate, RandomModels
 
 
 @styled
@@ -274,7 +277,7 @@ def td_figure(td: TdErrors) -> Figure:
     """The TD errors of a risk-sensitive learner, one panel a grid."""
     figure, axes = new_figure(8.2, 2.5, 1, len(td.delta))
     for ax, grid in zip(axes[0], td.delta, strict=True):
-        edges, shares = td_histogram(td, grid)
+        edges, shares = td.histogram(grid)
         ax.stairs(shares, edges, fill=True, color=BLUE, alpha=0.8)
         ax.set_yscale("log")
         ax.set(xlabel="TD error δ", ylabel="share of updates")

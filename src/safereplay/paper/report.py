@@ -11,21 +11,25 @@ import platform
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..theory.limits import answer, grouped
 from ..theory.tuning import Plan
 from ..theory.xray import xray
 from ..views.document import Block, Heading, Picture, Table, Text
 from ..views.drawing import BLUE, ORANGE, save
 from ..views.figures import returns_figure
-from ..views.pages import Page, answer, check_page, grouped, solve_page, tune_page, xray_page
+from ..views.pages import Page, check_page, solve_page, tune_page, xray_page
 from . import figures
 from .claims import Study, Verdict, band_text
 from .experiments import CAST, GRIDS, MAX_STEPS, Effort
 from .figures import random_figure, rate_figure
-from .studies import World
+
+if TYPE_CHECKING:
+    from .studies import World
 
 TITLE = "Replay For Safety, reproduced"
 

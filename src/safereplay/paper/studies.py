@@ -190,6 +190,11 @@ class TdErrors:
     kappa: float
     seeds: int
 
+    def histogram(self, grid: str, bins: int = 60) -> tuple[Floats, Floats]:
+        """(edges, share of the updates in each bin)."""
+        shares, edges = np.histogram(self.delta[grid], bins=bins, weights=self.weight[grid])
+        return np.asarray(edges, np.float64), np.asarray(shares / shares.sum(), np.float64)
+
 
 def run_td_errors(effort: Effort, work: Work) -> TdErrors:
     """δ = r + γ·max_b Q(s',b) − Q(s,a) at each snapshot, weighted by the visits since the last and by q(s',r|s,a)."""
@@ -212,12 +217,6 @@ def run_td_errors(effort: Effort, work: Work) -> TdErrors:
 
     found = dict(zip(GRIDS, work.map(job, list(GRIDS)), strict=True))
     return TdErrors({g: f[0] for g, f in found.items()}, {g: f[1] for g, f in found.items()}, kappa, effort.curve_seeds)
-
-
-def td_histogram(td: TdErrors, grid: str, bins: int = 60) -> tuple[Floats, Floats]:
-    """(edges, share of the updates in each bin)."""
-    shares, edges = np.histogram(td.delta[grid], bins=bins, weights=td.weight[grid])
-    return np.asarray(edges, np.float64), np.asarray(shares / shares.sum(), np.float64)
 
 
 #: The limits on P(unsafe) that are asked for, from the start distribution of each grid.

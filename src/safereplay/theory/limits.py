@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, Literal, overload
 
 import numpy as np
 
 from .. import _checks
-from .._types import AnyArray, Floats
+from .._types import AnyArray, Floats, Ints
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
+from ..verdicts import verdict
+from .risk import RiskProfile, evaluate
 from .solver import MAX_ROUNDS, ROUNDING, TOLERANCE, finite, iterate, optimal, slack, targets
 from .valued import Along
 from .visits import SelfConsistent, self_consistent
@@ -178,3 +182,40 @@ def _worst_of(mdp: TabularMDP, pair: Any, r: Floats, s_next: Any, terminal: Any)
         return np.where(np.isfinite(worst), worst, 0.0).reshape(mdp.n_states, mdp.n_actions)
 
     return iterate(H, mdp)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One exact limit: what it is the limit of, its values, its policy, and what that risks."""
+
+    name: str
+    Q: Floats  #: [S, A]
+    policy: Ints  #: [S]
+    risk: RiskProfile
+    mdp: TabularMDP  #: whose states these are
+    learned: float | None = None  #: the share of seeds whose learning ended there
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON types."""
+        plain = {"name": self.name, "policy": self.policy.tolist(), "Q": self.Q.tolist()}
+        return {**plain, "risk": self.risk.to_dict(), "learned": self.learned}
+
+
+def answer(mdp: TabularMDP, name: str, Q: Floats, learned: float | None = None) -> Answer:
+    """The greedy policy of Q, and its risk from the state that a path is followed from."""
+    policy = Q.argmax(1)
+    return Answer(name, Q, policy, evaluate(mdp, policy, start=mdp.origin, quiet=True), mdp, learned)
+
+
+def grouped(mdp: TabularMDP, name: str, limits: Sequence[SelfConsistent]) -> list[Answer]:
+    """Self-consistent limits by the way they take: of each way the one that most seeds end at, and how many there are."""
+    groups: dict[str, list[SelfConsistent]] = {}
+    for limit in limits:
+        groups.setdefault(verdict(mdp, limit.policy), []).append(limit)
+    answers = []
+    for way, members in groups.items():
+        many = f"{len(limits)} limits found, all" if len(groups) == 1 else f"{len(members)} of {len(limits)} limits,"
+        title = f"{name}: {many} {way}" if len(limits) > 1 else name
+        learned = [x.learned for x in members if x.learned is not None]
+        answers.append(answer(mdp, title, members[0].Q, sum(learned) if learned else None))
+    return sorted(answers, key=lambda a: -(a.learned or 0.0))

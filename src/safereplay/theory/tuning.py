@@ -38,12 +38,13 @@ from .. import _checks
 from .._config import plain
 from .._progress import Bar
 from .._types import Floats, Ints
-from ..learners import MIXINGS, ReplayQLearning
+from ..learners import MIXINGS, QLearning, ReplayQLearning
 from ..mdp import TabularMDP
 from ..runs import learn, seed_list
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from ..schemes import Scheme
 from .constrained import CeilingPoint, Ceilings
+from .limits import exact
 from .occupancy import SLACK, UNKNOWN, Ceiling, Limit
 from .risk import RiskProfile, evaluate
 from .switching import Tracer, View, candidates, traced
@@ -165,6 +166,10 @@ class Plan:
     def risk(self) -> float:
         """What the limit is on."""
         return self.limit.risk(self.profile)
+
+    def limits(self, mdp: TabularMDP) -> tuple[Floats, Floats]:
+        """What plain Q-learning and this replay converge to, each [S, A]."""
+        return exact(mdp, QLearning()), exact(mdp, self.learner)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; what is not finite becomes None."""

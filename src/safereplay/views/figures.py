@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,14 +15,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from .._types import Floats, Ints
-from ..mdp import TabularMDP
-from ..theory.conditions import Settling
 from ..theory.occupancy import SLACK
-from ..theory.risk import Distribution
-from ..theory.theorem2 import Theorem2
-from ..theory.tuning import Plan
-from ..theory.xray import Xray
 from .drawing import BLUE, GREY, INK, ORANGE, RED, draw_grid, draw_policy, new_figure, styled
+
+if TYPE_CHECKING:
+    from ..mdp import TabularMDP
+    from ..theory.conditions import Settling
+    from ..theory.risk import Distribution
+    from ..theory.theorem2 import Theorem2
+    from ..theory.tuning import Plan
+    from ..theory.xray import Xray
 
 VALUES = "viridis"
 MANY_CELLS = 900  # above this a grid is drawn as an image of V, without arrows

@@ -1,4 +1,4 @@
-"""Intervals of means over groups of runs, by ``scipy.stats.bootstrap``.
+"""Intervals of means over groups of runs, by ``scipy.stats.bootstrap``, and how numbers are written in reports.
 
 The seed is what chance decides, so the seed is what is resampled. With x_i the sum of a number over the runs of seed i and n_i
 how many they are, a group's mean is Σx_i / Σn_i, and its 95 % interval is the bootstrap's over i: BCa, or by percentiles where
@@ -8,6 +8,7 @@ that cannot be had. So settings count as given, and the interval says how far ot
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -98,3 +99,60 @@ def _bootstrap(x: Floats, n: Floats, method: Any, seed: int) -> tuple[Floats, Fl
             rng=np.random.default_rng(seed),
         )
     return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)
+
+
+# -- as text ----------------------------------------------------------------------------------------------------------
+
+
+def percent(x: float, digits: int = 0) -> str:
+    """A share in percent.
+
+    >>> percent(0.974), percent(0.0123, 1), percent(float("nan"))
+    ('97 %', '1.2 %', '—')
+    """
+    return f"{100 * x:.{digits}f} %".replace("-", "−") if isfinite(x) else "—"
+
+
+def number(x: float) -> str:
+    """A return.
+
+    >>> number(-3.854), number(208.4)
+    ('−3.85', '208')
+    """
+    if not isfinite(x):
+        return "—"
+    return (f"{x:.2f}" if abs(x) < 10 else f"{x:.1f}" if abs(x) < 100 else f"{x:.0f}").replace("-", "−")
+
+
+def within(found: Estimate, digits: int = 0) -> str:
+    """A share with its interval.
+
+    >>> within(Estimate(0.5, 0.4, 0.6))
+    '50 % [40, 60]'
+    """
+    if not isfinite(found.low):
+        return percent(found.mean, digits)
+    ends = f"[{percent(found.low, digits)}, {percent(found.high, digits)}]".replace(" %", "")
+    return f"{percent(found.mean, digits)} {ends}"
+
+
+def points(found: Estimate) -> str:
+    """A difference of two shares, in points of a hundred, with its interval.
+
+    >>> points(Estimate(0.097, 0.006, 0.15))
+    '9.7 points [0.6, 15.0]'
+    """
+    shown = [f"{round(100 * x, 1) + 0.0:.1f}".replace("-", "−") for x in found]
+    return f"{shown[0]} points" + (f" [{shown[1]}, {shown[2]}]" if isfinite(found.low) else "")
+
+
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """Names in a row; beyond ``most`` they are counted.
+
+    >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], 2)
+    ('a, b and c', 'a, b and 2 more')
+    """
+    names = list(names)
+    if most is not None and len(names) > most + 1:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)

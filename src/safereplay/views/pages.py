@@ -9,20 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
 from .._files import make_folder, write_atomic
-from .._types import Floats, Ints
-from ..learners import QLearning
-from ..mdp import TabularMDP
-from ..theory.assumption1 import Part
-from ..theory.conditions import CheckReport
-from ..theory.limits import exact
-from ..theory.risk import RiskProfile, evaluate
-from ..theory.tuning import Plan
-from ..theory.visits import SelfConsistent
-from ..theory.xray import Xray
 from ..verdicts import verdict
 from .document import Block, Heading, Picture, Table, Text, to_html, to_markdown
 from .drawing import BLUE, GREEN, GREY, ORANGE, RED, save
@@ -35,6 +26,15 @@ from .figures import (
     values_figure,
     xray_figure,
 )
+
+if TYPE_CHECKING:
+    from ..mdp import TabularMDP
+    from ..theory.assumption1 import Part
+    from ..theory.conditions import CheckReport
+    from ..theory.limits import Answer
+    from ..theory.risk import RiskProfile
+    from ..theory.tuning import Plan
+    from ..theory.xray import Xray
 
 MARKS = {True: "yes", False: "no", None: "open"}
 ROWS = 24  # of a long table
@@ -71,43 +71,6 @@ def write_page(page: Page, out: str | Path) -> Path:
 
 
 # -- solve ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One exact limit: what it is the limit of, its values, its policy, and what that risks."""
-
-    name: str
-    Q: Floats  #: [S, A]
-    policy: Ints  #: [S]
-    risk: RiskProfile
-    mdp: TabularMDP  #: whose states these are
-    learned: float | None = None  #: the share of seeds whose learning ended there
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        plain = {"name": self.name, "policy": self.policy.tolist(), "Q": self.Q.tolist()}
-        return {**plain, "risk": self.risk.to_dict(), "learned": self.learned}
-
-
-def answer(mdp: TabularMDP, name: str, Q: Floats, learned: float | None = None) -> Answer:
-    """The greedy policy of Q, and its risk from the state that a path is followed from."""
-    policy = Q.argmax(1)
-    return Answer(name, Q, policy, evaluate(mdp, policy, start=mdp.origin, quiet=True), mdp, learned)
-
-
-def grouped(mdp: TabularMDP, name: str, limits: Sequence[SelfConsistent]) -> list[Answer]:
-    """Self-consistent limits by the way they take: of each way the one that most seeds end at, and how many there are."""
-    groups: dict[str, list[SelfConsistent]] = {}
-    for limit in limits:
-        groups.setdefault(verdict(mdp, limit.policy), []).append(limit)
-    answers = []
-    for way, members in groups.items():
-        many = f"{len(limits)} limits found, all" if len(groups) == 1 else f"{len(members)} of {len(limits)} limits,"
-        title = f"{name}: {many} {way}" if len(limits) > 1 else name
-        learned = [x.learned for x in members if x.learned is not None]
-        answers.append(answer(mdp, title, members[0].Q, sum(learned) if learned else None))
-    return sorted(answers, key=lambda a: -(a.learned or 0.0))
 
 
 def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str = "") -> Page:
@@ -269,9 +232,10 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
         Picture(f"{stem}frontier", caption),
     ]
     if mdp.layout is not None and plan.learner.mixing == "matched":
+        plain, shaped = plan.limits(mdp)
         panels = [
-            Panel("plain Q-learning", exact(mdp, QLearning()), plan.policies[plan.plain.policy]),
-            Panel(plan.learner.describe(), exact(mdp, plan.learner), plan.policy),
+            Panel("plain Q-learning", plain, plan.policies[plan.plain.policy]),
+            Panel(plan.learner.describe(), shaped, plan.policy),
         ]
         figures[f"{stem}policies"] = values_figure(mdp, panels)
         blocks += [Picture(f"{stem}policies", "Exact limits of Q-learning and of this replay.")]
