@@ -227,7 +227,7 @@ def test_a_chunk_that_loses_every_worker_is_given_up_in_a_line(engine, mine, tmp
 def test_a_worker_with_other_code_refuses(engine, monkeypatch):
     spec = load_spec(SMALL)
     monkeypatch.setattr(engine_module, "__version__", "0.0.7")
-    with pytest.raises(sr.BadInput, match=r"^safereplay on every node must be 0\.0\.7 \(kernels \w{8}\), got '0\.1"):
+    with pytest.raises(sr.BadInput, match=r"^safereplay on every node must be 0\.0\.7 \(kernels \w{8}\), got '0\.2"):
         list(engine.finish(iter(chunks_of(spec, 1)), spec.terms))
 
 

@@ -97,7 +97,7 @@ def _everyone(found: Comparison) -> list[Block]:
     return [
         Heading("Contestants"),
         Text("A contestant fails on a world where its area is less than half of the largest."),
-        Table(["contestant", "mean area", "among the best", "fails", "why it fails, and where"], rows),
+        Table(["contestant", "mean area", "among the best", "fails", "why it fails, and where"], rows, folded=True),
     ]
 
 
@@ -280,7 +280,7 @@ def _standings(found: Comparison) -> list[Block]:
         rows += [[chapter.title if k == 0 else "", *_row(s, found)] for k, s in enumerate(chosen)]
     return [
         Heading("The three largest areas of each world, and the paper's replay"),
-        Table(["world", *HEADER], rows),
+        Table(["world", *HEADER], rows, folded=True),
     ]
 
 
