@@ -61,7 +61,7 @@ play: $(VENV)/web
 	$(BIN)/safereplay play
 
 test: $(VENV)/dev
-	$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow"
+	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/dev
 	$(BIN)/pytest -q -m slow

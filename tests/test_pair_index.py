@@ -24,6 +24,7 @@ SCHEMES = [
     sr.Scheme(),
 ]
 MIXINGS = ["matched", "literal"]
+QUICK = (sr.EntropicReplay(2.0), sr.VarianceReplay(5.0))
 
 
 def distance(index, draws=400_000):
@@ -51,8 +52,15 @@ def busy(scheme, mixing="matched", capacity=300, steps=1500, seed=0, scale=(0.0,
     return index
 
 
-@pytest.mark.parametrize("mixing", MIXINGS)
-@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+@pytest.mark.parametrize(
+    ("scheme", "mixing"),
+    [
+        pytest.param(scheme, mixing, marks=[] if scheme in QUICK else pytest.mark.slow)
+        for scheme in SCHEMES
+        for mixing in MIXINGS
+    ],
+    ids=repr,
+)
 def test_what_is_drawn_is_the_exact_distribution_after_everything_that_can_happen(scheme, mixing):
     """Seed 0, 400,000 draws: the distance is within 20 % of what the draws' own noise gives (0.7 to 1.2 were seen)."""
     index = busy(scheme, mixing)

@@ -196,8 +196,8 @@ def test_a_ring_shorter_than_the_warm_up_and_dict_observations_learn_too():
     ("key", "tilt_on"),
     [
         (sr.ExactKey(), "target"),
-        (sr.TileKey(tiles=3, warm_up=70), "return"),
-        (sr.AutoKey(warm_up=500), "reward"),
+        pytest.param(sr.TileKey(tiles=3, warm_up=70), "return", marks=pytest.mark.slow),
+        pytest.param(sr.AutoKey(warm_up=500), "reward", marks=pytest.mark.slow),
     ],
     ids=["exact", "tiles", "auto"],
 )

@@ -255,6 +255,7 @@ def search(page, word):
     pytest.fail(f"no answer to {word!r}")
 
 
+@pytest.mark.slow
 def test_no_page_is_longer_than_a_dozen_screens(served, pages):
     pytest.importorskip("playwright", reason=NONE)
     if executable() is None:

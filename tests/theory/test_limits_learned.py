@@ -94,6 +94,7 @@ def check_random_models(cases, least):
     assert study.exceptions == ()
 
 
+@pytest.mark.slow
 def test_on_random_models_learning_ends_nearer_to_the_limit_with_its_visits():
     """Models and runs 0–39, 5,000 episodes."""
     check_random_models([judge(draw(seed), seed, 5_000) for seed in range(40)], 30)
@@ -145,6 +146,7 @@ def test_under_matched_mixing_the_error_to_the_papers_limit_falls(grid):
     assert -0.8 < study.slopes[grid] < -0.2
 
 
+@pytest.mark.slow
 def test_on_every_model_the_error_under_matched_mixing_falls_about_as_its_noise_does():
     """Both grids and six random models, 2 seeds each, 1,000 to 100,000 episodes."""
     study = run_matched_rate(QUICK, SILENT)
