@@ -1,4 +1,4 @@
-"""What the GPU's engine does: the CPU's bits on 1,000 runs, updates a second on 100,000, and what limits it.
+"""What the GPU's engine does: the CPU's bits on 1,000 runs, updates per second on 100,000, and what limits it.
 
     python benchmarks/gpu.py measure OUT.json          needs a CUDA GPU and numba-cuda
     ncu --clock-control none --section ... --launch-skip 1 --launch-count 1 python benchmarks/gpu.py launch cliff
@@ -62,7 +62,7 @@ def same(grid, learner):
 
 
 def speed(grid, learner):
-    """Updates a second of 100,000 runs: of the launches alone, and with laying out, sending and fetching."""
+    """Updates per second of 100,000 runs: of the launches alone, and with laying out, sending and fetching."""
     runs, terms = runs_of(GRIDS[grid], learner, MANY), work.Terms(MANY_EPISODES, 1_000, (), 0)
     engine.learn_there(runs[:1_000], work.Terms(10, 1_000, (), 0))  # compiles
     began = time.perf_counter()
@@ -82,7 +82,7 @@ def measure(out):
         {
             "title": f"{MANY:,} runs of {MANY_EPISODES:,} episodes",
             "said": "One thread a run, in float64. Compiled beforehand; the last column counts laying out and sending, too.",
-            "header": ["grid", "learner", "updates", "seconds", "updates a second", "with set-up"],
+            "header": ["grid", "learner", "updates", "seconds", "updates per second", "with set-up"],
             "rows": [speed(grid, learner) for grid in GRIDS for learner in LEARNERS],
         },
         {

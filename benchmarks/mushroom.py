@@ -1,4 +1,4 @@
-"""Updates a second of MushroomRL's tabular Q-learning on a model that is given as JSON. It shares no code with the package.
+"""Updates per second of MushroomRL's tabular Q-learning on a model that is given as JSON. It shares no code with the package.
 
 MushroomRL 1.10.2 pins old versions of numpy and torch, so it gets an environment of its own:
 

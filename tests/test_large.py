@@ -66,7 +66,7 @@ def test_snapshots_and_seeds_take_the_memory_that_is_stated(in_new_process):
 @pytest.mark.slow
 @pytest.mark.parametrize(("learner", "most"), [("QLearning", 56), ("ReplayQLearning", 170)])
 def test_a_million_states_take_the_memory_that_is_stated(in_new_process, learner, most):
-    """4·10⁶ pairs of two outcomes, within 15 %; and no more bytes a pair than it was when this was written."""
+    """4·10⁶ pairs of two outcomes, within 15 %; and no more bytes per pair than it was when this was written."""
     peak, stated = measured(in_new_process, 1_000_000, learner, 1, 0)
     assert 0.85 * stated < peak < 1.15 * stated
     assert stated / 4e6 <= most
@@ -112,7 +112,7 @@ def test_a_models_memory_keeps_no_ones_and_refuses_to_have_them_changed():
 
 
 def test_learning_leaves_nothing_on_the_model():
-    """``pair`` is worked out on demand and stays: 8 bytes an outcome that a run does not need."""
+    """``pair`` is worked out on demand and stays: 8 bytes per outcome that a run does not need."""
     mdp = sr.grids.from_map("S..\n..G", slip=0.2)
     assert "pair" not in vars(mdp.with_gamma(0.9))
     variant = mdp.with_gamma(0.5)
@@ -165,8 +165,8 @@ def test_the_parts_of_a_footprint_are_what_the_arrays_take():
 def test_a_footprint_reads_as_a_line_and_as_plain_types():
     stated = sr.footprint(sr.grids.cliff(), REPLAY, seeds=4, snapshots=2, threads=8)
     assert str(stated).endswith(
-        "56 B a pair + 40 B an outcome kept × 4 seeds, 32 B a pair + 8 B a state working × 4 runs at a time, "
-        "8 B a pair + 12 B an outcome + 16 B a state shared"
+        "56 B per pair + 40 B per outcome kept × 4 seeds, 32 B per pair + 8 B per state working × 4 runs at a time, "
+        "8 B per pair + 12 B per outcome + 16 B per state shared"
     )
     assert stated.kept == Part(56, 40, 0)
     assert stated.to_dict()["working"] == {"pair": 32, "outcome": 0, "state": 8}
@@ -213,7 +213,7 @@ def test_runs_that_clearly_do_not_fit_are_refused_in_a_line(monkeypatch, tmp_pat
         sr.learn(sr.grids.cliff(), REPLAY, 10, **arguments)
     message = str(caught.value)
     assert "\n" not in message
-    assert message.endswith(f"16 B a state shared{hint}")
+    assert message.endswith(f"16 B per state shared{hint}")
 
 
 def test_runs_that_fit_or_are_small_are_not_refused(monkeypatch, tmp_path):

@@ -610,7 +610,7 @@ def test_an_entry_that_is_not_there_is_named():
 
 
 def test_a_reward_must_be_one_number():
-    with pytest.raises(sr.BadInput, match=r"'observation' must be one number a transition, got \(5, 4\)"):
+    with pytest.raises(sr.BadInput, match=r"'observation' must be one number per transition, got \(5, 4\)"):
         shaped(reward="observation").extend(transitions(5))
 
 

@@ -1,7 +1,7 @@
 """How fast we are: beside plain Python and beside peers, and as threads, engines and models grow.
 
-    plain      updates a second of every learner, beside a plain Python loop
-    mushroom   updates a second of Q-learning, beside MushroomRL's
+    plain      updates per second of every learner, beside a plain Python loop
+    mushroom   updates per second of Q-learning, beside MushroomRL's
     tree       prioritised sampling on our sum tree, beside cpprb's
     threads    the same runs on 1, 2, ... threads
     engines    what an engine costs beyond learning

@@ -102,7 +102,7 @@ def measure_buffer(size: int, rounds: int) -> list[Cost]:
     return [
         Cost(f"sample {BATCH}", size, theirs, mine),
         Cost("add", size, their_add, my_add),
-        Cost("bytes a transition on top", size, None, on_top, "bytes"),
+        Cost("bytes per transition on top", size, None, on_top, "bytes"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Updates a second of :func:`safereplay.learn`, beside ``benchmarks/plain.py``.
+"""Updates per second of :func:`safereplay.learn`, beside ``benchmarks/plain.py``.
 
 An update is one change of Q(s,a): an MDP iteration or a replay. plain.py is Algorithm 1 as one writes it from the paper.
 Both learn the same thing on the same grid for the same number of episodes on one thread, in turns, and the best of each
@@ -39,7 +39,7 @@ BETA = 5.0
 
 @dataclass(frozen=True)
 class Speed:
-    """Updates a second of one learner on one grid, plain and ours.
+    """Updates per second of one learner on one grid, plain and ours.
 
     >>> Speed("cliff", "Q-learning", 20_000, plain=500_000.0, ours=25_000_000.0).ratio
     50.0

@@ -38,7 +38,7 @@ HOW = "MushroomRL needs an environment of its own (see benchmarks/mushroom.py): 
 
 @dataclass(frozen=True)
 class Rival:
-    """Updates a second of both on one grid."""
+    """Updates per second of both on one grid."""
 
     grid: str
     version: str
@@ -113,7 +113,7 @@ def sheet(rows: Rows) -> Sheet:
         "Q-learning beside MushroomRL, updates per second",
         "The cliff as its FiniteMDP, ε-greedy and n^−0.6 on both sides, one thread, CPU seconds, the best round; MushroomRL "
         "in its own environment, by `benchmarks/mushroom.py`.",
-        ("grid", "MushroomRL", "steps a round", "its updates/s", "safereplay", "ratio"),
+        ("grid", "MushroomRL", "steps per round", "its updates/s", "safereplay", "ratio"),
         [
             (row.grid, row.version, f"{row.steps:,}", f"{row.theirs:,.0f}", f"{row.ours:,.0f}", f"{row.ratio:,.0f}×")
             for row in rows

@@ -59,7 +59,7 @@ def random_model(n_pairs: int, seed: int = 0) -> TabularMDP:
 
 
 def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 7) -> Scaling:
-    """What an update of replay (v = ½) costs, after a warm-up of ``warm_up`` MDP iterations a pair; the best round."""
+    """What an update of replay (v = ½) costs, after a warm-up of ``warm_up`` MDP iterations per pair; the best round."""
     mdp = random_model(n_pairs)
     learner = ReplayQLearning(VarianceReplay(1.0), v=0.5)
     program = make_program(learner, EpsilonGreedy(0.5), PowerStep(), mdp.gamma, mdp.n_actions)
@@ -95,7 +95,7 @@ def sheet(rows: Rows) -> Sheet:
         "cost against pairs",
         "An update of replay (v = ½) on random models with two outcomes a pair and next states anywhere, so that memory is "
         "visited at random; after every pair that could be seen was seen. Bytes are those that one run holds beside the model.",
-        ("pairs", "ns an update", "to the first", "bytes a pair", "visited", "with weight"),
+        ("pairs", "ns per update", "to the first", "bytes per pair", "visited", "with weight"),
         [
             (
                 f"{row.pairs:,}",

@@ -18,7 +18,7 @@ class Effort(NamedTuple):
     seeds: int  #: runs of ours for each of plain.py's
     rounds: int  #: of which the best counts
     pairs: tuple[int, ...]  #: sizes of the models whose updates are timed
-    warm_up: float  #: MDP iterations a pair before that
+    warm_up: float  #: MDP iterations per pair before that
     states: tuple[int, ...]  #: of the models that are solved
     entries: tuple[int, ...]  #: of the sum trees
     draws: int  #: rounds of a sum tree, of which the median counts

@@ -155,7 +155,7 @@ def tasks(effort: Effort) -> list[Task]:
 def sheet(rows: Rows) -> Sheet:
     """The times of a batch, as a table."""
     return Sheet(
-        "prioritised sampling, µs a batch",
+        "prioritised sampling, µs per batch",
         "The same work on both sides. Sampling: indices spread over the total, their importance weights by the least of all "
         "priorities, one gathered column. Updating: (priority + ε)^α into a tree of sums and one of minima. 'tree alone' is "
         "our sum tree without the rest. Median of rounds in turns.",

@@ -15,7 +15,7 @@ Counts have 64 bits each: one pair can be updated 2³² times within minutes.
 
 >>> import safereplay as sr
 >>> print(sr.footprint(sr.grids.cliff(), sr.QLearning(), seeds=20, threads=2))
-49.1 KiB: 24 B a pair kept × 20 seeds, 8 B a state working × 2 runs at a time, 12 B an outcome + 16 B a state shared
+49.1 KiB: 24 B per pair kept × 20 seeds, 8 B per state working × 2 runs at a time, 12 B per outcome + 16 B per state shared
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 
 class Part(NamedTuple):
-    """Bytes a pair, an outcome and a state."""
+    """Bytes per pair, per outcome and per state."""
 
     pair: int = 0
     outcome: int = 0
@@ -160,7 +160,7 @@ def _amount(size: int) -> str:
 
 
 class Kept(NamedTuple):
-    """What runs give back, one row a seed; a run writes into a row of it, which is a Kept of one axis less."""
+    """What runs give back, one row per seed; a run writes into a row of it, which is a Kept of one axis less."""
 
     Q: Floats  #: [n, P]
     counts: Ints  #: [n, P, 2] as in the loop's tables

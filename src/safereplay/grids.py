@@ -53,7 +53,7 @@ def volatile(
     slip: float = 0.0,
     slip_to: str = "any",
 ) -> TabularMDP:
-    """The paper's first grid, 4×5: the short way to the goal pays +100 or −100 a step.
+    """The paper's first grid, 4×5: the short way to the goal pays +100 or −100 per step.
 
     ``layout`` is one of VOLATILE_LAYOUTS, or a map. The paper's moves are certain; ``slip`` and ``slip_to`` are those of
     :func:`cliff`.

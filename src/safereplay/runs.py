@@ -67,7 +67,7 @@ class Snapshots:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """What a learner learned, one run a seed.
+    """What a learner learned, one run per seed.
 
     ``w``, ``seen`` and ``replayed`` follow the model's outcomes. Those alike in all but their unsafe flag are one to the
     learner: what belongs to all of them stands at the first (see :func:`slots_of`).
@@ -133,7 +133,7 @@ def learn(
     threads: int | None = None,
     quiet: bool = False,
 ) -> Runs:
-    """Run a learner on a model, once a seed.
+    """Run a learner on a model, once per seed.
 
     ``seeds`` lists the seeds, or says how many (0, 1, ...). ``exploration`` defaults to ε-greedy with ε = 0.1,
     ``step_size`` to n^−0.6. With ``steps`` each run takes that many steps of the MDP, however many episodes they make:
@@ -225,7 +225,7 @@ def make_program(
 
 @lru_cache(maxsize=256)
 def compiled_loop(recipe: Recipe) -> Callable[..., None]:
-    """The loop for a recipe, built once a process."""
+    """The loop for a recipe, built once per process."""
     return loop.make(recipe) if isinstance(recipe, step.Recipe) else recipe.make()
 
 
@@ -370,7 +370,7 @@ def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool
 
 
 def _watch(futures: list[Future[bool]], tick: Callable[[], None]) -> None:
-    """Wait for all, looking up a few times a second; the first error ends the wait."""
+    """Wait for all, looking up a few times per second; the first error ends the wait."""
     left: set[Future[bool]] = set(futures)
     while left:
         with ctrl_c_afterwards():

@@ -110,7 +110,7 @@ class Shaper:
     def add(self, slots: Any, obs: Any, action: Any, reward: Any, ends: Any) -> None:
         """Transitions were stored at ``slots``, whatever these held before.
 
-        All have one entry a transition: observations [n, ...] or a dict of such, actions [n, ...], rewards, and whether
+        All have one entry per transition: observations [n, ...] or a dict of such, actions [n, ...], rewards, and whether
         the episode ends there (by itself or by a time limit). Several steps of ``n_envs`` environments come step by step, the
         environments in turn.
         """

@@ -280,9 +280,9 @@ class _Held:
         return [part for below in sorted(inside) for part in self.parts((*name, below))]
 
     def numbers(self, name: tuple[str, ...]) -> Floats:
-        """An entry that is one number a transition, as TorchRL keeps it: [n, 1], or [n]."""
+        """An entry that is one number per transition, as TorchRL keeps it: [n, 1], or [n]."""
         values = self.entry(name)
-        _checks.require(np.size(values) == self._n, _shown(name), "be one number a transition", np.shape(values))
+        _checks.require(np.size(values) == self._n, _shown(name), "be one number per transition", np.shape(values))
         return np.asarray(values, dtype=np.float64).reshape(self._n)
 
 

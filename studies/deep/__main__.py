@@ -1,6 +1,6 @@
 """``python -m studies.deep``: run the study, or what is left of it, and write its page.
 
-    DIR/runs/*.json            one file a run
+    DIR/runs/*.json            one file per run
     DOCS/deep.md, DOCS/img/    the page and its pictures
 
 Exit codes: 0 done, 1 if a run failed or Ctrl-C stopped it, 2 bad input, with one line on standard error.

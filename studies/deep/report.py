@@ -279,8 +279,8 @@ def _method(found: Found, jobs: Sequence[Job]) -> list[Block]:
     )
     hours = sum(run.seconds for g in groups for run in g.runs) / 3600
     lines = [
-        f"{sum(g.seeds for g in groups):,} runs, {_span(seeds)} seeds a setting, {_span(episodes)} evaluation episodes a run, {hours:.1f} hours of training in all, on one thread each.",
-        f"**The rule**, stated before the runs: of a family's settings that lose at most {100 * MAY_LOSE:.0f} % of the gap between plain DQN and random, the one of lowest P(catastrophe), judged on {_span(chosen)} selection episodes a run whose seeds are neither evaluation's nor training's. It is the same for v and β and for CVaR's α. {_stability(chapters)}",
+        f"{sum(g.seeds for g in groups):,} runs, {_span(seeds)} seeds per setting, {_span(episodes)} evaluation episodes per run, {hours:.1f} hours of training in all, on one thread each.",
+        f"**The rule**, stated before the runs: of a family's settings that lose at most {100 * MAY_LOSE:.0f} % of the gap between plain DQN and random, the one of lowest P(catastrophe), judged on {_span(chosen)} selection episodes per run whose seeds are neither evaluation's nor training's. It is the same for v and β and for CVaR's α. {_stability(chapters)}",
         "**Tuning.** Network, learning rate, exploration and budget of a world were set for plain DQN, and for QR-DQN by its mean, on training seeds that are not used here; shaped replay and CVaR take them over as they are. The trials are listed at the end. β = 16 was added after the runs up to β = 4 had been seen; the point's risk was still falling there. More settings are more chances to be chosen well: "
         + _counts(chapters),
         "**Intervals**: bootstrap over seeds and, within a seed, episodes, by expanded percentiles (Hesterberg 2015), which with five seeds are about as wide as the seeds lie apart; for P(catastrophe) never narrower than Wilson's.",

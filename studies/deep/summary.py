@@ -1,6 +1,6 @@
 """What the runs of one setting say together, and which setting of a family is shown.
 
-A setting is trained once a seed, and each trained policy is tried on two sets of episodes. The *selection* episodes are for
+A setting is trained once per seed, and each trained policy is tried on two sets of episodes. The *selection* episodes are for
 choosing, the *evaluation* episodes for telling; no number in a table comes from the episodes that chose its row.
 
 **Intervals.** Chance decides at two levels: which network a seed gives, and which episodes it meets. So the bootstrap has two

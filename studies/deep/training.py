@@ -26,14 +26,14 @@
     seconds      float, of training alone, without evaluations
     evaluation   see below, after the last step
     checks       list of evaluations with a "step" each, if asked for
-    curve        {"step": [...], "return": [...], "catastrophe": [0 or 1, ...]}, one entry an episode of training
+    curve        {"step": [...], "return": [...], "catastrophe": [0 or 1, ...]}, one entry per episode of training
     greedy       the greedy action of every state, for worlds that are tables; else None
     replay       what the shaped buffer held in the end, or None
     versions     {"python", "torch", "stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "safereplay"}
 
 **evaluation**: ``episodes``, ``mean_return``, ``se_return``, ``catastrophes``, ``p_catastrophe``, ``goals``,
 ``timeouts``, ``mean_steps``, ``returns`` (a list, rounded to 4 places), ``unsafe`` (a list of 0 and 1). Returns are
-undiscounted and in the world's own unit; a catastrophe is counted once an episode.
+undiscounted and in the world's own unit; a catastrophe is counted once per episode.
 
 The same setting gives the same result, bit for bit, on one machine: one thread, and every generator seeded.
 Evaluation episode i has the same seed in every run, so two settings meet the same luck; those seeds start at 10⁹

@@ -165,7 +165,7 @@ WORLDS: dict[str, World] = {
         ),
         World(
             name="volatile",
-            about="The paper's first grid: the short way to the goal pays +100 or −100 a step.",
+            about="The paper's first grid: the short way to the goal pays +100 or −100 per step.",
             catastrophe="a reward of −100, which does not end the episode",
             maker=partial(_one_hot, _volatile),
             mdp=_volatile,

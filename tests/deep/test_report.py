@@ -74,7 +74,7 @@ def test_catastrophes_of_training_are_shares_of_its_episodes(tmp_path):
 
 def test_the_method_counts_runs_seeds_and_episodes(tmp_path):
     text = page(tmp_path, {LITERAL: (0.02, 9.5)})
-    assert "95 runs, 5 seeds a setting, 200 evaluation episodes a run" in text
+    assert "95 runs, 5 seeds per setting, 200 evaluation episodes per run" in text
     assert "judged on 100 selection episodes" in text
     assert "settings tried a world: 12 of shaped DQN, 3 of QR-DQN CVaR." in text
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text

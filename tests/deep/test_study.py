@@ -1,4 +1,4 @@
-"""The study: its plan, one file a run, resuming, merging, and what happens when a run fails."""
+"""The study: its plan, one file per run, resuming, merging, and what happens when a run fails."""
 
 import json
 import shutil

@@ -10,7 +10,7 @@ import safereplay as sr
 from safereplay.rivals.error_states import ErrorStates
 from safereplay.rivals.ledgers import audit, followed, settled
 
-ONE_MORE = ((0.01, True, 1.0, True), (0.99, False, 1.0, False))  # pays 1 a step, and harms one time in a hundred
+ONE_MORE = ((0.01, True, 1.0, True), (0.99, False, 1.0, False))  # pays 1 per step, and harms one time in a hundred
 
 
 def survey(mdp, weight):

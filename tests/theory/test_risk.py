@@ -304,7 +304,7 @@ def test_a_start_in_many_states_mixes_what_they_give():
 
 @pytest.mark.parametrize(("make", "action"), [(sr.grids.volatile, 3), (lambda: sr.grids.cliff(slip=0.0), 0)])
 def test_a_policy_that_never_ends_is_answered_on_both_grids(make, action):
-    """Against the wall for ever, for −1 a step: nothing is left to sample."""
+    """Against the wall for ever, for −1 per step: nothing is left to sample."""
     mdp = make()
     risk = sr.evaluate(mdp, [action] * mdp.n_states, start=mdp.origin)
     assert (risk.p_never, risk.mean, risk.length, risk.worst, risk.cvar(0.1)) == (1.0, -INF, INF, -INF, -INF)

@@ -70,7 +70,7 @@ def test_a_corridor_is_a_geometric_sum(gamma):
 
 @pytest.mark.parametrize("gamma", [0.5, 0.99, 0.9999])
 def test_rings_that_never_end_are_worth_their_reward_for_ever(gamma):
-    """Two rings, 1 and 5 a step: no one shift is right for both, yet both are found."""
+    """Two rings, 1 and 5 per step: no one shift is right for both, yet both are found."""
     rows = ring(200, 1.0, gamma) + ring(200, 5.0, gamma, first=200)
     Q = optimal(mdp := sr.TabularMDP.from_outcomes(400, 2, rows, gamma), mdp.p)
     best = np.repeat([1.0, 5.0], 200) / (1.0 - gamma)

@@ -112,7 +112,7 @@ class Family:
 
     @property
     def updates(self) -> float:
-        """Updates a step of the MDP, at the chosen setting."""
+        """Updates per step of the MDP, at the chosen setting."""
         return float(self.records[self.chosen].updates.mean() / self.world.steps)
 
 

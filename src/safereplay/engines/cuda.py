@@ -290,7 +290,7 @@ def sent(plan: Layout, runs: Sequence[Run], terms: Terms, threads: int) -> list[
 
 @lru_cache(maxsize=64)
 def kernel_of(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
-    """The compiled kernel of a recipe, built once a process."""
+    """The compiled kernel of a recipe, built once per process."""
     from numba import config
 
     from ..kernels import device

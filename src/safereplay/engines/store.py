@@ -11,7 +11,7 @@ Without the second one, a process could find the lock taken, and in it no line y
 
 The folder of a sweep: nothing in it is ever half written, and only one sweep writes to it at a time.
 
-    OUT/runs/*.parquet   the dataset: a part a chunk, a row a run, all parts with one schema
+    OUT/runs/*.parquet   the dataset: a part per chunk, a row per run, all parts with one schema
     OUT/spec.toml        the spec as it was written (spec.json if it was a dictionary); OUT/specs/ has earlier ones
     OUT/sweep.json       what the parts hold: the spec as read, what its words stood for, columns, number of runs
     OUT/.lock            held while a sweep is at work (see locks.py); the system frees it when the process ends

@@ -31,7 +31,7 @@ from .identity import table_digest
 from .work import Chunk, Done, Engine, Point, Run, Terms, perform_until
 
 ROOM = 1 << 28  # bytes that the runs of a chunk may take together
-ARRAYS = 3  # that a run leaves, of a number a pair; snapshots come on top
+ARRAYS = 3  # that a run leaves, of a number per pair; snapshots come on top
 SHORTEST = 0.2  # seconds: below that, handing a chunk over costs more than it evens out
 SHARES = 2.0  # chunks that each worker still gets of what is left
 WEIGHT = 0.5  # of a new measurement that is worse than expected; better ones count in full (first runs compile)

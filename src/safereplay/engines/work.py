@@ -4,7 +4,7 @@ A *model* is a TabularMDP, a *point* is (model, learner, exploration, step size)
 *chunk* is a tuple of runs that is done, and written, as one.
 
     Q, visits, ... of a chunk   learned by the very code of :func:`safereplay.learn`         (:func:`learn_here`)
-    a row a run                 what is kept of them: policy, verdict, risk, curves, ...     (:func:`rows`)
+    a row per run                 what is kept of them: policy, verdict, risk, curves, ...     (:func:`rows`)
 
 A row is a pure function of its run. It says nothing of when, where or how fast, so that any engine, however often it was
 stopped, writes the same rows.

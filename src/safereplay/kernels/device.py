@@ -1,4 +1,4 @@
-"""The loop on a GPU: one thread a run, from the same pieces as the CPU's.
+"""The loop on a GPU: one thread per run, from the same pieces as the CPU's.
 
 numba compiles the pieces again for CUDA; nothing of Algorithm 1 is written twice. What is different is where the
 state of a run lives, and who runs when:

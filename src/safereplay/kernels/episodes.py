@@ -1,6 +1,6 @@
 """Episodes of a chain: many played at random, all of them at once, and the worst.
 
-Under a fixed policy a state is all there is to know, so the outcome table has one row a state: pair i of the model is
+Under a fixed policy a state is all there is to know, so the outcome table has one row per state: pair i of the model is
 state i. :func:`play` samples whole episodes. :func:`carry` moves the probability of all episodes on.
 :func:`relax` lowers what can still be got from each state until no move lowers it any further: the min-plus form of
 dynamic programming, one state at a time.

@@ -1,4 +1,4 @@
-"""The generator: xoshiro256++ (Blackman & Vigna 2021), four 64-bit words a run.
+"""The generator: xoshiro256++ (Blackman & Vigna 2021), four 64-bit words per run.
 
 Each run owns its state, seeded from its seed alone. So a run gives the same bits wherever and beside
 whatever it is run, and a saved state continues as if nothing had happened.

@@ -19,7 +19,7 @@ The key that looks at the first data and chooses.
 2. Else tiles, up to 16 dimensions: the most of 16, 12, 8, 6, 4, 3 or 2 a dimension with which half of them meet another.
 3. Else SimHash, with the most of 64, 48, 32, 24 or 16 bits with which half of them meet another, and 16 if none does.
 
-Half of the first thousand is a modest demand: a buffer of many thousands then has several transitions a pair. An exact key
+Half of the first thousand is a modest demand: a buffer of many thousands then has several transitions per pair. An exact key
 is asked for less, since it never takes position for risk; and continuous states hardly ever come back exactly at all.
 """
 

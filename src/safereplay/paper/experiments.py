@@ -148,7 +148,7 @@ def usual_policy(runs: Runs) -> Ints:
 
 
 def run_cast(effort: Effort, work: Work) -> Cast:
-    """Run the cast, one job a seed."""
+    """Run the cast, one job per seed."""
     mdps = {name: make() for name, make in GRIDS.items()}
     jobs = [(grid, name, seed) for grid in GRIDS for name in CAST for seed in range(effort.seeds)]
     # Heger's learner refuses to move on the cliff, and an episode of it is a hundred times longer: fewer will do.

@@ -137,7 +137,7 @@ def run_bands(effort: Effort, work: Work) -> list[BandRow]:
 
 @dataclass(frozen=True)
 class Curves:
-    """Long runs beside their limits, one row a seed. Errors are the largest |Q − limit| over the pairs that the run
+    """Long runs beside their limits, one row per seed. Errors are the largest |Q − limit| over the pairs that the run
     visited more than MIN_VISITS times, as a share of the range of Q over them."""
 
     grid: str

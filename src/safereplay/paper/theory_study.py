@@ -127,7 +127,7 @@ class RandomModels:
 
 
 def run_random_models(effort: Effort, work: Work) -> RandomModels:
-    """Literal replay on each of 200 random models (40 in a quick study), one run a model."""
+    """Literal replay on each of 200 random models (40 in a quick study), one run per model."""
     episodes = effort.map_episodes
     cases = work.map(lambda seed: judge(draw(seed), seed, episodes), range(effort.random_models))
     return RandomModels(episodes, tuple(cases))

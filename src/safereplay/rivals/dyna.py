@@ -6,7 +6,7 @@
 Model(s,a) is the last outcome of the pair (``model="last"``: the textbook's, which takes the world to be certain), or one
 drawn as often as it was seen (``model="counts"``). The latter is replay as planning. Van Seijen & Sutton show for a method
 of policy evaluation that replay and planning with a learned model find exactly the same values; for Q-learning it is the
-limit that is the same. There are n replays a step, so v = n/(n+1).
+limit that is the same. There are n replays per step, so v = n/(n+1).
 
 **Limit.** With counts, Q*: each pair's outcomes are planned with at the shares in which they were seen, which go to
 q(s',r|s,a), so the mean target is Q-learning's. With the last outcome, Q* where each pair has one outcome. In a random world

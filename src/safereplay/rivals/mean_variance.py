@@ -20,7 +20,7 @@ widen the gap to another branch. To find the best policy is NP-hard in general, 
 gained: Mannor & Tsitsiklis (2011), *Mean-variance optimization in Markov decision processes*. Of 100 random worlds of
 four states, at risk = 0.1, the equilibrium found had the best score that any of the 16 policies has from the first
 state in 77, and from all states in 58; in 39 no policy is best from all states. (2) There may be none: in 4 of these
-worlds, and in a streak that goes on with probability 0.9 and pays 10 a step, at risk = 0.3: one step more is worth its
+worlds, and in a streak that goes on with probability 0.9 and pays 10 per step, at risk = 0.3: one step more is worth its
 variance, a whole streak is not. ``sr.exact`` then refuses. The learner comes to rest all the same, where both actions
 tie and each is taken some of the time; its tables are then those of no policy that it could follow greedily. (3) There
 may be several: in 6 of these worlds. Which one is learned depends on where Q starts. (4) More can be worse: variance

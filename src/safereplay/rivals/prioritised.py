@@ -10,7 +10,7 @@
 window max_j depends on the few transitions it holds, and Q stays off: ``sr.exact`` gives the limit of a long window,
 whatever the window.) With α = 0 it is uniform replay, Q* as well. With β = 0 it is biased, for ever: at Q a pair's outcomes
 have errors δ_k = y_k − Q(s,a) that do not vanish, and the larger ones are replayed more.
-Proportional priorities in a long window N have a limit that can be told. Let c = v/(1−v) be the replays a step, P_k =
+Proportional priorities in a long window N have a limit that can be told. Let c = v/(1−v) be the replays per step, P_k =
 (|δ_k| + ε)^α, P̄ its mean over the steps of the MDP, M the largest priority so far, and x the number of times that a
 transition left at M would be drawn in its life. Until its first replay it is drawn at the rate x/N, then at x·P_k/(M·N):
 

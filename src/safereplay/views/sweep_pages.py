@@ -30,7 +30,7 @@ MANY = 20_000  # curves that a band is made of, at most
 
 @styled
 def settings_figure(results: Results) -> Figure:
-    """Mean return against P(unsafe): a point a setting, with its intervals, and each learner's best as a step line."""
+    """Mean return against P(unsafe): a point per setting, with its intervals, and each learner's best as a step line."""
     codes, models = results.levels("model")
     across = min(3, len(models))
     down = -(-len(models) // across)

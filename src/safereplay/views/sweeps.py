@@ -1,6 +1,6 @@
 """What a sweep found: its runs read from their folder, counted and averaged, with intervals.
 
-The folder holds a Parquet dataset, one row a run: settings (the model and its options, the learner and its dials, exploration,
+The folder holds a Parquet dataset, one row per run: settings (the model and its options, the learner and its dials, exploration,
 step size), the seed, and what was kept of the outcome. A setting is an *axis* where it takes more than one value within one
 model and learner.
 """

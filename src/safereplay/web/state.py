@@ -153,7 +153,7 @@ TITLES = {
         "The cliff",
         "The paper's second grid: the short way to the goal runs along an edge, and steps may slip.",
     ),
-    "volatile": ("The volatile row", "The paper's first grid: the short way pays +100 or −100 a step."),
+    "volatile": ("The volatile row", "The paper's first grid: the short way pays +100 or −100 per step."),
     "frozen_lake": ("FrozenLake", "Gymnasium's slippery lake: two of three steps go sideways."),
     "bridge": ("The bridge", "A narrow bridge is short, and one slip from the chasm. The way round is long."),
     "lottery": ("The lottery", "A shortcut through cells that mostly pay a little and sometimes cost a lot."),
