@@ -330,7 +330,7 @@ class WorstTransition(Learner):
 
     Where transitions are certain this is Q-learning, however volatile the rewards.
 
-    **Limit.** The best worst trajectory at mean rewards. **When it fails.** It does not see volatile rewards: risky on the first
+    **Limit.** The best worst trajectory at mean rewards. **When it fails.** It ignores volatile rewards: risky on the first
     grid; and on the cliff, as Heger's, it does not move.
 
     >>> import safereplay as sr
@@ -344,5 +344,5 @@ class WorstTransition(Learner):
 
     @staticmethod
     def update(q: float, worst_state: float, alpha: float) -> float:
-        """Towards the worst_state_value next state seen."""
+        """Towards the value of the worst next state seen."""
         return (1.0 - alpha) * q + alpha * worst_state
