@@ -233,5 +233,5 @@ def test_a_dial_may_not_hide_a_quantity_of_the_loop():
         DIALS: ClassVar[tuple[str, ...]] = ("gamma",)
         gamma: float = 0.5
 
-    with fails("name of HidingLearner's dial must differ from what the loop offers, got 'gamma'"):
+    with fails("name of HidingLearner's dial must differ from the quantities that the loop offers, got 'gamma'"):
         HidingLearner()

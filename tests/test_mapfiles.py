@@ -56,7 +56,7 @@ def test_a_table_of_cells_can_have_a_heading():
         ("S..G\n\nslipp = 0.1", "unknown option of the map 'slipp'; did you mean 'slip'?"),
         ("S..G\n\ntext = 'S'", "unknown option of the map 'text'; choose from fall_ends, gamma, goal, "),
         ("slip = 0.1\n\nS..G", "a map file must begin with its map, got 'slip = 0.1'"),
-        ("S.\n\n.G", "what is under the map must be lines of name = value, as TOML has them, got "),
+        ("S.\n\n.G", "the part below the map must be lines of name = value, as TOML has them, got "),
         ("S..G\n\nslip = high", "as TOML has them, got 'Invalid value (at line 3, column 8)'"),
         ("S..G\n\nslip = 0.1\nslip = 0.2", "as TOML has them, got 'Cannot overwrite a value (at "),
         ("S..G\n\nstart = " + "[" * 5000, "as TOML has them, got "),

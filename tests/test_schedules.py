@@ -117,7 +117,7 @@ def test_a_schedule_written_as_a_method_is_refused_with_the_same_message():
 
 
 def test_a_dial_may_not_be_called_n():
-    with fails("name of HidingStep's dial must differ from what the loop offers, got 'n'"):
+    with fails("name of HidingStep's dial must differ from the quantities that the loop offers, got 'n'"):
         schedule(sr.StepSize, "HidingStep", lambda n: 1.0 / n, n=5.0)()
 
 

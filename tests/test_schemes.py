@@ -129,7 +129,7 @@ def test_a_factor_written_as_a_method_is_refused_with_the_same_message():
 @pytest.mark.parametrize("name", [*STATISTICS, "r", "count"])
 def test_a_dial_may_not_hide_a_statistic(name):
     """It would be silently ignored where a factor names it: the statistic comes first."""
-    with fails(f"name of HidingReplay's dial must differ from what the loop offers, got '{name}'"):
+    with fails(f"name of HidingReplay's dial must differ from the quantities that the loop offers, got '{name}'"):
         scheme_with("log_tilt", lambda r: r, name="HidingReplay", **{name: 1.0})()
 
 

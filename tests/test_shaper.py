@@ -273,15 +273,15 @@ def test_bad_arguments_get_one_line():
             shaper(**options)
     good = {"slots": [0, 1], "obs": np.zeros((2, 1)), "action": [0, 0], "reward": [1.0, 1.0], "ends": [False, False]}
     for match, changes in {
-        r"reward must have one entry a slot, 2, got \(1,\)": {"reward": [1.0]},
+        r"reward must have one entry per slot, 2, got \(1,\)": {"reward": [1.0]},
         r"reward must be an array of numbers, got \['x', 'y'\]": {"reward": ["x", "y"]},
         r"reward must be finite, got nan; at index \(1,\)": {"reward": [1.0, np.nan]},
         r"reward must be finite, got inf": {"reward": [np.inf, 1.0]},
-        r"ends must have one entry a slot, 2, got \(1,\)": {"ends": [True]},
+        r"ends must have one entry per slot, 2, got \(1,\)": {"ends": [True]},
         r"slots must be whole numbers, got \[0.5, 1.0\]": {"slots": [0.5, 1.0]},
-        r"observation and action must have 2 rows, one a slot, got \(3,\)": {"obs": np.zeros((3, 1))},
-        r"observation and action must have 2 rows, one a slot, got \(1,\)": {"action": [0]},
-        r"observation and action must have 2 rows, one a slot, got \(\)": {"obs": 0.0},
+        r"observation and action must have 2 rows, as slots, got \(3,\)": {"obs": np.zeros((3, 1))},
+        r"observation and action must have 2 rows, as slots, got \(1,\)": {"action": [0]},
+        r"observation and action must have 2 rows, as slots, got \(\)": {"obs": 0.0},
     }.items():
         for key in (sr.ExactKey(), sr.AutoKey()):
             refusing = sr.Shaper(10, key=key, tilt_on="return")

@@ -6,7 +6,7 @@
 >>> runs.verdicts
 ['safe', 'safe']
 
-Names load when they are first used, so that ``import safereplay`` costs next to nothing.
+Names load when they are first used, so ``import safereplay`` is fast.
 """
 
 from importlib import import_module
@@ -101,8 +101,8 @@ if TYPE_CHECKING:
     from .verdicts import path as path
     from .verdicts import verdict as verdict
 
-#: Where each public name lives; a name that is its own home is the module. No function shares its module's name:
-#: importing the module would hide it. The catalog's learners and schemes are added to them.
+#: The module of each public name; a name equal to its module is the module itself. No function may have the name of its
+#: module, since importing the module would hide it. Learners and schemes of the catalog are added below.
 _HOMES = {
     "grids": "grids",
     "Agent": "agent",

@@ -1,4 +1,4 @@
-"""What is said once, in a line: what shaped replay does, and settings under which it cannot do what was asked of it."""
+"""Notes and warnings about shaped replay, each shown once."""
 
 import logging
 import warnings
@@ -7,23 +7,23 @@ LOG = logging.getLogger("safereplay")
 
 
 class ShapingWarning(UserWarning):
-    """Shaped replay is set up so that it does less than one would expect."""
+    """Shaped replay is configured so that it has less effect than expected."""
 
 
 class Once:
-    """Says each topic once."""
+    """Shows each topic once."""
 
     def __init__(self) -> None:
         self.said: set[str] = set()
 
     def note(self, topic: str, text: str) -> None:
-        """A fact, to the log ``safereplay``; shown on standard error unless logging is set up otherwise."""
+        """Log a fact to the logger ``safereplay``; by default it appears on standard error."""
         if topic not in self.said:
             self.said.add(topic)
             LOG.warning(text)
 
     def advise(self, topic: str, text: str | None) -> None:
-        """Something to change, as a warning; None is nothing to say."""
+        """Warn about a setting to change; None shows nothing."""
         if text is not None and topic not in self.said:
             self.said.add(topic)
             warnings.warn(text, ShapingWarning, stacklevel=4)

@@ -1,7 +1,7 @@
-"""Checks of arguments, and the one place that words what is said of them.
+"""Checks of arguments, and the wording of their error messages.
 
-Every message reads '<argument> must <condition>, got <value>', then where it was or a hint. A check returns
-the value in the type that the caller wants, so a constructor reads as a list of its conditions.
+Every message reads '<argument> must <condition>, got <value>', then a location or a hint. A check returns
+the value in the type that the caller needs, so a constructor reads as a list of its conditions.
 """
 
 import difflib
@@ -17,14 +17,14 @@ from .errors import BadInput
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: short, on one line."""
+    """A value as shown in a message: short, on one line."""
     text = f"{value:.10g}" if isinstance(value, float) else repr(value)
     text = " ".join(text.split())
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def fail(argument: str, condition: str, value: object, hint: str = "") -> NoReturn:
-    """Raise the one line that names the argument, its condition and the value."""
+    """Raise a one-line error with the argument, its condition and the value."""
     raise BadInput(f"{argument} must {condition}, got {shown(value)}" + (f"; {hint}" if hint else ""))
 
 
@@ -47,7 +47,7 @@ def real(argument: str, value: object) -> float:
 
 
 def between(argument: str, value: object, interval: str) -> float:
-    """A number inside an interval written as mathematicians do: '(0, 1)', '[0, 1)', '[0, inf)'.
+    """A number inside an interval, written as '(0, 1)', '[0, 1)' or '[0, inf)'.
 
     >>> between("v", 0.5, "[0, 1)")
     0.5
@@ -70,13 +70,13 @@ def whole(argument: str, value: object, least: int, bits: int = 63) -> int:
 
 
 def flag(argument: str, value: object) -> bool:
-    """True or False, and nothing that only looks like it."""
+    """A bool; 0 and 1 are not accepted."""
     require(isinstance(value, bool | np.bool_), argument, "be True or False", value)
     return bool(value)
 
 
 def choice(argument: str, value: object, options: Iterable[str]) -> str:
-    """One of the named options; a near miss is answered with 'did you mean'."""
+    """One of the named options; the error for a near miss suggests the nearest one."""
     names = sorted(options)
     if isinstance(value, str) and value in names:
         return value
@@ -84,7 +84,7 @@ def choice(argument: str, value: object, options: Iterable[str]) -> str:
 
 
 def suggestion(word: str, names: Sequence[str]) -> str:
-    """What to say after an unknown name: the nearest name, or all of them."""
+    """The end of the message for an unknown name: the nearest name, or all names."""
     near = difflib.get_close_matches(word.lower(), [n.lower() for n in names], n=1, cutoff=0.6)
     if near:
         return f"did you mean '{next(n for n in names if n.lower() == near[0])}'?"
@@ -92,7 +92,7 @@ def suggestion(word: str, names: Sequence[str]) -> str:
 
 
 def finite_array(argument: str, values: Any, shape: tuple[int, ...] | None = None) -> Floats:
-    """An array of finite numbers, of the given shape when one is given."""
+    """An array of finite numbers, of the given shape if there is one."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -107,7 +107,7 @@ def finite_array(argument: str, values: Any, shape: tuple[int, ...] | None = Non
 
 
 def distribution(argument: str, values: Any, size: int) -> Floats:
-    """Probabilities of ``size`` things that sum to 1 (to 1e-9), scaled to sum to 1 exactly as floats can."""
+    """A probability distribution over ``size`` entries, rescaled to sum to 1; the sum may be off by 1e-9."""
     array = finite_array(argument, values, (size,))
     require(not (array < 0).any(), argument, "have no negative entry", float(array.min(initial=0.0)))
     total = float(array.sum())
@@ -116,19 +116,19 @@ def distribution(argument: str, values: Any, size: int) -> Floats:
 
 
 def rescaled(p: Floats, total: Floats) -> Floats:
-    """p / total where that is off by more than rounding: what was scaled once is left alone, to the last bit."""
+    """p / total where total differs from 1 by more than rounding; otherwise p, unchanged to the last bit."""
     return np.where(np.abs(total - 1.0) > 1e-12, p / total, p)
 
 
 def arguments(where: str, names: Sequence[str], offered: Iterable[str], most: int) -> None:
-    """A user's function names only what is offered, and not too much of it."""
+    """Check that a user's function has at most ``most`` arguments, all of them among ``offered``."""
     require(len(names) <= most, f"arguments of {where}", f"number at most {most}", len(names))
     for name in names:
         choice(f"argument of {where}", name, offered)
 
 
 def own_names(owner: str, dials: Iterable[str], offered: Iterable[str]) -> None:
-    """A dial must not have the name of something that the loop offers: it would never be read."""
+    """Check that no dial has the name of a quantity that the loop offers; the dial would never be read."""
     taken = set(offered)
     for name in dials:
-        require(name not in taken, f"name of {owner}'s dial", "differ from what the loop offers", name)
+        require(name not in taken, f"name of {owner}'s dial", "differ from the quantities that the loop offers", name)

@@ -1,7 +1,7 @@
-"""Hyper-parameters as frozen dataclasses that go to JSON and back.
+"""Hyper-parameters as frozen dataclasses with a JSON round trip.
 
-A :class:`Config` knows its kind by its class name. ``to_dict`` gives plain JSON types; ``Config.from_dict``
-finds the class again by that name. A user's own subclass takes part as soon as it is defined.
+The kind of a :class:`Config` is its class name. ``to_dict`` gives plain JSON types; ``Config.from_dict``
+finds the class by that name. A user's own subclass is known as soon as it is defined.
 """
 
 import numbers
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from . import _checks, catalog
 
-#: How names of dials are written.
+#: Symbols of dials.
 SYMBOLS = {
     "alpha": "α",
     "beta": "β",
@@ -29,28 +29,28 @@ SYMBOLS = {
 
 
 class Dial(NamedTuple):
-    """What is said once about a number that users set: the API, the command line, the page and the docs read it here."""
+    """Metadata of a number that users set, read by the API, the command line, the playground and the docs."""
 
-    interval: str  #: of its values, as '[0, 1)'
-    label: str = ""  #: a word for it
-    hint: str = ""  #: a line on what it does
-    slider: tuple[float, float, float] | None = None  #: lowest, highest and step of the page's slider
+    interval: str  #: interval of its values, such as '[0, 1)'
+    label: str = ""  #: short name
+    hint: str = ""  #: one line on its effect
+    slider: tuple[float, float, float] | None = None  #: lowest, highest and step of the slider in the playground
 
 
 def dial(default: float, interval: str = "(-inf, inf)", *more: Any) -> Any:
-    """A dataclass field that is a dial: its default, then what :class:`Dial` says."""
+    """A dataclass field that is a dial: its default, then the fields of :class:`Dial`."""
     return field(default=default, metadata={"dial": Dial(interval, *more)})
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: dataclasses and arrays taken apart, numbers Python's own, None for what is not finite."""
+    """A value in plain JSON types; numbers that are not finite become None."""
     if isinstance(value, Config):
         return value.to_dict()
     if is_dataclass(value):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, dict):
         return {key: plain(x) for key, x in value.items()}
-    if hasattr(value, "tolist"):  # numpy's arrays and numbers
+    if hasattr(value, "tolist"):  # numpy arrays and scalars
         value = value.tolist()
     if isinstance(value, tuple | list):
         return [plain(x) for x in value]
@@ -60,7 +60,7 @@ def plain(value: Any) -> Any:
 
 
 class Config:
-    """The base of everything a user configures: schemes, schedules, learners."""
+    """The base class of everything that users configure: schemes, schedules, learners."""
 
     _known: ClassVar[dict[str, type["Config"]]] = {}
 
@@ -74,7 +74,7 @@ class Config:
         return {f.name: (f.metadata["dial"], f.default) for f in fields(cls) if "dial" in f.metadata}  # type: ignore[arg-type]
 
     def check_dials(self) -> None:
-        """Refuse a dial's value that is outside its interval."""
+        """Raise an error if a dial's value is outside its interval."""
         for name, (about, _) in self.dials().items():
             _checks.between(name, getattr(self, name), about.interval)
 

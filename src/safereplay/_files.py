@@ -1,12 +1,12 @@
-"""Files that are either whole or absent, and arrays in them without pickle.
+"""Atomic writes of files, and archives of arrays without pickle.
 
 A saved object is one ``.npz`` archive: its arrays, and a JSON header that names its kind and format version.
-Loading never unpickles. Writing goes to a temporary neighbour that replaces the target in one step, so a
-reader never meets half a file, and a failed write leaves what was there before.
+Loading never unpickles. A write goes to a temporary file in the same folder, which then replaces the target in one
+step. So a reader never sees a partial file, and a failed write leaves the old file unchanged.
 
-Only regular files are read and written. A link is followed: it stays a link, and its target is replaced. What a device,
-a FIFO, a socket or a folder would do instead is never tried. Text has at most ``MOST_TEXT`` bytes, an archive at most
-``MOST_ARRAYS`` bytes once unpacked.
+Only regular files are read and written. A link is followed: it stays a link, and its target is replaced. Devices, FIFOs,
+sockets and folders are refused without being opened. Text has at most ``MOST_TEXT`` bytes, an archive at most
+``MOST_ARRAYS`` bytes after unpacking.
 """
 
 import json
@@ -29,7 +29,7 @@ from .errors import BadFile, BadInput, CannotWrite
 HEADER = "header"
 MOST_TEXT = 64 << 20  # bytes of a map, a spec, a JSON file
 MOST_ARRAYS = 16 << 30  # bytes of a saved object, unpacked
-#: What reading a damaged archive can raise.
+#: Exceptions that reading a damaged archive can raise.
 BROKEN = (
     OSError,
     ValueError,
@@ -45,7 +45,7 @@ BROKEN = (
 
 
 def write_atomic(path: str | Path, data: bytes | str, durable: bool = False) -> Path:
-    """Put ``data`` at ``path`` in one step, or leave everything as it was; ``durable`` waits until the disk has it."""
+    """Write ``data`` to ``path`` in one step, or change nothing; ``durable`` waits until it is on the disk."""
     payload = data.encode() if isinstance(data, str) else data
     temporary: str | None = None
     try:
@@ -65,14 +65,14 @@ def write_atomic(path: str | Path, data: bytes | str, durable: bool = False) -> 
         raise
     except OSError as error:
         raise CannotWrite(f"{path} must be writable, got '{error.strerror}'") from None
-    finally:  # Ctrl-C as well: nothing half-written stays
+    finally:  # also on Ctrl-C: no partial file is left
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
     return Path(path)
 
 
 def _mode(path: str | Path) -> int | None:
-    """The mode of the regular file that is there, links followed; None where there is nothing yet."""
+    """The mode of the existing regular file, links followed; None if no file exists."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -83,13 +83,13 @@ def _mode(path: str | Path) -> int | None:
 
 
 def _kind(mode: int) -> str:
-    """What a file is that is not a regular one."""
+    """The kind of a file that is not regular."""
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def opened(path: str | Path) -> BinaryIO:
-    """A regular file, open for reading. Anything else is refused before it is opened, for that may block or have effects."""
+    """Open a regular file for reading; others are refused unopened, since opening may block or have side effects."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         raise BadFile(f"{path} must be a regular file, got {_kind(mode)}")
@@ -97,7 +97,7 @@ def opened(path: str | Path) -> BinaryIO:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a regular file of at most ``MOST_TEXT`` bytes. What the system or the encoding refuses is raised as it is."""
+    """The text of a regular file of at most ``MOST_TEXT`` bytes. OSError and UnicodeDecodeError are passed on."""
     with opened(path) as stream:
         data = stream.read(MOST_TEXT + 1)
     if len(data) > MOST_TEXT:
@@ -106,7 +106,7 @@ def read_text(path: str | Path) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the folder's names, where a folder can be opened for that."""
+    """Flush the folder's entries to the disk, on systems where a folder can be opened."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -122,7 +122,7 @@ def _umask() -> int:
 
 
 def make_folder(path: str | Path, *names: str) -> Path:
-    """A folder that exists and can be written to, and so can the files of these names in it."""
+    """Create a folder and check that it, and the files of these names in it, can be written to."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +184,7 @@ def save_state(path: str | Path, kind: str, version: int, state: dict[str, Any])
 
 
 def load_state(path: str | Path, kind: str, version: int) -> dict[str, Any]:
-    """What :func:`save_state` wrote."""
+    """The state that :func:`save_state` wrote."""
     meta, arrays = load_arrays(path, kind, version)
     if not isinstance(meta, dict):
         raise BadFile(f"{path} must be a saved {kind}, got a header that is not one of ours")
@@ -200,7 +200,7 @@ def load_state(path: str | Path, kind: str, version: int) -> dict[str, Any]:
 
 
 def _taken_apart(state: dict[str, Any], above: str, arrays: dict[str, AnyArray]) -> dict[str, Any]:
-    """The plain values of a nested dict; its arrays go to ``arrays``, named by their path."""
+    """The plain values of a nested dict; its arrays are moved to ``arrays``, named by their path."""
     plain = {}
     for name, value in state.items():
         if isinstance(value, np.ndarray):
@@ -211,10 +211,10 @@ def _taken_apart(state: dict[str, Any], above: str, arrays: dict[str, AnyArray])
 
 
 class Lock:
-    """The right to write to a folder. A second process that asks for it gets an error that names the first.
+    """An exclusive lock for writing to a folder. A second process that asks for it gets an error that names the first.
 
-    It ends with its process, however that ends. (filelock does not say who has a lock, and where a file system has no
-    locks it leaves files that outlive a kill.)
+    The lock is released when its process ends, however it ends. (filelock does not report the owner of a lock, and on file
+    systems without locks it leaves files behind after a kill.)
     """
 
     def __init__(self, folder: Path) -> None:
@@ -232,7 +232,7 @@ class Lock:
             raise CannotWrite(f"{place}, got '{error.strerror}'") from None
 
     def _own(self, folder: Path) -> None:
-        """Take the lock and sign it, or say who has it."""
+        """Take the lock and write the owner into it; raise an error that names the owner if it is taken."""
         try:
             _take(self._file.fileno(), False)
         except (BlockingIOError, PermissionError):
@@ -249,7 +249,7 @@ class Lock:
         self._file.flush()
 
     def release(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         self._file.close()
 
 
@@ -257,7 +257,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def _take(handle: int, wait: bool) -> None:
-        os.lseek(handle, 1 << 20, os.SEEK_SET)  # beyond what is written, so that others can read it
+        os.lseek(handle, 1 << 20, os.SEEK_SET)  # beyond the text, so that other processes can read it
         msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
 else:
     import fcntl

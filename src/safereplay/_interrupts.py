@@ -1,7 +1,7 @@
-"""Ctrl-C at a moment of our choice.
+"""Delays Ctrl-C until the end of a block.
 
-Python raises KeyboardInterrupt between any two lines of the main thread. In the middle of what takes and releases a
-lock, as starting threads and waiting for them does, that ends in 'release unlocked lock'.
+Python raises KeyboardInterrupt between any two lines of the main thread. Inside code that takes and releases a lock,
+such as starting and joining threads, this leads to 'release unlocked lock'.
 """
 
 import signal

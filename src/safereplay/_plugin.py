@@ -1,7 +1,7 @@
-"""Registers our environments with Gymnasium, without loading Gymnasium for those who do not use it.
+"""Registers the environments of this package with Gymnasium, without importing Gymnasium.
 
-``gymnasium.make("safereplay/Cliff-v0")`` works once safereplay has been imported, before or after Gymnasium itself:
-where Gymnasium is already there we register at once, else as soon as somebody imports it.
+``gymnasium.make("safereplay/Cliff-v0")`` works once safereplay has been imported, before or after Gymnasium itself.
+If Gymnasium is already imported, registration happens at once; otherwise when it is first imported.
 """
 
 import sys
@@ -16,7 +16,7 @@ POINT_STEPS = 100
 
 
 def register() -> None:
-    """Make the ids known to Gymnasium."""
+    """Register the ids with Gymnasium."""
     from gymnasium.envs.registration import register as register_env
     from gymnasium.envs.registration import registry
 
@@ -33,7 +33,7 @@ def register() -> None:
 
 
 def register_with_gymnasium() -> None:
-    """Register now if Gymnasium is loaded, else when it is."""
+    """Register now if Gymnasium is imported, otherwise when it is."""
     if "gymnasium" in sys.modules:
         register()
     else:

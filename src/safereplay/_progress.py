@@ -1,7 +1,7 @@
 """Progress on standard error, for work that takes longer than two seconds.
 
-On a terminal it is a bar. Elsewhere it is one line per tenth of the work if a command was given, and nothing in a program
-that uses the library. A command also says when numba compiles, which it does once; later processes find what it compiled.
+On a terminal it is a bar. Elsewhere, the command line writes one line per tenth of the work, and the library writes
+nothing. The command line also reports when numba compiles. That happens once; later processes load the compiled code.
 """
 
 import sys
@@ -11,32 +11,32 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-DELAY = 2.0  # seconds before anything is shown, and at least between two lines
-EVERY = 60.0  # seconds after which the next line comes, even if less than a tenth was done in them
-WIDE = 80  # columns that a whole bar takes
-from_command = False  #: set by the command line: write lines where there is no terminal, and say when numba compiles
+DELAY = 2.0  # seconds before the first output, and at least between two lines
+EVERY = 60.0  # seconds after which the next line is written even if less than a tenth was done
+WIDE = 80  # columns of a full bar
+from_command = False  #: set by the command line: write lines where there is no terminal, and report compilation
 
 
 def write_line(done: float, label: str) -> None:
-    """One line on standard error: the share that is done, and of what."""
+    """Write one line to standard error: the finished share, and the label."""
     sys.stderr.write(f"{done:4.0%}  {label}\n")
     sys.stderr.flush()
 
 
 class Bar:
-    """Progress of one task: a bar with the time left on a terminal, elsewhere lines or nothing."""
+    """Progress of one task: on a terminal a bar with the time left, elsewhere lines or nothing."""
 
     def __init__(self, label: str, total: float, quiet: bool = False) -> None:
         self._label, self._total = label, total
         self._began = monotonic()
         self._terminal = sys.stderr.isatty()
         self._quiet = quiet or not (self._terminal or from_command)
-        self._line: tuple[float, int] | None = None  # when the last line was written, and the tenths done by then
+        self._line: tuple[float, int] | None = None  # time of the last line, and the tenths done by then
         self._shown: Any = None
         self._task: Any = None
 
     def update(self, done: float, label: str | None = None) -> None:
-        """Say how much is done, out of the total."""
+        """Set how much of the total is done."""
         self._label = label or self._label
         now = monotonic()
         if self._quiet or now - self._began < DELAY:
@@ -96,15 +96,15 @@ class Bar:
 
 
 class Compiling:
-    """Whether numba compiles now; says so in place on a terminal, unless a bar does, and elsewhere in one line."""
+    """Whether numba is compiling; shown in place on a terminal unless a bar is shown, elsewhere in one line."""
 
     def __init__(self) -> None:
-        self.depth = 0  #: functions that are being compiled, one for another
+        self.depth = 0  #: nesting depth of the functions being compiled
         self._lock = Lock()
         self._bar = self._in_place = self._said = False
 
     def begin(self) -> None:
-        """Hear that a function is being compiled."""
+        """Compilation of a function has started."""
         with self._lock:
             self.depth += 1
             if self.depth > 1 or self._bar:
@@ -118,14 +118,14 @@ class Compiling:
             sys.stderr.flush()
 
     def end(self) -> None:
-        """Hear that it is compiled."""
+        """Compilation of a function has ended."""
         with self._lock:
             self.depth -= 1
             if not self.depth:
                 self._clear()
 
     def give_way(self, bar: bool) -> None:
-        """Leave the line to a bar, or have it back."""
+        """Hide the note while a bar is shown, or show it again."""
         with self._lock:
             self._bar = bar
             self._clear()
@@ -142,7 +142,7 @@ compiling = Compiling()
 
 @cache
 def announce_compiling() -> None:
-    """From now on, say when numba compiles. Loads numba."""
+    """Report compilation by numba from now on. Imports numba."""
     from numba.core import event
 
     class Listener(event.Listener):

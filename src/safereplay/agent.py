@@ -1,24 +1,24 @@
-"""Agent: Algorithm 1 in a discrete Gymnasium environment, stepped for real.
+"""Agent: Algorithm 1 in a discrete Gymnasium environment.
 
-Where :func:`safereplay.learn` draws outcomes from a known table, an agent only sees what its environment returns:
+Where :func:`safereplay.learn` draws outcomes from a known table, an agent steps its environment:
 
     1  replay until an iteration of the MDP is due; choose its action       (compiled)
     2  env.step(action)                                                     (the environment's Python)
     3  find the outcome in the memory or add it; store it; update Q         (compiled, one call with the next 1)
 
-An episode that *terminates* ends: its last step looks no further. One that is *truncated* does not: its last step still
-looks ahead to max_b Q(s',b). Either way a new episode starts.
+An episode that *terminates* ends: the target of its last step is r. One that is *truncated* does not: the target of its
+last step still includes γ·max_b Q(s',b). Either way a new episode starts.
 
-**The memory is bounded.** Each pair (s,a) has a row of slots, one for each distinct outcome (r, s', ends) seen, and w_t is
-exact while there are at most ``max_outcomes`` of them. From then on, each new outcome first merges the two nearest
-rewards of the pair that lead to the same place. They become one slot at their mean r̄, which stands for the m distinct
-rewards that went into it: where the exact tilt has Σ e^{−βr}, w_t has m·e^{−βr̄}, less by a factor of about 1 + (βσ)²/2,
-σ being their standard deviation. (A reward that returns after it was merged counts as a new one.) Only where no two
-slots lead to the same place is an outcome forgotten, the one replayed least. The mean and variance of a pair, and so the
+**The memory is bounded.** Each pair (s,a) has a row of slots, one for each distinct outcome (r, s', ends) seen. w_t is
+exact while there are at most ``max_outcomes`` of them. From then on, each new outcome first merges two slots of the pair:
+those with the nearest rewards among slots with the same s' and end. The merged slot has their mean r̄ and stands for m
+distinct rewards. Where the exact tilt has Σ e^{−βr}, w_t then has m·e^{−βr̄}, which is lower by a factor of about
+1 + (βσ)²/2, with σ their standard deviation. (A reward that returns after it was merged counts as a new one.) If no two
+slots have the same s' and end, the outcome replayed least is dropped instead. The mean and variance of a pair, and so the
 pair weights, are always those of all its rewards.
 
-**Files.** A saved agent goes on as if it had never stopped, bit for bit, also in the midst of an episode, as long as its
-environment draws all its randomness from ``np_random`` (see :mod:`safereplay.spaces`).
+**Files.** A saved agent continues bit for bit, also within an episode, if its environment draws all its randomness from
+``np_random`` (see :mod:`safereplay.spaces`).
 
 Ref: Szlak & Shamir (2021), Algorithm 1.
 """
@@ -50,16 +50,16 @@ from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from .spaces import World, made_again
 
 FORMAT = 1
-CHUNK = 1 << 12  # steps between two looks at the clock
+CHUNK = 1 << 12  # steps between two updates of the progress bar
 FIRST_ROOM = 4  # slots of a pair on its first visit
 FIRST_POOL = 1 << 10  # slots of all pairs at the start
 
 NOTHING = -1  # a turn without an outcome to learn from, or without an action to choose
-NO_ROOM = -2  # what a turn returns when the pair's row must grow first; it has done nothing then
+NO_ROOM = -2  # returned by a turn, which then has done nothing, when the pair's row must grow first
 
 
 class Remembered(NamedTuple):
-    """What an agent remembers: one entry a distinct outcome, pair by pair."""
+    """The outcomes in an agent's memory: one entry per distinct outcome, sorted by pair."""
 
     s: Ints
     a: Ints
@@ -68,22 +68,22 @@ class Remembered(NamedTuple):
     terminal: Bools
     seen: Ints  #: times it happened
     replayed: Ints  #: times it was replayed
-    w: Floats  #: w_t, the chance that a literal replay would take it now
+    w: Floats  #: w_t: the probability that a literal replay would draw it now
 
 
 class Slots(NamedTuple):
-    """A memory whose rows can grow."""
+    """A memory with rows that can grow."""
 
     memory: mem.Memory
     room: Array  #: [P] slots in each pair's row
-    max_outcomes: int  #: the longest row
+    max_outcomes: int  #: maximum length of a row
 
 
 @lru_cache(maxsize=64)
 def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
-    """Learn from the outcome (i, r, s', ends) of pair i, unless i is NOTHING; then the action in s, unless s is NOTHING.
+    """Learn from the outcome (i, r, s', ends) of pair i, then choose the action in s; NOTHING for i or s skips that part.
 
-    Both in one call: of the few microseconds that a call costs, nearly all go into handing over the arrays.
+    One call does both, since nearly all of a call's few microseconds go into passing the arrays.
     """
     recall, choose, learn = step.make(recipe)
     remembers = recipe.remembers
@@ -121,7 +121,7 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
 
 @dataclass(frozen=True)
 class AgentSettings(Config):
-    """What an agent is built from, besides its environment."""
+    """The settings of an agent, except its environment."""
 
     learner: Learner
     seed: int
@@ -135,7 +135,7 @@ class AgentSettings(Config):
         _checks.require(isinstance(self.exploration, Exploration), "exploration", "be an Exploration", self.exploration)
         _checks.require(isinstance(self.step_size, StepSize), "step_size", "be a StepSize", self.step_size)
         _checks.whole("seed", self.seed, 0, 64)
-        object.__setattr__(self, "seed", int(self.seed))  # numpy's numbers become Python's: compiled code expects those
+        object.__setattr__(self, "seed", int(self.seed))  # numpy scalars to Python's, which compiled code expects
         object.__setattr__(self, "gamma", _checks.between("gamma", self.gamma, "(0, 1)"))
         object.__setattr__(self, "max_outcomes", _checks.whole("max_outcomes", self.max_outcomes, 2))
         known = isfinite(self.learner.initial_value(inf, self.gamma))
@@ -144,13 +144,13 @@ class AgentSettings(Config):
 
 
 class Agent:
-    """A learner in a discrete Gymnasium environment, given itself or by its id.
+    """A learner in a discrete Gymnasium environment, given as an object or by its id.
 
     ``learner`` and the schedules are those of :func:`safereplay.learn`. The same seed gives the same bits: it seeds the
-    agent's own generator and the environment's first reset. ``max_outcomes`` bounds the distinct outcomes remembered of a
-    pair (s,a); up to that many, w_t is exact, beyond it rewards are binned (see :mod:`safereplay.agent`).
+    agent's own generator and the environment's first reset. ``max_outcomes`` bounds the distinct outcomes kept per pair
+    (s,a); up to that many w_t is exact, beyond it rewards are merged (see :mod:`safereplay.agent`).
 
-    The agent owns its environment: to try the policy out, step another one.
+    The agent owns its environment: to evaluate the policy, step another one.
 
     >>> import safereplay as sr
     >>> agent = sr.Agent("CliffWalking-v1", sr.QLearning(), seed=1).learn(steps=20_000)
@@ -188,9 +188,9 @@ class Agent:
         self._pool = _Pool(n_states * n_actions if recipe.remembers else 1, self.settings.max_outcomes)
 
     def learn(self, steps: int = 10_000, *, quiet: bool = False) -> Agent:
-        """Take so many steps in the environment, going on where the last call stopped; the agent itself.
+        """Take this many steps in the environment, continuing from the last call; returns the agent.
 
-        Ctrl-C, like an error in the environment, costs at most one step: what was learned before stays.
+        Ctrl-C or an error in the environment loses at most one step; everything learned before is kept.
         """
         steps = _checks.whole("steps", steps, 1)
         with Bar(f"learning {self.settings.learner.describe()}", steps, quiet) as bar:
@@ -221,7 +221,7 @@ class Agent:
 
     @property
     def policy(self) -> Ints:
-        """The greedy policy, [S]; the first of equal actions."""
+        """The greedy policy, [S]; ties go to the first action."""
         return np.asarray(self._tables.Q.reshape(self._shape).argmax(1), np.int64)
 
     @property
@@ -236,12 +236,12 @@ class Agent:
 
     @property
     def steps(self) -> int:
-        """Steps taken in the environment: its MDP iterations."""
+        """Steps taken in the environment, that is, MDP iterations."""
         return int(self._tables.counts[:, step.VISITS].sum())
 
     @property
     def episodes(self) -> int:
-        """Episodes finished, by their end or by truncation."""
+        """Episodes finished, whether terminated or truncated."""
         return len(self._world.returns)
 
     @property
@@ -251,9 +251,9 @@ class Agent:
 
     @property
     def remembered(self) -> Remembered:
-        """The outcomes in the agent's memory; none where its learner needs no memory.
+        """The outcomes in the agent's memory; empty if the learner needs no memory.
 
-        Where rewards were merged, their counts were added up; what was forgotten is counted no more.
+        The counts of merged outcomes are added up; dropped outcomes are not counted.
 
         >>> import safereplay as sr
         >>> agent = sr.Agent("Blackjack-v1", sr.ReplayQLearning(), seed=1).learn(steps=2_000)
@@ -268,7 +268,7 @@ class Agent:
         return Remembered(*np.divmod(pair, self._shape[1]), *outcome, *counts, arrays.weights_of(memory)[k])
 
     def state_of(self, observation: Any) -> int:
-        """The number of an observation: its row of Q.
+        """The index of an observation: its row of Q.
 
         >>> import safereplay as sr
         >>> sr.Agent("Blackjack-v1", sr.QLearning()).state_of((14, 10, 0))
@@ -293,7 +293,7 @@ class Agent:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the agent to one file, without pickle: what it learned, its memory, and where it is in its episode."""
+        """Write the agent to one file, without pickle: its tables, its memory and its position in the episode."""
         origin, total, actions, states = self._world.whereabouts()
         meta = {
             "settings": self.settings.to_dict(),
@@ -303,17 +303,17 @@ class Agent:
             "origin": origin,
             "total": total,
         }
-        meta = json.loads(json.dumps(meta, default=lambda x: x.tolist()))  # numpy's numbers and arrays
+        meta = json.loads(json.dumps(meta, default=lambda x: x.tolist()))  # numpy scalars and arrays
         arrays = {"returns": self.returns, "actions": actions, "states": states, **self._learned()}
         return _files.save_arrays(path, "Agent", FORMAT, meta, {**arrays, **self._pool.arrays()})
 
     @classmethod
     def load(cls, path: str | Path, env: gymnasium.Env[Any, Any] | str | None = None) -> Agent:
-        """Read an agent that :meth:`save` wrote, to go on where it was.
+        """Read an agent that :meth:`save` wrote, and continue from there.
 
-        Without ``env`` the environment is made by its id and arguments; it must be registered, and not have been wrapped
-        further. An environment that does not take the same way again, because it draws random numbers from elsewhere
-        than ``np_random``, is warned about and starts a new episode.
+        Without ``env`` the environment is made from its id and arguments; it must be registered, and must not have further
+        wrappers. If replaying the actions does not lead to the same states, because the environment draws random numbers
+        from elsewhere than ``np_random``, a warning is issued and a new episode starts.
         """
         file = _File(path, *_files.load_arrays(path, "Agent", FORMAT))
         settings = vars(file.settings())
@@ -325,11 +325,11 @@ class Agent:
         return agent
 
     def _learned(self) -> dict[str, AnyArray]:
-        """The tables, for a file; between two steps no replay is due."""
+        """The tables, for a file. No replay is due between two steps."""
         return {**self._tables._asdict(), "clock": self._tables.clock[: step.AT_REST]}
 
     def _restore(self, file: _File) -> None:
-        """Take over what the file holds; whatever compiled code takes for an index is checked."""
+        """Restore the tables of a file; everything that compiled code uses as an index is checked."""
         world, (n_states, n_actions) = self._world, self._shape
         for name, mine in self._learned().items():
             mine[...] = file.array(name, mine.shape, mine.dtype, 0 if name in ("counts", "visited") else None)
@@ -345,7 +345,7 @@ class Agent:
 
 
 class _Pool:
-    """A memory of outcomes that nobody knows beforehand: each pair's row of slots grows by moving to the pool's end."""
+    """A memory of outcomes that are not known in advance: a pair's row of slots grows by moving to the end of the pool."""
 
     COLUMNS = ("r", "s_next", "ends", "count", "replayed", "distinct", "share")
 
@@ -353,10 +353,10 @@ class _Pool:
         r, s_next, ends = np.zeros(FIRST_POOL), np.zeros(FIRST_POOL, np.int64), np.zeros(FIRST_POOL, bool)
         first, used, room = np.zeros((3, n_pairs), np.int64)
         self.slots = Slots(mem.allocate(first, used, r, s_next, ends, n_pairs), room, max_outcomes)
-        self.top = 0  # where the next row goes
+        self.top = 0  # start of the next row
 
     def grow(self, i: int) -> Slots:
-        """A row twice as long for pair i; from now on these are the slots."""
+        """Double the row of pair i; returns the slots to use from now on."""
         size = min(max(2 * int(self.slots.room[i]), FIRST_ROOM), self.slots.max_outcomes)
         self._reserve(self.top + size)
         memory, room, _ = self.slots
@@ -379,7 +379,7 @@ class _Pool:
             self.slots = self.slots._replace(memory=self.slots.memory._replace(**longer))
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Everything, for a file; of the sum tree its leaves, the weights of the pairs."""
+        """All arrays, for a file; of the sum tree only the leaves, which are the pair weights."""
         memory, room, _ = self.slots
         columns = {name: getattr(memory, name)[: self.top] for name in self.COLUMNS}
         weight = memory.tree[memory.tree.size >> 1 :][: room.size]
@@ -393,13 +393,13 @@ class _Pool:
         }
 
     def restore(self, file: _File, n_states: int) -> None:
-        """Take over the arrays of a file, if every slot that they lead to exists."""
+        """Restore the arrays of a file, after checking that all indices are in range."""
         self.top = file.array("r", None, np.float64).size
         self._reserve(self.top)
         memory, room, max_outcomes = self.slots
-        file.arrays.setdefault("replayed", np.zeros(self.top, np.int64))  # files from before replays were told apart
+        file.arrays.setdefault("replayed", np.zeros(self.top, np.int64))  # older files have no counts of replays
         stats = file.array("stats", None, np.float64) if "stats" not in file.arrays else file.arrays["stats"]
-        if stats.ndim == 2 and stats.shape[1] < mem.N_STATS:  # and from before outcomes were surveyed
+        if stats.ndim == 2 and stats.shape[1] < mem.N_STATS:  # or no surveyed statistics
             file.arrays["stats"] = np.pad(stats, ((0, 0), (0, mem.N_STATS - stats.shape[1])))
         lowest = {"s_next": 0, "replayed": 0, "first": 0, "used": 0, "room": 0, "weight": 0}
         highest = {"s_next": n_states, "first": self.top + 1, "room": max_outcomes + 1}
@@ -415,13 +415,13 @@ class _Pool:
 
 
 class _File:
-    """A saved agent: its parts, each with the type and shape that it should have."""
+    """The contents of a saved agent, checked for type and shape."""
 
     def __init__(self, path: str | Path, meta: Any, arrays: dict[str, AnyArray]) -> None:
         self.path, self.meta, self.arrays = path, meta, arrays
 
     def require(self, ok: bool, name: str) -> None:
-        """Fail over the named part unless ``ok``."""
+        """Raise an error about the named part unless ``ok``."""
         if not ok:
             raise BadFile(f"{self.path} must be a saved Agent, got one whose '{name}' is missing or does not fit")
 
@@ -434,14 +434,14 @@ class _File:
     def array(
         self, name: str, shape: tuple[int, ...] | None, dtype: Any, low: float | None = None, high: float = inf
     ) -> AnyArray:
-        """An array of this type and shape (None: of one axis), with entries from ``low`` up to below ``high``."""
+        """An array of this type and shape (None: one axis), with entries in [``low``, ``high``)."""
         found = self.arrays.get(name, np.zeros(()))
         self.require(found.dtype == dtype and (found.ndim == 1 if shape is None else found.shape == shape), name)
         self.require(low is None or bool(((found >= low) & (found < high)).all()), name)
         return found
 
     def settings(self) -> AgentSettings:
-        """What the agent was built from."""
+        """The agent's settings."""
         try:
             settings = Config.from_dict(self.get("settings", dict))
         except (BadInput, TypeError) as error:

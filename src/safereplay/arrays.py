@@ -1,4 +1,4 @@
-"""A model laid out for the compiled code: its outcome table for sampling, and an empty memory of its outcomes."""
+"""A model as arrays for the compiled code: its outcome table for sampling, and an empty memory of its outcomes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .mdp import TabularMDP
 if TYPE_CHECKING:
     from .kernels.step import Recipe
 
-PIECE = 1 << 16  # pairs that are laid out at once
+PIECE = 1 << 16  # pairs processed at a time
 
 
 def sampling_model(mdp: TabularMDP) -> Model:
-    """The model's outcome table as the loop samples it."""
+    """The model's outcome table in the form that the loop samples from."""
     p_cum = _running_sums(mdp.p, mdp.row)
     start_state = np.flatnonzero(mdp.start > 0)
     start_cum = np.cumsum(mdp.start[start_state])
@@ -28,13 +28,13 @@ def sampling_model(mdp: TabularMDP) -> Model:
 
 
 def slots_of(mdp: TabularMDP) -> AnyArray:
-    """The first outcome that is alike in pair, reward, next state and end, [K]: what the memory counts."""
+    """For each outcome, the first one with the same pair, reward, next state and end, [K]: the slot that counts it."""
     slots = np.arange(mdp.r.size, dtype=np.int32 if mdp.r.size < 1 << 31 else np.int64)
     alike = np.zeros(mdp.r.size, bool)
     alike[1:] = mdp.r[1:] == mdp.r[:-1]
     for column in (mdp.s_next, mdp.terminal):
         alike[1:] &= column[1:] == column[:-1]
-    alike[mdp.row[: np.searchsorted(mdp.row, mdp.r.size)]] = False  # where a pair begins
+    alike[mdp.row[: np.searchsorted(mdp.row, mdp.r.size)]] = False  # the first outcome of each pair
     slots[alike] = 0
     return np.asarray(np.maximum.accumulate(slots, out=slots))
 
@@ -45,7 +45,7 @@ def _running_sums(p: Floats, row: Ints) -> Floats:
     for i in range(0, row.size - 1, PIECE):
         begin, end = row[:-1][i : i + PIECE], row[1:][i : i + PIECE]
         size = end - begin
-        for k in range(1, int(size.max())):  # row by row, so that what came before a row cannot round it
+        for k in range(1, int(size.max())):  # within a row, so that earlier rows add no rounding error
             here = begin[size > k] + k
             sums[here] += sums[here - 1]
         sums[end[size > 0] - 1] = 1.0
@@ -59,10 +59,10 @@ def model_memory(
     used: Ints | None = None,
     recipe: Recipe | None = None,
 ) -> mem.Memory:
-    """An empty memory whose slots are the model's outcomes; next to nothing for a learner that does not remember.
+    """An empty memory whose slots are the model's outcomes; a minimal one for a learner that does not remember.
 
-    ``columns`` are zeros for count, replayed and share, ``used`` the number of outcomes of each pair, if they are there. What
-    a ``recipe`` does not name is left out.
+    ``columns`` are optional zero arrays for count, replayed and share; ``used`` is the optional number of outcomes per pair.
+    Statistics that ``recipe`` does not name are not allocated.
     """
     if not remembers:
         none, flag = np.zeros(1, np.int64), np.zeros(1, bool)

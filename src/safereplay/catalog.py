@@ -1,7 +1,7 @@
-"""The catalog: every learner, scheme and world that can be asked for by name, a line each.
+"""The catalog: every learner, scheme and world that has a name, one line each.
 
-A line says where a thing lives, as ``module:attribute``; it is imported when it is first asked for. The command line,
-sweeps, comparisons and ``sr.X`` all look here, so that adding a learner, a scheme or a world takes one line here.
+An entry is ``module:attribute`` and is imported at first use. The command line, sweeps, comparisons and ``sr.X`` all
+read this catalog, so adding a learner, a scheme or a world takes one line here.
 
 >>> learner("mihatsch").__name__, scheme("variance").__name__, world("cliff")().n_states
 ('RiskSensitive', 'VarianceReplay', 24)
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .mdp import TabularMDP
     from .schemes import Scheme
 
-#: Learners: what a transition does to Q.
+#: Learners: how a transition changes Q.
 LEARNERS: dict[str, str] = {
     "replay": "learners:ReplayQLearning",
     "q": "learners:QLearning",
-    # ways to be safe
+    # safe learners
     "mihatsch": "learners:RiskSensitive",
     "gaskett": "learners:Pessimistic",
     "worst-case": "learners:WorstCase",
@@ -33,7 +33,7 @@ LEARNERS: dict[str, str] = {
     "error-states": "rivals.error_states:ErrorStates",
     "lagrangian": "rivals.lagrangian:LagrangianQ",
     "cvar": "rivals.cvar:CVaRQLearning",
-    # ways to replay
+    # replay methods
     "window": "rivals.uniform:WindowReplay",
     "prioritised": "rivals.prioritised:PrioritisedReplay",
     "recent": "rivals.recency:RecentReplay",
@@ -43,7 +43,7 @@ LEARNERS: dict[str, str] = {
     "hindsight": "rivals.hindsight:HindsightQLearning",
 }
 
-#: Schemes: what ``replay`` replays.
+#: Schemes: what the learner ``replay`` replays.
 SCHEMES: dict[str, str] = {
     "variance": "schemes:VarianceReplay",
     "score": "schemes:ScoreReplay",
@@ -57,7 +57,7 @@ SCHEMES: dict[str, str] = {
 
 
 class World(NamedTuple):
-    """Where a world lives, and where its danger comes from."""
+    """Where a world is defined, and the source of its danger."""
 
     home: str
     danger: str
@@ -100,7 +100,7 @@ def scheme(name: str) -> type[Scheme]:
 
 
 def world(name: str) -> Callable[..., TabularMDP]:
-    """The function that makes a world."""
+    """The function that builds a world."""
     found: Callable[..., TabularMDP] = _found("world", name, {key: one.home for key, one in WORLDS.items()})
     return found
 
@@ -111,7 +111,7 @@ def classes() -> dict[str, str]:
 
 
 def load(kinds: Iterable[str]) -> None:
-    """Import the modules of classes, so that they are known; names that are not in the catalog are left alone."""
+    """Import the modules of these classes, which registers them; names that are not in the catalog are ignored."""
     homes = classes()
     for kind in kinds:
         if kind in homes:

@@ -1,8 +1,8 @@
-"""What can go wrong, as one small tree of exceptions.
+"""The exceptions of safereplay.
 
-Everything that safereplay raises on purpose is a :class:`SafeReplayError`, so a caller can catch the
-library's own errors and nothing else. What is said of arguments is worded in :mod:`safereplay._checks`.
-Ctrl-C is no error: it stays a KeyboardInterrupt, with a line that says what is finished (:class:`Stopped`).
+Every error that safereplay raises on purpose is a :class:`SafeReplayError`, so a caller can catch the
+library's own errors and nothing else. :mod:`safereplay._checks` has the wording of messages about arguments.
+Ctrl-C is not an error: it stays a KeyboardInterrupt, with a line on what is finished (:class:`Stopped`).
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class SafeReplayError(Exception):
-    """The root of every error that safereplay raises on purpose."""
+    """The base class of every error that safereplay raises on purpose."""
 
 
 class BadInput(SafeReplayError, ValueError):
@@ -22,7 +22,7 @@ class BadFile(BadInput):
 
 
 class CannotWrite(BadInput, OSError):
-    """A place that cannot be written to. Nothing was half-written."""
+    """A path that cannot be written to. No partial file is left."""
 
 
 class MissingExtra(SafeReplayError, ImportError):
@@ -30,12 +30,12 @@ class MissingExtra(SafeReplayError, ImportError):
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C, with one line that says what is finished."""
+    """Ctrl-C, with one line on what is finished."""
 
 
 @contextmanager
 def stopping(finished: Callable[[], str]) -> Iterator[None]:
-    """Raise :class:`Stopped` for a Ctrl-C within, with what ``finished()`` then says.
+    """Raise :class:`Stopped` for a Ctrl-C within the block, with the message ``finished()``.
 
     >>> try:
     ...     with stopping(lambda: "2 of 8 seeds are finished"):

@@ -1,16 +1,16 @@
-"""What runs hold in memory: stated before they start, and kept near that.
+"""The memory that runs need, computed before they start.
 
-Of S states, P pairs and K outcomes, the runs of one call of :func:`safereplay.learn` hold, in bytes,
+With S states, P pairs and K outcomes, the runs of one call of :func:`safereplay.learn` need, in bytes,
 
-    kept      what each seed gives back: Q 8·P, visits and replays 16·P; seen 8·K where outcomes are remembered; replayed
-              and w 16·K where they are replayed; for each snapshot Q and visits 16·P, and w 8·K
-    working   more, while a run runs: visits of states 8·S; the pairs' statistics 40·P where outcomes are remembered; the
-              sum tree 16·P where they are replayed
-    shared    by all runs: the sampling tables 12·K + 16·S, where outcomes are remembered their number a pair 8·P; the
-              model itself is there already and is not copied
+    kept      results per seed: Q 8·P, visits and replays 16·P; seen 8·K where outcomes are remembered; replayed
+              and w 16·K where they are replayed; per snapshot Q and visits 16·P, and w 8·K
+    working   additional, during a run: visits of states 8·S; statistics of pairs 40·P where outcomes are remembered;
+              the sum tree 16·P where they are replayed
+    shared    by all runs: the sampling tables 12·K + 16·S; outcomes per pair 8·P where outcomes are remembered; the
+              model itself is not copied
 
-and about a MiB of schedules. A run writes into its own row of the arrays that are given back, so nothing is copied at
-the end: w takes the place of the running sums it is made from, and the whole numbers ``seen`` that of the counts.
+and about 1 MiB of schedules. A run writes directly into its row of the result arrays, so nothing is copied at the end:
+w overwrites the running sums that it is computed from, and the integers ``seen`` overwrite the float counts.
 Counts have 64 bits each: one pair can be updated 2³² times within minutes.
 
 >>> import safereplay as sr
@@ -38,9 +38,9 @@ from .mdp import TabularMDP
 from .schedules import EpsilonGreedy, PowerStep
 
 WORD = 8  # bytes of a float, a count, an index
-GAP = 128 // WORD  # words between two rows: processors fetch two lines of 64 bytes at once
-PIECE = 1 << 16  # counts that become whole numbers at once
-MATTERS = 1 << 26  # bytes from which on the free memory is looked at
+GAP = 128 // WORD  # words between two rows: processors fetch two cache lines of 64 bytes at once
+PIECE = 1 << 16  # counts converted to integers at a time
+MATTERS = 1 << 26  # requests below this many bytes are not compared with the free memory
 MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 
@@ -52,21 +52,20 @@ class Part(NamedTuple):
     state: int = 0
 
     def __str__(self) -> str:
-        a = {"pair": "a pair", "outcome": "an outcome", "state": "a state"}
-        return " + ".join(f"{n} B {a[name]}" for name, n in self._asdict().items() if n) or "nothing"
+        return " + ".join(f"{n} B per {name}" for name, n in self._asdict().items() if n) or "nothing"
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The memory that a call of :func:`safereplay.learn` takes, by part; see :mod:`safereplay.footprints`."""
+    """The memory that a call of :func:`safereplay.learn` needs, by part; see :mod:`safereplay.footprints`."""
 
     n_pairs: int
     n_outcomes: int
     n_states: int
     seeds: int
-    at_once: int  #: runs at a time
-    kept: Part  #: for each seed
-    working: Part  #: for each run at a time
+    at_once: int  #: runs in parallel
+    kept: Part  #: per seed
+    working: Part  #: per run in parallel
     shared: Part
 
     def bytes_of(self, part: Part) -> int:
@@ -75,7 +74,7 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """Bytes that are held when most is."""
+        """The peak number of bytes."""
         each = self.seeds * self.bytes_of(self.kept) + self.at_once * self.bytes_of(self.working)
         return each + self.bytes_of(self.shared)
 
@@ -93,7 +92,7 @@ class Footprint:
 def footprint(
     mdp: TabularMDP, learner: Learner, seeds: int = 1, snapshots: int = 0, threads: int | None = None
 ) -> Footprint:
-    """The memory that :func:`safereplay.learn` will take, before it starts.
+    """The memory that :func:`safereplay.learn` will need, computed before it starts.
 
     >>> import safereplay as sr
     >>> sr.footprint(sr.grids.cliff(), sr.ReplayQLearning(), snapshots=10).kept
@@ -125,12 +124,12 @@ def of_runs(mdp: TabularMDP, recipe: Recipe, seeds: int, snapshots: int, workers
 
 
 def memory_kept(recipe: Recipe) -> tuple[bool, bool]:
-    """Whether runs count the distinct outcomes that they saw, and whether there is a w_t over those."""
+    """Whether runs count the distinct outcomes they saw, and whether they have a w_t over those."""
     return (recipe.remembers, recipe.replays) if isinstance(recipe, step.Recipe) else (False, False)
 
 
 def refuse_what_does_not_fit(need: Footprint) -> None:
-    """One line where runs clearly need more memory than there is; nothing where that is not known."""
+    """Raise an error if runs clearly need more memory than is free; do nothing if that is not known."""
     free = free_memory() if need.total > MATTERS else None
     if free is None or need.total <= free:
         return
@@ -142,7 +141,7 @@ def refuse_what_does_not_fit(need: Footprint) -> None:
 
 
 def free_memory() -> int | None:
-    """Bytes that can be had without swapping, as far as the system says."""
+    """Bytes available without swapping, if the system reports it; otherwise None."""
     try:
         lines = dict(line.split(":") for line in MEMINFO.read_text(encoding="ascii").splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
@@ -160,23 +159,23 @@ def _amount(size: int) -> str:
 
 
 class Kept(NamedTuple):
-    """What runs give back, one row per seed; a run writes into a row of it, which is a Kept of one axis less."""
+    """The results of runs, one row per seed; a run writes into its row, which is a Kept with one axis less."""
 
     Q: Floats  #: [n, P]
-    counts: Ints  #: [n, P, 2] as in the loop's tables
-    seen: Ints | None  #: [n, K]; while a run runs, its counts as floats
+    counts: Ints  #: [n, P, 2] as in ``Tables.counts``
+    seen: Ints | None  #: [n, K]; during a run, its counts as floats
     replayed: Ints | None  #: [n, K]
-    w: Floats | None  #: [n, K]; while a run runs, its running sums
+    w: Floats | None  #: [n, K]; during a run, its running sums
     shots: Floats | None  #: [n, m, P]
     shot_visits: Ints | None  #: [n, m, P]
     shot_w: Floats | None  #: [n, m, K]
 
     def row(self, k: int) -> Kept:
-        """Where run k writes."""
+        """The row that run k writes to."""
         return Kept(*(None if x is None else x[k] for x in self))  # type: ignore[arg-type]
 
     def only(self, rows: Sequence[int]) -> Kept:
-        """Some rows, in rising order; moved to the front, not copied."""
+        """Keep some rows, in rising order; they are moved to the front, not copied."""
         for to, k in enumerate(rows):
             for x in self if to != k else ():
                 if x is not None:
@@ -185,7 +184,7 @@ class Kept(NamedTuple):
 
 
 def make_room(mdp: TabularMDP, recipe: Recipe, n: int, shots: int) -> Kept:
-    """Room for n runs and their snapshots, all zero; the system provides it as it is first written to."""
+    """Zero arrays for n runs and their snapshots; the system allocates the memory at the first write."""
     P, K = mdp.n_pairs, mdp.r.size
     remembers, replays = memory_kept(recipe)
     return Kept(
@@ -201,12 +200,12 @@ def make_room(mdp: TabularMDP, recipe: Recipe, n: int, shots: int) -> Kept:
 
 
 def _rows(n: int, size: int, dtype: Any) -> AnyArray:
-    """Zeros [n, size] whose rows share no cache line: threads on neighbouring rows do not wait for each other."""
+    """Zeros [n, size] whose rows share no cache line, so that threads on neighbouring rows do not slow each other down."""
     return np.zeros((n, size + GAP if n > 1 else size), dtype)[:, :size]
 
 
 def make_whole(counts: Ints) -> None:
-    """Floats that stand in an array of whole numbers become whole numbers, where they are."""
+    """Convert floats stored in an integer array to integers, in place."""
     floats = counts.view(np.float64)
     for k in range(0, counts.size, PIECE):
         counts[k : k + PIECE] = floats[k : k + PIECE]

@@ -1,22 +1,22 @@
 """Goal-conditioned worlds: one model of the moves, and a goal that changes from episode to episode.
 
-A grid gives the moves q(s'|s,a). A *goal-conditioned* model has the pairs (s, g) as its states: where the agent is, and
-where it was told to go. The goal stays for the episode and has no part in the moves,
+A grid gives the moves q(s'|s,a). A *goal-conditioned* model has the pairs (s, g) as its states: the agent's cell and
+the goal of the episode. The goal does not change during an episode and does not affect the moves,
 
     q((s', g) | (s, g), a) = q(s'|s,a),      r = 0 and the episode ends if s' = g,  else r = −1,
 
-the sparse reward of Andrychowicz et al. (2017). A hazard stays one: its outcome keeps its reward and its flag, whatever
-the goal, and a fall that ends the grid's episode ends this one. Any other end of the grid than the goal that is asked
-for is a wall here: the agent stays where it is. An episode begins in (s, g) with g uniform over the goals, and s from
-the grid's start without g.
+the sparse reward of Andrychowicz et al. (2017). Hazards do not depend on the goal: their outcomes keep their reward and
+their unsafe flag, and a fall that ends the grid's episode ends this one. Any other end of the grid that is not the
+current goal acts as a wall: the agent stays where it is. An episode begins in (s, g) with g uniform over the goals, and
+s from the grid's start distribution without g.
 
-:class:`GoalMDP` is such a model: a TabularMDP with S·G states, and all that relabelling a transition needs. State g·S +
-s is the agent in cell s under goal number g. Since moves do not know the goal, a transition that was made under one
-goal says what would have happened under any other: that is what hindsight replays (:mod:`safereplay.rivals.hindsight`).
+:class:`GoalMDP` is such a model: a TabularMDP with S·G states, and the data that relabelling a transition needs. State
+g·S + s is the agent in cell s under goal number g. Since moves do not depend on the goal, a transition made under one
+goal is valid under any other: hindsight replay uses this (:mod:`safereplay.rivals.hindsight`).
 
-**When it fails.** A table over (s, g) shares nothing between goals: with every cell a goal it has S² states. A move
-into a goal must slip like any other here, or moves would know the goal. :meth:`TabularMDP.save` keeps the table without
-its goals.
+**When it fails.** A table over (s, g) shares nothing between goals: with every cell a goal it has S² states. Here a
+move into a goal must slip like any other, or moves would depend on the goal. :meth:`TabularMDP.save` keeps the table
+without its goals.
 
 Ref: Andrychowicz et al. (2017), Hindsight Experience Replay, Sections 2.4 and 3.
 """
@@ -34,7 +34,7 @@ from ._types import Bools, Floats, Ints
 from .maps import MOVES, from_map
 from .mdp import Layout, TabularMDP, reached
 
-#: The maps of the named worlds. Cells marked G come first among the goals; every free cell is one.
+#: The maps of the named worlds. Every free cell is a goal; cells marked G come first.
 ROOM = "S..#...\n...#...\n.......\n...#...\n...#..G"
 CLIFF = "......\n......\n......\nSXXXXG"
 MOST_BITS = 9
@@ -59,7 +59,7 @@ class GoalMDP(TabularMDP):
 
     @property
     def n_cells(self) -> int:
-        """S, the number of cells of the grid, or states of the base."""
+        """S, the number of grid cells (states of the base model)."""
         return self.n_states // self.goals.size
 
     def state(self, cell: int, goal: int) -> int:
@@ -87,8 +87,8 @@ def goal_mdp(
     """The goal-conditioned model of a base model's moves.
 
     ``goals`` are states of the base, or cells (row, column) of its layout; None is every state that can be reached from
-    the start and is not one of its unsafe ends. A goal that is the only start of the base is never asked for, but
-    learned about.
+    the start and is not an unsafe end. A goal that is the only start of the base is never drawn, but still has its
+    states in the table.
 
     >>> import safereplay as sr
     >>> world = goal_mdp(sr.grids.cliff(), goals=[(3, 5), (0, 0)])
@@ -136,7 +136,7 @@ def goal_map(
 ) -> GoalMDP:
     """A text map (see :mod:`safereplay.maps`) as a goal-conditioned model; it needs no G.
 
-    Every cell that is neither wall nor hazard is free, also those marked G, which only come first among the goals.
+    Every cell that is neither wall nor hazard is free, including those marked G, which come first among the goals.
     ``start`` is ``"S"``, the cells marked S, or ``"uniform"`` over the free cells.
 
     >>> goal_map("S..\\n.X.").goals
@@ -150,7 +150,7 @@ def goal_map(
 
 
 def goal_room(gamma: float = 0.95, *, slip: float = 0.0, slip_to: str = "any", start: str = "S") -> GoalMDP:
-    """Two rooms and a door, 5×7, without danger: any of the 31 cells may be asked for. Moves are certain by default.
+    """Two rooms and a door, 5×7, without danger: any of the 31 cells may be the goal. Moves are certain by default.
 
     >>> import safereplay as sr
     >>> world = goal_room()
@@ -165,7 +165,7 @@ def goal_room(gamma: float = 0.95, *, slip: float = 0.0, slip_to: str = "any", s
 def goal_cliff(
     gamma: float = 0.95, *, slip: float = 0.1, slip_to: str = "any", hazard: float = -30.0, start: str = "uniform"
 ) -> GoalMDP:
-    """The paper's slippery cliff, 4×6, where any of the 20 free cells may be asked for. A fall ends the episode.
+    """The paper's slippery cliff, 4×6, where any of the 20 free cells may be the goal. A fall ends the episode.
 
     >>> import safereplay as sr
     >>> world = goal_cliff()
@@ -178,9 +178,9 @@ def goal_cliff(
 
 
 def bit_flip(n: int = 5, gamma: float = 0.98) -> GoalMDP:
-    """n bits, each action flips one, and any pattern may be asked for: from one drawn uniformly to another.
+    """n bits; each action flips one; start and goal are different patterns drawn uniformly.
 
-    It is all sparse reward: a random walk finds one pattern of 2ⁿ, and a step towards it pays like a step away.
+    The reward is fully sparse: a random walk finds one pattern of 2ⁿ, and a step towards it pays like a step away.
 
     >>> world = bit_flip(3)
     >>> world.n_cells, world.goals.size, world.outcomes(world.state(0b101, goal=0b111), 1).r    # flips the middle bit
@@ -197,7 +197,7 @@ def bit_flip(n: int = 5, gamma: float = 0.98) -> GoalMDP:
 
 
 def _goal_states(base: TabularMDP, goals: Iterable[Any] | None) -> Ints:
-    """The base states of the goals; a goal can be stood on, and there is a way to it."""
+    """The base states of the goals, checked: none is an unsafe end, and each can be reached."""
     fatal = np.isin(np.arange(base.n_states), base.s_next[base.terminal & base.unsafe])
     found = reached(base.n_states, np.flatnonzero(base.start > 0), base.pair // base.n_actions, base.s_next)
     if goals is None:
@@ -232,18 +232,18 @@ def _marked(base: TabularMDP) -> Bools:
 
 
 def _rows(base: TabularMDP, goal: int, first: int, step: float, reward: float) -> Floats:
-    """The rows of one goal's sheet, whose states begin at ``first``, [m, 7]; the goal itself has none."""
+    """The rows of one goal's part of the table, whose states begin at ``first``, [m, 7]; the goal itself has none."""
     k = np.flatnonzero(base.pair // base.n_actions != goal)
     s, a = np.divmod(base.pair[k], base.n_actions)
     there, unsafe = base.s_next[k], base.unsafe[k]
-    there = np.where(base.terminal[k] & ~unsafe & (there != goal), s, there)  # another end of the grid is a wall
+    there = np.where(base.terminal[k] & ~unsafe & (there != goal), s, there)  # another end of the grid acts as a wall
     ends = (there == goal) | (base.terminal[k] & unsafe)
     r = np.where(unsafe, base.r[k], np.where(there == goal, reward, step))
     return np.column_stack([first + s, a, base.p[k], first + there, r, ends, unsafe])
 
 
 def _starts(base: TabularMDP, goals: Ints) -> Floats:
-    """Uniform over the goals that the base's start is not yet at; then the base's start without the goal."""
+    """Uniform over the goals that are not the base's only start; then the base's start without the goal."""
     starts = np.tile(base.start, (goals.size, 1))
     starts[np.arange(goals.size), goals] = 0.0
     sums = starts.sum(1, keepdims=True)
@@ -253,7 +253,7 @@ def _starts(base: TabularMDP, goals: Ints) -> Floats:
 
 
 def _layout(base: TabularMDP, goals: Ints, start: Floats) -> Layout | None:
-    """The base's map, once a goal; a reader follows the path to the first goal."""
+    """The base's map, repeated for each goal; the drawn path goes to the first goal."""
     if base.layout is None:
         return None
     at_goal = goals == base.layout.origin
@@ -265,8 +265,8 @@ def _layout(base: TabularMDP, goals: Ints, start: Floats) -> Layout | None:
 def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:
     """A map's moves with every free cell an ordinary one.
 
-    A map wants a goal, and a goal ends the episode. But where moves into it slip like others, moves do not depend on
-    where it is: what is missing for one place of the goal is taken from another.
+    A map must have a goal, and a goal ends the episode. Where moves into a goal slip like others, moves do not depend
+    on where the goal is: the outcomes missing for one position of the goal are taken from another.
     """
     _checks.require(isinstance(text, str), "text", "be a map as text", text)
     lines = [line.strip() for line in text.strip().splitlines()]
@@ -290,7 +290,7 @@ def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:
 
 
 def _beside(lines: list[str]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The plain free cells that lie beside another free one, each with that."""
+    """The plain free cells that have a free neighbour, each with that neighbour."""
     free = {(i, j): c for i, line in enumerate(lines) for j, c in enumerate(line) if c not in "#X"}
     for (i, j), symbol in free.items():
         near = [(i + down, j + right) for down, right in MOVES if (i + down, j + right) in free]

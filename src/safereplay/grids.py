@@ -1,8 +1,8 @@
-"""Grid worlds by name: the paper's two, and some that show where caution pays.
+"""Grid worlds by name: the paper's two, and some where caution pays.
 
-Each is a map (see :mod:`safereplay.maps`) with its rewards, all of them options. The paper leaves much open: γ, the
-layouts, whether a fall ends the episode, where a slip goes. Each of these is an option here, with the reading that fits
-what the paper reports as the default.
+Each is a map (see :mod:`safereplay.maps`) with its rewards. The paper does not specify γ, the layouts, whether a fall
+ends the episode, or where a slip goes. Each of these is an option here; the default is the reading that fits the
+paper's results.
 
 Ref: Szlak & Shamir (2021), Section 5, Figure 1, Figure 2.
 """
@@ -22,7 +22,7 @@ from .mdp import Layout, TabularMDP
 
 LOTTERY_REWARDS = ((0.9, 4.0), (0.1, -30.0))
 
-#: Readings of Figure 1: where the goal is, and which moves are volatile.
+#: Readings of Figure 1: the position of the goal, and the volatile moves.
 VOLATILE_LAYOUTS = {
     "row": ".....\n>>>.G\n.....\n.....",
     "row-of-two": ".....\n.>>.G\n.....\n.....",
@@ -32,7 +32,7 @@ VOLATILE_LAYOUTS = {
     "full": ".....\n>>>>G\n.....\n.....",
 }
 
-#: Readings of Figure 2: where the start, the goal and the cliff are.
+#: Readings of Figure 2: the positions of start, goal and cliff.
 CLIFF_LAYOUTS = {
     "between": "......\n......\n......\nSXXXXG",
     "gap": "......\n......\n......\nS.XX.G",
@@ -87,8 +87,8 @@ def cliff(
 
     ``layout`` is one of CLIFF_LAYOUTS, or a map. ``slip_to`` is where a failed action goes: ``"any"`` of the four
     directions (the chosen one included), one of the three ``"others"`` or of the two ``"sides"``, or always ``"up"``,
-    ``"right"``, ``"down"`` or ``"left"``, as a wind would have it. ``fall_ends``: falling ends the episode, or puts the
-    agent back to the start. ``goal_slips``: whether a move into the goal can fail too.
+    ``"right"``, ``"down"`` or ``"left"``, like a wind. ``fall_ends``: a fall ends the episode; otherwise it returns the
+    agent to the start. ``goal_slips``: whether a move into the goal can fail too.
 
     >>> import safereplay as sr
     >>> sr.grids.cliff().outcomes(12, 1).p.round(3)      # 'right' from the cell above the start
@@ -120,10 +120,10 @@ def bridge(
     hazard: float = -15.0,
     fall_ends: bool = True,
 ) -> TabularMDP:
-    """A narrow bridge, 5×8: it is the short way over the chasm, and a slip to either side of it falls.
+    """A narrow bridge, 5×8: the short way over a chasm, where a slip to either side is a fall.
 
-    The way round is six steps longer and hardly falls at all. Plain Q-learning crosses; a replay that dwells on bad
-    draws goes round.
+    The way round is six steps longer and rarely leads to a fall. Plain Q-learning crosses the bridge; with replay of low
+    rewards the agent goes round.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.bridge()
@@ -153,10 +153,10 @@ def lottery(
     slip: float = 0.0,
     slip_to: str = "any",
 ) -> TabularMDP:
-    """A tunnel of lotteries, 5×8: each of its four moves most often wins a little, and one time in ten loses much.
+    """A tunnel of lotteries, 5×8: each of its four moves usually wins a little, and loses much one time in ten.
 
-    On average a ticket is better than a step, so plain Q-learning buys all four and loses at least once in 34 % of its
-    episodes. The ways round are four steps longer, and sure. The paper's volatile moves, with odds that look good.
+    A ticket has a higher mean than a step, so plain Q-learning buys all four and loses at least once in 34 % of its
+    episodes. The ways round are four steps longer and certain. These are the paper's volatile moves, with better odds.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.lottery()
@@ -186,11 +186,11 @@ def ledge(
     hazard: float = -4.0,
     fall_ends: bool = True,
 ) -> TabularMDP:
-    """A windy ledge, 6×8: gusts blow towards the abyss, and the farther from the edge the safer.
+    """A windy ledge, 6×8: gusts blow towards the abyss, so cells farther from the edge are safer.
 
-    Only at the start and at the goal a wall keeps from falling. A row up costs two steps, and takes one gust more to
-    fall from. Plain Q-learning walks the edge; a little replay of bad draws goes one row up, more of it climbs back
-    sooner after a gust.
+    Only at the start and at the goal does a wall prevent a fall. Walking one row up costs two steps, and a fall then
+    takes one more gust. Plain Q-learning walks along the edge; a little replay of low rewards moves the path one row
+    up, and more of it returns there sooner after a gust.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.ledge()
@@ -221,11 +221,11 @@ def frozen_lake(
     hazard: float = 0.0,
     goal_slips: bool = True,
 ) -> TabularMDP:
-    """Gymnasium's FrozenLake-v1, 4×4: two moves in three go to a side, and only the goal pays.
+    """Gymnasium's FrozenLake-v1, 4×4: two moves in three slip to a side, and only the goal has a reward.
 
-    A hole ends the episode but pays what a step pays: no reward tells that it is bad. The only rewards that vary are
-    those beside the goal, which all value comes through; so replay by the variance of rewards scales every Q(s,a) by the
-    same factor, and no policy changes.
+    A hole ends the episode but has the reward of a step, so no reward shows that it is bad. The only rewards that vary
+    are those beside the goal, and every path to the goal passes there. So replay by the variance of rewards scales
+    every Q(s,a) by the same factor, and no policy changes.
 
     >>> import safereplay as sr
     >>> sr.grids.frozen_lake().outcomes(14, 1).r.round(3)       # 'right', beside the goal
@@ -246,13 +246,13 @@ def frozen_lake(
 
 
 def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
-    """The same model, but every unsafe end comes one step later.
+    """The same model, but with every unsafe end one step later.
 
-    A step that would end unsafely pays ``meanwhile`` and leads to a new state of *falling*; the next step, whatever the
-    action, pays what the fall pays and ends the episode, unsafe. There is one such state for each (s', r) of an unsafe
-    end, after the states of ``mdp``. No policy's risk changes, nor, at ``meanwhile`` = 0, its undiscounted return. With
-    the cost of a usual step as ``meanwhile``, the reward of a step does not tell whether it slipped: caution that looks
-    at rewards alone does not see the danger.
+    A step that would end unsafely pays ``meanwhile`` and leads to a new *falling* state. The next step, with any action,
+    has the reward of the fall and ends the episode as unsafe. There is one such state for each (s', r) of an unsafe end,
+    after the states of ``mdp``. No policy's risk changes, nor, at ``meanwhile`` = 0, its undiscounted return. With the
+    usual step cost as ``meanwhile``, rewards do not show whether a step slipped, so a method that uses rewards alone
+    cannot detect the danger.
 
     >>> import safereplay as sr
     >>> late = sr.grids.delayed(sr.grids.cliff(slip=0.0))
@@ -270,7 +270,7 @@ def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
     k, a = (index.ravel() for index in np.mgrid[: len(falls), :A])
     landings = np.column_stack([S + k, a, np.ones(k.size), falls[k], np.ones((k.size, 2))])
     layout = mdp.layout
-    if layout is not None:  # a falling agent is drawn where it will land
+    if layout is not None:  # a falling agent is drawn in the cell where it will land
         cells = layout.cells + tuple(layout.cells[int(s)] for s in falls[:, 0])
         layout = Layout(layout.text, cells, layout.origin)
     start = np.append(mdp.start, np.zeros(len(falls)))
@@ -279,7 +279,7 @@ def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
     return TabularMDP.from_outcomes(S + len(falls), A, rows, mdp.gamma, start, layout=layout, name=name)
 
 
-#: The paper's grids, and all that can be asked for by name.
+#: The paper's grids, and all named grids.
 PAPER: dict[str, Callable[..., TabularMDP]] = {"volatile": volatile, "cliff": cliff}
 NAMED: dict[str, Callable[..., TabularMDP]] = {
     **PAPER,

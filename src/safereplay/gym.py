@@ -1,18 +1,18 @@
-"""Gymnasium, both ways: a table read off an environment, and any model as an environment.
+"""Gymnasium in both directions: a model from an environment's table, and any model as an environment.
 
 **In.** The toy-text environments keep their dynamics in a table ``P[s][a] = [(p, s_next, r, terminated), ...]``. It
-says more than an outcome table needs: it also gives outcomes to states in which an episode never acts, because it ended
-on the way in. Three rules make a :class:`~safereplay.TabularMDP` of it, and none changes a return:
+also lists outcomes of states where no action is ever taken, because the episode ended on entering them. Three rules
+turn it into a :class:`~safereplay.TabularMDP`; none changes a return:
 
-    a state that every action leaves where it is, for reward 0, has no outcomes: a step into it ends the episode;
-    so has a state that others enter only by ending the episode, where ``initial_state_distrib`` says that none starts;
+        a state that every action leaves unchanged, with reward 0, has no outcomes: a step into it ends the episode;
+        a state that is entered only by ending the episode has none either, if ``initial_state_distrib`` gives it 0;
     probabilities that sum to 1 only as float32 does (to 1e-6) are scaled to sum to 1.
 
-Only the table is read: wrappers around the environment, its time limit among them, are not part of the model.
+Only the table is read: wrappers of the environment, including its time limit, are not part of the model.
 
 **Out.** :class:`TabularEnv` draws its steps from a model's outcomes. The ids ``safereplay/Volatile-v0`` and
-``safereplay/Cliff-v0`` make the paper's grids; ``gymnasium.make("safereplay.gym:safereplay/Cliff-v0")`` needs no import
-of ours.
+``safereplay/Cliff-v0`` make the paper's grids; ``gymnasium.make("safereplay.gym:safereplay/Cliff-v0")`` works without
+importing safereplay.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Image: TypeAlias = npt.NDArray[np.uint8]
 
 HINT = "use sr.Agent to learn by stepping it"
 FLOAT32_SLACK = 1e-6
-DEAR = 5.0  #: how many usual costs make an outcome unsafe
+DEAR = 5.0  #: an outcome that costs this many times the usual cost is unsafe
 CLIFF_WALKING_MAP = "............\n............\n............\nSXXXXXXXXXXG"
 
 # -- in: the table of an environment ----------------------------------------------------------------------------------
 
 
 def table_of(env: Any, gamma: float, unsafe: Unsafe | None, make_kwargs: Mapping[str, Any]) -> TabularMDP:
-    """The model of an environment, given itself or by its id; see :meth:`safereplay.TabularMDP.from_gymnasium`.
+    """The model of an environment, given as an object or by its id; see :meth:`safereplay.TabularMDP.from_gymnasium`.
 
     >>> lake = table_of("FrozenLake-v1", 0.95, None, {"is_slippery": False})
     >>> lake.outcomes(4, 2)                                                # right, into the first hole
@@ -72,11 +72,11 @@ def _made(env_id: str, make_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any
             env = gymnasium.make(env_id, **make_kwargs)
         except gymnasium.error.Error as error:
             problem = str(error)
-        except BadInput:  # one of our grids' own, already worded
+        except BadInput:  # an error of our own grids, already worded
             raise
         except (ImportError, KeyError, TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
-    if env is None:  # its warnings would only say the same again
+    if env is None:  # the warnings of make() would only repeat the error
         hint = " ".join(problem.split())
         _checks.fail("env", "be the id of an environment that Gymnasium can make", env_id, hint)
     for warning in said:
@@ -92,13 +92,13 @@ def _table(env: gymnasium.Env[Any, Any], gamma: float, unsafe: Unsafe | None) ->
     name = inner.spec.id if inner.spec is not None else type(inner).__name__
     S, A = _size(inner, "observation_space"), _size(inner, "action_space")
     _checks.require(hasattr(inner, "P"), "env", "expose its table P", name, HINT)
-    if getattr(inner, "fickle_passenger", False):  # Taxi then redraws the destination in its step(), not in P
+    if getattr(inner, "fickle_passenger", False):  # Taxi then redraws the destination in step(), not in P
         _checks.fail("env", "keep all its dynamics in P", name, "leave out fickle_passenger")
     start = _start(inner, S)
     columns = _episode_ends(_columns(inner.P, S, A), start, S)
     _checks.require(bool(columns.size), "P of env", "have a state that an action leaves or is rewarded in", inner.P)
     layout = None
-    if isinstance(inner, CliffWalkingEnv):  # FrozenLake has a map too, but numbers its actions otherwise than a Layout
+    if isinstance(inner, CliffWalkingEnv):  # FrozenLake has a map too, but numbers its actions differently
         layout = Layout(CLIFF_WALKING_MAP, tuple((s // 12, s % 12) for s in range(S)), int(inner.start_state_index))
     marks = _unsafe_by_default(columns) if unsafe is None else _unsafe_by(unsafe, columns)
     rows = np.column_stack([columns, marks])
@@ -106,7 +106,7 @@ def _table(env: gymnasium.Env[Any, Any], gamma: float, unsafe: Unsafe | None) ->
 
 
 def _marked(mdp: TabularMDP, unsafe: Unsafe) -> TabularMDP:
-    """The same model with other outcomes marked."""
+    """The same model with other outcomes marked unsafe."""
     s, a = np.divmod(mdp.pair, mdp.n_actions)
     columns = np.column_stack([s, a, mdp.p, mdp.s_next, mdp.r, mdp.terminal])
     rows = np.column_stack([columns, _unsafe_by(unsafe, columns)])
@@ -128,11 +128,11 @@ def _start(env: Any, S: int) -> Floats | None:
         return None
     start = _checks.finite_array("initial_state_distrib of env", env.initial_state_distrib, (S,))
     total = float(start.sum())
-    return start / total if abs(total - 1.0) <= FLOAT32_SLACK else start  # else left for the model to refuse
+    return start / total if abs(total - 1.0) <= FLOAT32_SLACK else start  # else the model raises the error
 
 
 def _columns(P: Any, S: int, A: int) -> Floats:
-    """P as columns s, a, p, s_next, r, terminal; a state or action that P leaves out has no outcomes."""
+    """P as columns s, a, p, s_next, r, terminal; a state or action missing from P has no outcomes."""
 
     def at(table: Any, key: int) -> Any:
         return table.get(key, ()) if isinstance(table, Mapping) else table[key]
@@ -144,20 +144,20 @@ def _columns(P: Any, S: int, A: int) -> Floats:
         columns: Floats | None = np.array(rows, np.float64).reshape(len(rows), 6)
     except (IndexError, TypeError, ValueError):
         columns = None
-    if columns is None:  # outside the handler, so that no traceback of ours hangs on the message
+    if columns is None:  # outside the handler, so that the error has no chained traceback
         _checks.fail("P of env", "list (p, s_next, r, terminated) for each state and action", P)
     for stray in columns[~np.isin(columns[:, 3], np.arange(S)), 3]:
         _checks.fail("s_next in P of env", f"be a state in 0..{S - 1}", float(stray))
     columns = columns[columns[:, 2] != 0]
     pair = (columns[:, 0] * A + columns[:, 1]).astype(np.int64)
     sums = np.bincount(pair, weights=columns[:, 2], minlength=S * A)
-    sums[np.abs(sums - 1.0) > FLOAT32_SLACK] = 1.0  # left for the model to refuse
+    sums[np.abs(sums - 1.0) > FLOAT32_SLACK] = 1.0  # the model raises the error
     columns[:, 2] /= sums[pair]
     return columns
 
 
 def _episode_ends(columns: Floats, start: Floats | None, S: int) -> Floats:
-    """The module's first two rules."""
+    """Apply the first two rules of the module."""
     s, s_next = columns[:, 0].astype(np.int64), columns[:, 3].astype(np.int64)
     moves = np.bincount(s[(s_next != s) | (columns[:, 4] != 0)], minlength=S) > 0
     terminal = (columns[:, 5] != 0) | ~moves[s_next]
@@ -174,7 +174,7 @@ def _unsafe_by(unsafe: Unsafe, columns: Floats) -> Bools:
 
 
 def _unsafe_by_default(columns: Floats) -> Bools:
-    """Ends with less than the best end, or costs at least five times the median cost."""
+    """Outcomes that end with less than the best final reward, or cost at least five times the median cost."""
     r, terminal = columns[:, 4], columns[:, 5] != 0
     costs = -r[r < 0]
     dear = DEAR * np.median(costs) if costs.size else np.inf
@@ -230,7 +230,7 @@ class TabularEnv(gymnasium.Env[int, int]):
 
     @property
     def initial_state_distrib(self) -> Floats:
-        """The start distribution, under the name that Gymnasium's tables have it."""
+        """The start distribution, under Gymnasium's name for it."""
         return self.mdp.start
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
@@ -252,8 +252,8 @@ class TabularEnv(gymnasium.Env[int, int]):
         return s
 
     def _draw(self, p: Floats) -> int:
-        # Where rounding leaves the sum below the draw, the last outcome is meant. Gymnasium's own sampler, an argmax,
-        # answers with the first.
+        # If rounding leaves the cumulative sum below the draw, take the last outcome. Gymnasium's own argmax
+        # returns the first.
         return min(int(np.searchsorted(np.cumsum(p), self.np_random.random(), side="right")), p.size - 1)
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
@@ -270,7 +270,7 @@ class TabularEnv(gymnasium.Env[int, int]):
         return self._s, float(q.r[k]), self._over, False, {"p": float(q.p[k]), "unsafe": bool(q.unsafe[k])}
 
     def render(self) -> Any:
-        """Where the agent is: text for ``"ansi"``, a picture for ``"rgb_array"``."""
+        """The current position: text for ``"ansi"``, a picture for ``"rgb_array"``."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() shows nothing without a render_mode; choose from ansi, rgb_array")
             return None
@@ -300,16 +300,16 @@ def make_grid_env(grid: str, render_mode: str | None = None, **options: Any) -> 
     return TabularEnv(maker(**options), render_mode)
 
 
-# gymnasium.make looks here for the modes it can add by wrapping: "human" and "rgb_array_list".
+# gymnasium.make reads the modes that it can add by wrapping here: "human" and "rgb_array_list".
 make_grid_env.__dict__["metadata"] = TabularEnv.metadata
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------
 
-CELL = 48  #: pixels a cell
+CELL = 48  #: pixels per cell
 PAGE, AGENT, RED = (255, 255, 255), (44, 62, 96), (214, 69, 65)
 TILES = {".": (236, 239, 243), "#": (92, 101, 115), "S": (196, 217, 241), "G": (126, 192, 141), "X": (230, 146, 132)}
-MARKS = {"G": PAGE, "X": PAGE, **dict.fromkeys(grids.ARROWS, RED)}  #: so that colour is not all that tells cells apart
+MARKS = {"G": PAGE, "X": PAGE, **dict.fromkeys(grids.ARROWS, RED)}  #: so that cells do not differ by colour alone
 
 
 def _text(mdp: TabularMDP, s: int | None) -> str:
@@ -324,7 +324,7 @@ def _text(mdp: TabularMDP, s: int | None) -> str:
 
 
 def _arranged(mdp: TabularMDP) -> Layout:
-    """States in rows of a near-square, as G, X, S or free: what ends an episode well or badly, and where one starts."""
+    """States arranged in a near-square, marked G or X for good or bad ends, S for starts."""
     S = mdp.n_states
     columns = math.ceil(math.sqrt(S))
     symbols = np.full(columns * math.ceil(S / columns), " ")

@@ -1,21 +1,21 @@
-"""Learners: Algorithm 1 and its rivals, each a few hyper-parameters and one update.
+"""Learners: Algorithm 1 and other methods, each a few hyper-parameters and one update rule.
 
-A learner says how a transition (s, a, r, s') changes Q(s,a). Its ``update`` is a plain function that names what it
-needs, and one compiled loop runs them all:
+A learner defines how a transition (s, a, r, s') changes Q(s,a). Its ``update`` is a plain function whose arguments are
+named after the quantities it needs, and one compiled loop runs them all:
 
     q, r                 Q(s,a) before, and the reward
     best, worst          max_b Q(s',b) and min_b Q(s',b); both 0 where the episode ended
-    worst_state                min over the next states seen from (s,a) of mean reward there + γ·max_b Q(s',b)
+    worst_state          min over the next states seen from (s,a) of mean reward there + γ·max_b Q(s',b)
     alpha, gamma         α_t(s,a) and γ
 
-With a scheme, a learner replays as well. ``mixing`` says how much of a pair's updates are replays, ρ(s,a):
+With a scheme, a learner replays as well. ``mixing`` determines ρ(s,a), the share of a pair's updates that are replays:
 
     literal   the paper's Algorithm 1: each iteration replays with probability v, a pair drawn from w_t.
               Then ρ = v·W / ((1−v)·d + v·W), with d(s,a) the share of MDP iterations that visit the pair.
     matched   after each visit of a pair, replay that same pair v·W(s,a)/(1−v) times on average.
-              Then ρ = v·W / ((1−v) + v·W), whatever is visited: the mapping that the paper analyses.
+              Then ρ = v·W / ((1−v) + v·W), independent of d: the mapping that the paper analyses.
 
-A learner of one's own, here one that trusts the newest target only as far as it is bad news:
+A custom learner, here one that gives less weight to targets above Q(s,a):
 
 >>> import safereplay as sr
 >>> from dataclasses import dataclass
@@ -48,25 +48,25 @@ from .schemes import NO_REPLAY, Scheme, VarianceReplay, check_compiles, check_ta
 
 
 class Family(Protocol):
-    """What a run's compiled code is built from, for learners that Algorithm 1's loop does not run. Equal ones build the
-    same code.
+    """The source of a run's compiled code, for learners with a loop of their own. Equal instances build the same
+    code.
     """
 
     def __hash__(self) -> int: ...
 
     def digest(self) -> str | None:
-        """What the compiled code is made from; None if it must not be kept on disk."""
+        """A digest of the source of the compiled code; None if the code must not be cached on disk."""
 
     def make(self) -> Callable[..., None]:
-        """The compiled loop, of the arguments of the one in :mod:`safereplay.kernels.loop`."""
+        """The compiled loop, with the arguments of the one in :mod:`safereplay.kernels.loop`."""
 
     def room(self, mdp: TabularMDP) -> Any:
-        """The arrays, beside Q and the counts, that one run fills."""
+        """The arrays that one run fills, besides Q and the counts."""
 
 
 Recipe: TypeAlias = step.Recipe | Family
 MIXINGS = {"literal": step.LITERAL, "matched": step.MATCHED}
-MOST_V = 0.999999  # where v decides on every iteration: a million replays come between two steps of the MDP
+MOST_V = 0.999999  # limit of v where it decides on every iteration: a million replays between two steps of the MDP
 
 
 def towards_target(q: float, r: float, best: float, alpha: float, gamma: float) -> float:
@@ -75,7 +75,7 @@ def towards_target(q: float, r: float, best: float, alpha: float, gamma: float) 
 
 
 def replay_chance(v: float) -> float:
-    """The chance v that an iteration is a replay; one that leaves next to no steps of the MDP is refused."""
+    """Check v, the probability that an iteration is a replay; values too near 1 are refused."""
     v = _checks.between("v", v, "[0, 1)")
     hint = f"1/(1 - v) = {1.0 / (1.0 - v):.2g} iterations for each step of the MDP take too long"
     _checks.require(v <= MOST_V, "v", f"be at most {MOST_V:g} where it decides on every iteration", v, hint)
@@ -84,24 +84,24 @@ def replay_chance(v: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Learner(Config):
-    """What every learner has: the initial value c0 of Q, and T0 iterations that only explore."""
+    """The fields of every learner: the initial value c0 of Q, and T0 iterations that only explore."""
 
     c0: float | None = 0.0
     T0: int = 1
 
     #: The learner's own dials that its update may name.
     DIALS: ClassVar[tuple[str, ...]] = ()
-    #: What reports call it.
+    #: Its name in reports.
     LABEL: ClassVar[str] = "learner"
-    #: The field that a comparison turns, and its settings from no effect to most; "" where there is none.
+    #: The field that a comparison varies, and its settings from no effect to most; "" if there is none.
     DIAL: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[float, ...]] = ()
-    #: Whether what is replayed settles, as Theorem 1 asks of w_t (None: that depends on the model), and why.
+    #: Whether w_t converges, as Theorem 1 requires (None: depends on the model), and why.
     SETTLES: ClassVar[bool | None] = None
     WHY: ClassVar[str] = ""
-    #: Other fields that a comparison sets, where the defaults are the source's but not its best.
+    #: Other fields that a comparison sets, where the defaults follow the source but are not its best.
     COMPARED: ClassVar[dict[str, float]] = {}
-    #: What it takes from the model beside its own experience, at its defaults; "" for nothing.
+    #: Information from the model that it uses besides its own experience, at its defaults; "" for none.
     GIVEN: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Learner(Config):
     update: ClassVar[Callable[..., float]] = staticmethod(towards_target)
 
     def initial_value(self, r_max: float, gamma: float) -> float:
-        """What Q starts from, in a world whose rewards are at most r_max."""
+        """The initial value of Q, in a world whose rewards are at most r_max."""
         return 0.0 if self.c0 is None else self.c0
 
     @property
@@ -124,11 +124,11 @@ class Learner(Config):
         return None
 
     def training_model(self, mdp: TabularMDP) -> TabularMDP:
-        """The model that the learner is run on: mdp, unless it needs more states than that has."""
+        """The model that the learner runs on: mdp, or a model with more states if the learner needs them."""
         return mdp
 
     def judging_model(self, mdp: TabularMDP) -> TabularMDP:
-        """The model that its policy is judged on: the states of :meth:`training_model`, the rewards of mdp."""
+        """The model for evaluating its policy: the states of :meth:`training_model`, the rewards of mdp."""
         return mdp
 
     def update_params(self) -> tuple[float, ...]:
@@ -136,11 +136,11 @@ class Learner(Config):
         return tuple(float(getattr(self, name)) for name in self.DIALS)
 
     def recipe(self, exploration: Exploration, step_size: StepSize) -> Recipe:
-        """What the compiled loop is built from."""
+        """The recipe that the compiled loop is built from."""
         return self.algorithm_1(exploration, step_size, "sr.learn")
 
     def algorithm_1(self, exploration: Exploration, step_size: StepSize, where: str) -> step.Recipe:
-        """The same, for those who have only Algorithm 1's loop."""
+        """The same, for callers that support only Algorithm 1's loop."""
         own = type(self).recipe is not Learner.recipe or (
             type(self).training_model is not Learner.training_model and where != "sr.learn"
         )
@@ -156,7 +156,7 @@ class Learner(Config):
 
     @property
     def uses_unsafe(self) -> bool:
-        """Whether the learner looks at which outcomes are marked unsafe."""
+        """Whether the learner uses the unsafe flags of outcomes."""
         return self.replay is not None and self.replay[0].names("harm", "unsafe")
 
     def describe(self) -> str:
@@ -169,7 +169,7 @@ class Learner(Config):
 class QLearning(Learner):
     """Q-learning (Watkins 1989): Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b)).
 
-    **Limit.** Q*, the best discounted mean. **When it fails.** It counts averages alone: on both of the paper's grids it
+    **Limit.** Q*, the best discounted mean. **When it fails.** It optimises the mean alone: on both of the paper's grids it
     takes the risky way, and on the cliff it falls in 11.9 % of episodes from the start.
 
     >>> import safereplay as sr
@@ -186,13 +186,13 @@ class QLearning(Learner):
 class ReplayQLearning(Learner):
     """Q-learning whose updates are replayed transitions with probability v, drawn from the scheme's w_t.
 
-    Each iteration is a replay with probability v (``mixing="literal"``), or each visit of a pair is followed by replays of that
-    pair, v·W/(1−v) on average (``"matched"``).
+    Each iteration is a replay with probability v (``mixing="literal"``), or each visit of a pair is followed by replays of
+    that pair, v·W/(1−v) on average (``"matched"``).
 
-    **Limit.** The fixed point of H with p̃ = (1−ρ)·q + ρ·ŵ (:mod:`safereplay.theory.operator`). Matched: one, the paper's
-    mapping. Literal: with d(s,a) of what is visited; there may be several, and the seed decides.
-    **When it fails.** Where the scheme does not see the danger (paid for later, never paid for, never met); where noise is no
-    danger; and where every way has a bad outcome, too much of it keeps an agent from moving: on the cliff at γ = 0.8 half of
+    **Limit.** The fixed point of H with p̃ = (1−ρ)·q + ρ·ŵ (:mod:`safereplay.theory.operator`). Matched: unique, the paper's
+    mapping. Literal: it depends on the visitation d(s,a); there may be several, and the seed decides between them.
+    **When it fails.** If the scheme cannot detect the danger (the loss comes later, never, or was never met). If noise is
+    harmless. If every way has a bad outcome, too much replay stops the agent from moving: on the cliff at γ = 0.8 half of
     the literal runs with v ≥ 0.5 are stuck.
 
     >>> import safereplay as sr
@@ -231,15 +231,15 @@ class ReplayQLearning(Learner):
 
 @dataclass(frozen=True)
 class RiskSensitive(Learner):
-    """Mihatsch & Neuneier (2002): positive TD errors count (1−κ), negative ones (1+κ).
+    """Mihatsch & Neuneier (2002): positive TD errors are weighted by 1−κ, negative ones by 1+κ.
 
         δ = r + γ·max_b Q(s',b) − Q(s,a);    Q(s,a) ← Q(s,a) + α·(1 − κ·sign δ)·δ
 
-    κ in (−1, 1): > 0 averse to risk, < 0 fond of it.
+    κ in (−1, 1): > 0 is risk-averse, < 0 risk-seeking.
 
-    **Limit.** E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b). **When it fails.** One κ serves all
-    pairs. On the cliff it is safe from 0.42 to 0.86 only and risky at 0.87 and 0.88; from 0.89 on every step looks so bad that
-    it jumps off to end it.
+    **Limit.** E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b). **When it fails.** One κ applies to
+    all pairs. On the cliff it is safe only from 0.42 to 0.86 and risky at 0.87 and 0.88; from 0.89 on every step looks so bad
+    that the policy jumps off to end the episode.
 
     >>> import safereplay as sr
     >>> sr.RiskSensitive().describe()
@@ -263,13 +263,13 @@ class RiskSensitive(Learner):
 
 @dataclass(frozen=True)
 class Pessimistic(Learner):
-    """Gaskett's β-pessimistic Q-learning (2003): the next action may be the best or the worst.
+    """Gaskett's β-pessimistic Q-learning (2003): the target mixes the best and the worst next action.
 
         Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·[(1−β)·max_b Q(s',b) + β·min_b Q(s',b)]),    β in [0, 1]
 
-    **Limit.** The fixed point of that target, a γ-contraction. **When it fails.** It fears what the agent itself might do next,
-    not what the world does: volatile rewards leave it unmoved (risky on the first grid for every β), and on the cliff it is safe
-    for β from 0.03 to 0.35, risky at 0.36, and jumps off from 0.37 on.
+    **Limit.** The fixed point of that target, a γ-contraction. **When it fails.** It guards against the agent's own next
+    action, not against the environment: volatile rewards have no effect (risky on the first grid for every β), and on the
+    cliff it is safe for β from 0.03 to 0.35, risky at 0.36, and jumps off from 0.37 on.
 
     >>> import safereplay as sr
     >>> sr.Pessimistic().describe()
@@ -286,20 +286,20 @@ class Pessimistic(Learner):
 
     @staticmethod
     def update(q: float, r: float, best: float, worst: float, alpha: float, gamma: float, beta: float) -> float:
-        """Towards a next action that is the worst one with probability β."""
+        """A target whose next action is the worst one with probability β."""
         return (1.0 - alpha) * q + alpha * (r + gamma * ((1.0 - beta) * best + beta * worst))
 
 
 @dataclass(frozen=True)
 class WorstCase(Learner):
-    """Heger's Q̂-learning (1994): the worst reward and the worst next state that were ever seen.
+    """Heger's Q̂-learning (1994): the worst reward and next state ever seen.
 
         Q̂(s,a) ← min(Q̂(s,a), r + γ·max_b Q̂(s',b))
 
-    Values only fall, so they must start above every return; c0 = None starts from r_max/(1−γ), or 0 if that is lower.
+    Values only decrease, so they must start above every return: c0 = None starts from r_max/(1−γ), or 0 if that is lower.
 
     **Limit.** The best worst case over outcomes of any probability. **When it fails.** Where every way has a bad outcome, however
-    rare, all ways are alike: on the cliff it does not move. One event that was a fluke is never forgotten.
+    rare, all ways have the same value: on the cliff it does not move. A single extreme event is never forgotten.
 
     >>> import safereplay as sr
     >>> sr.WorstCase().initial_value(r_max=150.0, gamma=0.9).__round__(6)
@@ -330,7 +330,7 @@ class WorstTransition(Learner):
 
     Where transitions are certain this is Q-learning, however volatile the rewards.
 
-    **Limit.** The best worst trajectory at mean rewards. **When it fails.** It does not see volatile rewards: risky on the first
+    **Limit.** The best worst trajectory at mean rewards. **When it fails.** It ignores volatile rewards: risky on the first
     grid; and on the cliff, as Heger's, it does not move.
 
     >>> import safereplay as sr
@@ -344,5 +344,5 @@ class WorstTransition(Learner):
 
     @staticmethod
     def update(q: float, worst_state: float, alpha: float) -> float:
-        """Towards the worst_state_value next state seen."""
+        """Towards the value of the worst next state seen."""
         return (1.0 - alpha) * q + alpha * worst_state

@@ -1,17 +1,17 @@
-"""A map drawn as text, and the model that it is.
+"""A text map and its model.
 
-A map has one character a cell:
+A map has one character per cell:
 
-    .  free            #  wall               S  free, where a reader follows the path from
+    .  free            #  wall               S  free, the origin of the drawn path
     G  goal            X  hazard (a cliff)   ^ > v <  free, and moving that way is volatile
 
-Actions are 0 up, 1 right, 2 down, 3 left. A move off the map or into a wall stays where it is. With probability
-``slip`` an action goes another way, one of ``slip_to``'s:
+Actions are 0 up, 1 right, 2 down, 3 left. A move off the map or into a wall leaves the agent where it is. With
+probability ``slip`` an action goes in one of the directions of ``slip_to``:
 
     any      one of the four directions, the chosen one included
     others   one of the other three
     sides    one of the two at right angles to the chosen one
-    up, right, down, left    this one: a wind
+    up, right, down, left    always this one, like a wind
 
 A move into a goal never slips (the paper's rule; an option).
 
@@ -25,7 +25,7 @@ Map files: a map as text, and under it the options that make it a model.
     slip = 0.1
     goals = { "2,5" = 50.0 }      # cells are written "row,column"
 
-What is under the map is TOML, with the names of :func:`safereplay.grids.from_map`'s options; all of it may be absent.
+The part below the map is TOML, with the options of :func:`safereplay.grids.from_map`; it may be absent.
 """
 
 import inspect
@@ -52,9 +52,9 @@ ARROWS = "^>v<"
 ARROW_CODES = np.frombuffer(ARROWS.encode("ascii"), np.uint8)
 SYMBOLS = ".#SGX" + ARROWS
 VOLATILE_REWARDS = ((0.6, 100.0), (0.4, -100.0))
-PIECE = 1 << 10  # states whose rows are made at a time: few enough for the processor's cache
+PIECE = 1 << 10  # states processed at a time: few enough for the processor's cache
 
-#: The directions that an action may go instead of its own a, for each ``slip_to``.
+#: For each ``slip_to``, the directions that action a may go instead.
 STRAYS = {
     "any": tuple((0, 1, 2, 3) for a in range(4)),
     "others": tuple(tuple(b for b in range(4) if b != a) for a in range(4)),
@@ -82,11 +82,11 @@ def from_map(
 ) -> TabularMDP:
     """A text map as a model.
 
-    ``goal`` is the reward of every goal, or one a cell: ``{(0, 4): 10.0, (3, 4): 50.0}``. ``volatile`` lists the
-    (probability, reward) of a volatile move. ``goals`` and ``volatiles`` are for the cells that differ from these.
+    ``goal`` is the reward of every goal, or one per cell: ``{(0, 4): 10.0, (3, 4): 50.0}``. ``volatile`` lists the
+    (probability, reward) of a volatile move. ``goals`` and ``volatiles`` override these for single cells.
     ``start`` is ``"uniform"`` over the free cells, ``"S"`` for the cells marked S, or a list of cells. ``fall_ends``:
-    falling into a hazard ends the episode, or puts the agent back to the first S. Falling is unsafe, and so is a
-    volatile move's negative reward.
+    a fall into a hazard ends the episode; otherwise it returns the agent to the first S. A fall is unsafe, and so is a
+    negative reward of a volatile move.
 
     >>> import safereplay as sr
     >>> world = sr.grids.from_map("S>>G", volatile=[(0.9, 1.0), (0.1, -9.0)], volatiles={(0, 2): [(1.0, 4.0)]})
@@ -118,7 +118,7 @@ def from_map(
 
 
 class _World:
-    """A checked map and its dynamics, all cells at once; a state is a cell that is not a wall, in reading order."""
+    """A checked map and its dynamics, for all cells at once; a state is a cell that is not a wall, in reading order."""
 
     def __init__(
         self,
@@ -137,8 +137,8 @@ class _World:
     ) -> None:
         whole = np.frombuffer("".join(lines).encode("ascii"), np.uint8)
         self.height, self.width = len(lines), len(lines[0])
-        self.cell = np.flatnonzero(whole != ord("#"))  #: [S] place of each state in the map, read line by line
-        self.state = np.full(whole.size, -1)  #: the state at each place, −1 for a wall
+        self.cell = np.flatnonzero(whole != ord("#"))  #: [S] index of each state's cell in the map, read line by line
+        self.state = np.full(whole.size, -1)  #: the state of each cell, −1 for a wall
         self.state[self.cell] = np.arange(self.cell.size)
         self.symbol = whole[self.cell]  #: [S]
         self.step, self.hazard = _checks.real("step", step), _checks.real("hazard", hazard)
@@ -152,8 +152,8 @@ class _World:
         self.home = int(starts[0]) if starts.size else 0
         if not fall_ends and self.marked("X").any():
             _checks.require(bool(starts.size), "text", "mark a start S when fall_ends is false", "none")
-        self.neighbour = self._neighbours()  #: [S, 4] where a move leads if it does not slip
-        self.landing = self._landings()  #: [S, 4] the state the agent is in afterwards
+        self.neighbour = self._neighbours()  #: [S, 4] the target of a move that does not slip
+        self.landing = self._landings()  #: [S, 4] the state after the move
 
     def marked(self, symbols: str) -> Bools:
         """Which states have one of these symbols, [S]."""
@@ -164,12 +164,12 @@ class _World:
         return divmod(int(self.cell[s]), self.width)
 
     def state_at(self, row: int, column: int) -> int:
-        """The state of a cell, −1 where there is none."""
+        """The state of a cell, −1 if there is none."""
         inside = 0 <= row < self.height and 0 <= column < self.width
         return int(self.state[row * self.width + column]) if inside else -1
 
     def _by_cell(self, argument: str, given: Any, symbols: str, called: str) -> dict[int, Any]:
-        """What a mapping gives by cell, by state; the cells must have one of these symbols."""
+        """A mapping by cell as a mapping by state; the cells must have one of these symbols."""
         given = {} if given is None else given
         _checks.require(isinstance(given, Mapping), argument, "map cells to values", given)
         found: dict[int, Any] = {}
@@ -181,7 +181,7 @@ class _World:
         return found
 
     def _goal_rewards(self, goal: Any, goals: Any) -> tuple[Ints, Floats]:
-        """The goals' states in the order they are given in, and the reward of every state that is one, [S]."""
+        """The goals' states in the order given, and the reward of each goal state, [S]."""
         marked = np.flatnonzero(self.marked("G"))
         rewards = np.zeros(self.cell.size)
         _checks.require(bool(marked.size), "text", "have a goal G", "none")
@@ -198,7 +198,7 @@ class _World:
         return marked, rewards
 
     def _volatile_draws(self, volatile: Any, volatiles: Any) -> tuple[Floats, Ints, Ints]:
-        """(probability, reward) of every list of them [n, 2]; where each state's begins, and how many it has, [S]."""
+        """All (probability, reward) draws [n, 2]; the index of each state's first draw, and its number of draws, [S]."""
         draws = draws_of("volatile", volatile)
         first, count = np.zeros(self.cell.size, np.int64), np.full(self.cell.size, len(draws))
         for s, given in self._by_cell("volatiles", volatiles, ARROWS, f"marked by one of {ARROWS}").items():
@@ -223,7 +223,7 @@ class _World:
         return np.where(falls, self.home, self.neighbour)
 
     def _ways(self) -> tuple[Ints, Floats]:
-        """Directions that action a may really take, [4, D], and their probabilities [D] unless the move is sure."""
+        """Directions that action a may take, [4, D], and their probabilities [D] for a move that can slip."""
         if self.slip == 0:
             return np.arange(4)[:, None], np.ones(1)
         strays = STRAYS[self.slip_to]
@@ -250,7 +250,7 @@ class _World:
         return np.stack(columns if not volatile.any() else self._with_volatile(columns, volatile))
 
     def _with_volatile(self, columns: list[Any], volatile: Bools) -> list[Any]:
-        """Each volatile row once for every reward it may have."""
+        """Repeat each volatile row once per possible reward."""
         times = np.where(volatile, self.count[columns[0]], 1)
         turn = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
         s, a, p, s_next, r, ends, unsafe = (np.repeat(column, times) for column in columns)
@@ -262,7 +262,7 @@ class _World:
         return [s, a, p, s_next, r, ends, unsafe]
 
     def origin(self, starts: Ints) -> int:
-        """S if the map has one; else the first volatile cell, where the short way begins; else the first start."""
+        """S if the map has one; else the first volatile cell; else the first start."""
         if self.marked("S").any():
             return self.home
         if self.marked(ARROWS).any():
@@ -270,10 +270,10 @@ class _World:
         return int(starts[0])
 
     def _runs(self) -> Ints:
-        """How many volatile moves in a row begin at each state, [S]; the cells of a ring count once each.
+        """The number of consecutive volatile moves that begin at each state, [S]; each cell of a ring counts once.
 
-        Arrows form paths. Those of 2, 4, 8, ... arrows are put together from two of half the length, until every path
-        has come to its end: a ring, a cell without an arrow, or a move that stays (state n stands for what is after).
+        Arrows form paths. Paths of 2, 4, 8, ... arrows are composed of two of half the length, until every path has
+        reached its end: a ring, a cell without an arrow, or a move that stays (state n stands for the end of a path).
         """
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import connected_components
@@ -303,7 +303,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _cell(argument: str, key: Any) -> tuple[int, int]:
-    """The (row, column) that a key names: itself, or as text for where keys must be: "3,5"."""
+    """The (row, column) of a key, given as a tuple or as text: "3,5"."""
     try:
         row, column = (int(part) for part in key.split(",")) if isinstance(key, str) else (index(part) for part in key)
     except (TypeError, ValueError):
@@ -312,7 +312,7 @@ def _cell(argument: str, key: Any) -> tuple[int, int]:
 
 
 def draws_of(argument: str, given: Any) -> list[tuple[float, float]]:
-    """What was given as pairs (probability, reward), checked; the probabilities must sum to 1.
+    """Pairs (probability, reward), checked; the probabilities must sum to 1.
 
     >>> draws_of("bond", [[0.5, 2], [0.5, -3]])
     [(0.5, 2.0), (0.5, -3.0)]
@@ -344,7 +344,7 @@ def _start_states(world: _World, start: Any) -> Ints:
 
 
 def _check_reachable(world: _World, starts: Ints) -> None:
-    """Every goal can be reached from some start, and every start can reach some goal."""
+    """Check that every goal can be reached from some start, and that every start can reach some goal."""
     free = np.flatnonzero(~world.ends)
     here, there = np.repeat(free, 4), world.landing[free].ravel()
     found = reached(world.cell.size, starts, here, there)
@@ -360,7 +360,7 @@ OPTIONS = {name: each.default for name, each in inspect.signature(from_map).para
 
 
 def map_file(text: str, **options: Any) -> str:
-    """A map file of this map and these options of :func:`from_map`, which are checked; defaults are left out.
+    """A map file with this map and these options of :func:`from_map`, which are checked; defaults are left out.
 
     >>> print(map_file("S..G", slip=0.1, slip_to="sides", step=-1.0), end="")
     S..G
@@ -371,7 +371,7 @@ def map_file(text: str, **options: Any) -> str:
     for name in options:
         _checks.choice("option", name, OPTIONS)
     layout = from_map(text, **options).layout
-    assert layout is not None  # every map has one
+    assert layout is not None  # every map has a layout
     lines = [f"{name} = {_toml(options[name])}" for name in OPTIONS if options.get(name) is not None]
     kept = [line for line in lines if line not in DEFAULTS]
     return "\n".join([layout.text, *([""] if kept else []), *kept, ""])
@@ -388,10 +388,10 @@ def parsed(content: str) -> tuple[str, dict[str, Any]]:
     end = next((k for k in range(first, len(lines)) if not lines[k].strip() or "=" in lines[k]), len(lines))
     if first == end < len(lines):
         _checks.fail("a map file", "begin with its map", lines[first].strip())
-    try:  # blank lines for the map, so that an error names the line of the file
+    try:  # blank lines in place of the map, so that an error has the line number of the file
         options = tomllib.loads("\n" * end + "".join(lines[end:]))
     except (ValueError, RecursionError) as error:
-        _checks.fail("what is under the map", "be lines of name = value, as TOML has them", str(error))
+        _checks.fail("the part below the map", "be lines of name = value, as TOML has them", str(error))
     for name in options:
         _checks.choice("option of the map", name, OPTIONS)
     return "".join(lines[first:end]).strip(), options
@@ -401,7 +401,7 @@ def _toml(value: Any) -> str:
     """A value as TOML that reads back as the same option."""
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
-    if isinstance(value, str):  # TOML's strings are JSON's, but for the one control character that JSON lets pass
+    if isinstance(value, str):  # TOML strings are JSON strings, but also escape the character that JSON does not
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         cells = ((key if isinstance(key, str) else f"{key[0]},{key[1]}", each) for key, each in value.items())
@@ -411,5 +411,5 @@ def _toml(value: Any) -> str:
     return str(int(value)) if isinstance(value, Integral) else repr(float(value))
 
 
-#: The lines that say what holds anyway.
+#: Lines that only state a default.
 DEFAULTS = {f"{name} = {_toml(default)}" for name, default in OPTIONS.items() if default is not None}

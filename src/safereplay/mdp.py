@@ -1,14 +1,14 @@
 """TabularMDP: a Markov decision process as a table of outcomes.
 
-The paper's MDP has random rewards that may depend on where a step leads. All of it is in one object: q(s',r|s,a), the
+The paper's MDP has random rewards that may depend on the next state. One function describes it: q(s',r|s,a), the
 probability that action a in state s leads to s' with reward r. A :class:`TabularMDP` lists, for each pair (s,a), its
 outcomes (p, s', r, terminal, unsafe) in compressed rows:
 
     pair i = s·|A| + a  has outcomes  row[i], ..., row[i+1] − 1,   Σ p = 1 within each.
 
-An outcome is *terminal* when the episode ends with it, *unsafe* when it is what a cautious agent wants to avoid.
-Outcomes of a pair that are alike in everything but p are merged, and sorted by reward, then next state: so distinct
-rewards (the paper's M) and distinct next states of a reward (its L) can be read off a row. A state without any
+An outcome is *terminal* if the episode ends with it, and *unsafe* if a cautious agent should avoid it.
+Outcomes of a pair that differ only in p are merged. They are sorted by reward, then next state, so the distinct
+rewards (the paper's M) and the distinct next states of a reward (its L) can be read off a row. A state without
 outcomes is terminal.
 
 Ref: Szlak & Shamir (2021), Section 3.1.
@@ -29,7 +29,7 @@ from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 
 FORMAT = 1
-MAX_REWARD = 1e100  # so that squares of returns are still numbers
+MAX_REWARD = 1e100  # so that squares of returns are finite
 A = TypeVar("A", bound=AnyArray)
 COLUMNS = ("s", "a", "p", "s_next", "r", "terminal", "unsafe")
 
@@ -46,10 +46,10 @@ class Outcomes(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the states of a grid lie, for pictures and for telling paths apart.
+    """The positions of a grid's states, for pictures and for verdicts on paths.
 
-    ``text`` is the map, one character a cell; ``cells`` the (row, column) of each state; ``origin`` the state that a
-    reader follows the path from. Actions are 0 up, 1 right, 2 down, 3 left.
+    ``text`` is the map, one character per cell; ``cells`` the (row, column) of each state; ``origin`` the state where the
+    drawn path begins. Actions are 0 up, 1 right, 2 down, 3 left.
     """
 
     text: str
@@ -68,7 +68,7 @@ class Layout:
 
     @cached_property
     def _states(self) -> dict[tuple[int, int], int]:
-        """The state of each cell; of several in one cell, the first."""
+        """The state of each cell; the first one if a cell has several."""
         return {cell: s for s, cell in reversed(list(enumerate(self.cells)))}
 
     def state_at(self, row: int, column: int) -> int:
@@ -80,7 +80,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class TabularMDP:
-    """An outcome table, a start distribution and γ. Frozen: its arrays cannot be written to.
+    """An outcome table, a start distribution and γ. Frozen: its arrays are read-only.
 
     Build one with :meth:`from_outcomes`, :meth:`from_gymnasium` or :mod:`safereplay.grids`.
 
@@ -113,7 +113,7 @@ class TabularMDP:
                 value.setflags(write=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy or an unpickled model is frozen as well."""
+        """Make the arrays of a copied or unpickled model read-only as well."""
         vars(self).update(state)
         self.__post_init__()
 
@@ -129,7 +129,7 @@ class TabularMDP:
         layout: Layout | None = None,
         name: str = "mdp",
     ) -> TabularMDP:
-        """A model from rows (s, a, p, s_next, r, terminal, unsafe); an array [m, 7] serves as well.
+        """A model from rows (s, a, p, s_next, r, terminal, unsafe), or from an array [m, 7].
 
         ``start`` is a distribution over states [S]; None is uniform over the states that are not terminal.
         """
@@ -149,7 +149,7 @@ class TabularMDP:
     ) -> TabularMDP:
         """A large model from rows that come in pieces, so that they need not all be in memory at once.
 
-        A piece is what :meth:`from_outcomes` takes, and has every outcome of its pairs; pieces come in order of the pairs.
+        A piece has the rows of :meth:`from_outcomes`, all those of its pairs; pieces are in the order of the pairs.
 
         >>> import safereplay as sr
         >>> pieces = ([(s, 0, 1.0, s + 1, -1.0, s == 8, False)] for s in range(9))
@@ -186,10 +186,10 @@ class TabularMDP:
         unsafe: Callable[[int, int, int, float, bool], bool] | None = None,
         **make_kwargs: Any,
     ) -> TabularMDP:
-        """The model of a Gymnasium environment that exposes its table ``P``, given itself or by its id.
+        """The model of a Gymnasium environment that exposes its table ``P``, given as an object or by its id.
 
-        ``unsafe(s, a, s_next, r, terminal)`` marks outcomes; by default those that end an episode with less than the
-        best reward that ends one, and those that cost at least five times what a step usually costs.
+        ``unsafe(s, a, s_next, r, terminal)`` marks outcomes. By default these are outcomes that end an episode with
+        less than the best final reward, and those that cost at least five times the median cost of a step.
 
         >>> import safereplay as sr
         >>> sr.TabularMDP.from_gymnasium("FrozenLake-v1", gamma=0.95, is_slippery=True).n_states
@@ -208,7 +208,7 @@ class TabularMDP:
 
     @cached_property
     def pair(self) -> Ints:
-        """The pair that each outcome belongs to, [K]."""
+        """The pair of each outcome, [K]."""
         return _frozen(np.repeat(np.arange(self.n_pairs), np.diff(self.row)))
 
     @cached_property
@@ -218,14 +218,14 @@ class TabularMDP:
 
     @cached_property
     def is_reachable(self) -> Bools:
-        """Which states an episode can come to from the start, whatever is done, [S]."""
+        """Which states can be reached from the start under some policy, [S]."""
         on = ~self.terminal
         here, there = self.pair[on] // self.n_actions, self.s_next[on]
         return _frozen(reached(self.n_states, np.flatnonzero(self.start > 0), here, there))
 
     @cached_property
     def origin(self) -> int:
-        """The state a path is followed from: the layout's, else the likeliest start."""
+        """The state where the drawn path begins: the layout's origin, else the likeliest start."""
         return self.layout.origin if self.layout is not None else int(np.argmax(self.start))
 
     def outcomes(self, s: int, a: int) -> Outcomes:
@@ -248,7 +248,7 @@ class TabularMDP:
 
         Ref: Szlak & Shamir (2021), Lemma 4.
         """
-        r = self.r - self.r[self.row[:-1][self.pair]]  # from the pair's first reward: equal ones vary by exactly 0
+        r = self.r - self.r[self.row[:-1][self.pair]]  # so that equal rewards have variance exactly 0
         return _frozen(self.expect((r - self.expect(r).ravel()[self.pair]) ** 2))
 
     # -- variants -----------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class TabularMDP:
         return replace(self, start=probabilities)
 
     def reachable_part(self) -> TabularMDP:
-        """The same model without the outcomes of states that no episode can come to."""
+        """The same model without the outcomes of states that cannot be reached."""
         if self.is_reachable[~self.is_terminal].all():
             return self
         keep = self.is_reachable[self.pair // self.n_actions]
@@ -300,7 +300,7 @@ class TabularMDP:
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
-        """Read a model that :meth:`save` wrote. What it says is checked again, as if it were new."""
+        """Read a model that :meth:`save` wrote. Its contents are checked as for a new model."""
         meta, arrays = _files.load_arrays(path, "TabularMDP", FORMAT)
         try:
             layout = None if meta["layout"] is None else _layout(**meta["layout"], n_states=meta["n_states"])
@@ -332,7 +332,7 @@ class TabularMDP:
 
 
 def reached(n: int, seeds: Ints, here: Ints, there: Ints) -> Bools:
-    """Which of n states can be reached from the seeds by edges here → there, [n]."""
+    """Which of n states can be reached from the seeds along edges here → there, [n]."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -371,7 +371,7 @@ def _compared(mdp: TabularMDP) -> list[Any]:
 def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
     """Columns of the outcomes, checked, merged and sorted by pair, reward, next state."""
     columns = _columns(rows)
-    with np.errstate(invalid="ignore"):  # what is not a whole number is refused below
+    with np.errstate(invalid="ignore"):  # values that are not whole numbers are refused below
         s, a, s_next = (columns[c].astype(np.int64) for c in ("s", "a", "s_next"))
     for name, index, size in (("s", s, S), ("a", a, A), ("s_next", s_next, S)):
         bad = (index < 0) | (index >= size) | (index != columns[name])
@@ -401,14 +401,14 @@ def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
         "pair": pair[new],
         "p": merged,
         "s_next": s_next[new],
-        "r": r[new] + 0.0,  # −0 and 0 are one reward
+        "r": r[new] + 0.0,  # −0 and 0 are the same reward
         "terminal": flags[new] >= 2,
         "unsafe": flags[new] % 2 == 1,
     }
 
 
 def _joined(tables: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The tables of pieces as one."""
+    """Concatenate the tables of pieces."""
     parts, last = [], -1
     for i, part in enumerate(tables):
         pair = part["pair"]
@@ -421,10 +421,10 @@ def _joined(tables: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _order(pair: Ints, r: Floats, s_next: Ints, flags: Ints, S: int) -> Ints:
-    """What sorts outcomes by pair, reward, next state, flags; of equals the first stays first.
+    """The permutation that sorts outcomes by pair, reward, next state, flags; stable.
 
-    All four as one whole number where that fits: rows that come pair by pair are nearly sorted by it, and cost a
-    sort little; key after key, each sort would undo that.
+    All four keys are packed into one integer if they fit. Rows in the order of pairs are then nearly sorted, and the
+    sort is fast; sorting key after key would undo that order.
     """
     rewards = np.unique(r)
     if (int(pair.max(initial=0)) + 1) * rewards.size * S * 4 >= 1 << 63:
@@ -434,12 +434,12 @@ def _order(pair: Ints, r: Floats, s_next: Ints, flags: Ints, S: int) -> Ints:
 
 
 def _padded(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row with the flags it left out; anything shorter or longer is left as it is, to be refused."""
+    """A row with its missing flags filled in; a row of any other length is unchanged, and refused later."""
     return (*row, False, False)[: len(COLUMNS)] if len(row) >= 5 and len(row) < len(COLUMNS) else row
 
 
 def _columns(rows: Any) -> dict[str, Floats]:
-    """Rows as seven float columns; a row may leave out its flags."""
+    """Rows as seven float columns; the flags may be left out."""
     try:
         if not isinstance(rows, np.ndarray):
             rows = [_padded(tuple(row)) for row in rows]
@@ -457,7 +457,7 @@ def _columns(rows: Any) -> dict[str, Floats]:
 
 
 def _check_rows(table: dict[str, Any], row: Ints, S: int, A: int) -> None:
-    """Each pair's outcomes sum to 1, or its state has none at all; no step leads on to a state without outcomes."""
+    """Check that outcomes sum to 1 or the state has none, and that no step leads on to a state without outcomes."""
     sums = np.bincount(table["pair"], weights=table["p"], minlength=S * A)
     has_outcomes = np.asarray(np.diff(row).reshape(S, A).sum(1) > 0)
     bad = (np.abs(sums - 1.0) > 1e-9) & np.repeat(has_outcomes, A)

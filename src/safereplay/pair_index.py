@@ -1,17 +1,17 @@
 """The sampling core: which slots of a memory of transitions are drawn.
 
-It knows slots, keys and numbers; who holds the transitions, and in which arrays, is not its business. A slot belongs to the pair
-(s,a) of its key and has a number x, most often its reward. With q̂ the slots of a pair alike, and ŵ ∝ e^{log_tilt(x)} over them,
+It handles slots, keys and numbers, and does not store transitions. A slot belongs to the pair (s,a) of its key and has a number x,
+usually its reward. With q̂ uniform over the slots of a pair, and ŵ ∝ e^{log_tilt(x)} over them,
 a draw at pair (s,a) follows
 
     p̃  =  (1 − ρ)·q̂  +  ρ·ŵ,          ρ(s,a) = v·min(1, W(s,a)),        (matched mixing)
 
-where W and the tilt are the scheme's two factors, evaluated on the statistics of the slots that are held at this moment. How
-often a *pair* is drawn is left as it is: an anchor is drawn uniformly, and with ρ another slot of its pair takes its place. With literal mixing,
-as in Algorithm 1, a draw is with probability v from w = W/ΣW · ŵ over the whole memory, and uniform otherwise.
+where W and the tilt are the scheme's two factors, evaluated on the statistics of the slots that are held now. The probability of
+a *pair* does not change: an anchor is drawn uniformly, and with probability ρ another slot of its pair replaces it. With literal
+mixing, as in Algorithm 1, a draw comes with probability v from w = W/ΣW · ŵ over the whole memory, and is uniform otherwise.
 
-Where the tabular memory tilts over the *distinct* rewards of a pair, here each transition that is held counts once. With continuous
-rewards that is the same.
+The tabular memory tilts over the *distinct* rewards of a pair; here each transition that is held counts once. With continuous
+rewards both are the same.
 
 Ref: Szlak & Shamir (2021), Algorithm 1.
 """
@@ -34,28 +34,28 @@ from .kernels.layers import is_sound
 from .learners import MIXINGS
 from .schemes import EntropicReplay, Scheme
 
-KEPT = ("r", "n", "mean", "var")  # what a factor may name here, beside its own dials
+KEPT = ("r", "n", "mean", "var")  # quantities that a factor may name here, besides its own dials
 ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "scale", "generator")
-ROUNDING = 1e-9  # shares of draws that count as none
-MEASURED = 8  # how often the unit is measured while as many slots change as are held
-NODES, PANEL, FAR = 16, 4.0, 12  # of the integral over slopes: nodes per panel, its width, and how many are even
+ROUNDING = 1e-9  # shares of draws below this count as zero
+MEASURED = 8  # measurements of the unit while the whole content changes once
+NODES, PANEL, FAR = 16, 4.0, 12  # of the integral over slopes: nodes per panel, panel width, number of equal panels
 
 
 class Tilt(NamedTuple):
-    """What the tilt does to a pair."""
+    """The effect of the tilt on a pair."""
 
     key: int
-    worst: int  #: the slot of its lowest x
-    n: float  #: slots whose x is known
-    moved: float  #: share of all draws that another slot of the pair gets instead
-    low: float  #: share of its slots below its mean: how often that happens
-    low_drawn: float  #: how often it is drawn
-    mean: float  #: of x over its slots
-    mean_drawn: float  #: of x over its draws: what the pair seems to give
+    worst: int  #: the slot with its lowest x
+    n: float  #: slots with known x
+    moved: float  #: share of all draws that moves to another slot of the pair
+    low: float  #: share of its slots below its mean
+    low_drawn: float  #: share of its draws below its mean
+    mean: float  #: mean of x over its slots
+    mean_drawn: float  #: mean of x over its draws
 
 
 class PairIndex:
-    """Slots by pair, and draws from them.
+    """An index of slots by pair, with tilted draws.
 
     >>> import numpy as np, safereplay as sr
     >>> index = sr.PairIndex(capacity=4, v=0.9, scheme=sr.EntropicReplay(beta=2.0))
@@ -79,7 +79,7 @@ class PairIndex:
         self.v = v
         self.mixing = _checks.choice("mixing", mixing, MIXINGS)
         seed = _checks.whole("seed", seed, 0)
-        self.tilted: Bools = np.zeros(0, bool)  #: which entries of the last draw were drawn by the tilt
+        self.tilted: Bools = np.zeros(0, bool)  #: which entries of the last draw came from the tilt
         self._here = lay.allocate(capacity, rng.seeded(seed), mixing == "literal")
 
     def _use(self, scheme: Scheme) -> None:
@@ -89,7 +89,7 @@ class PairIndex:
 
     @property
     def scheme(self) -> Scheme:
-        """What is replayed. It can be set at any time."""
+        """The replay scheme. It can be set at any time."""
         return self._scheme
 
     @scheme.setter
@@ -106,16 +106,16 @@ class PairIndex:
 
     @property
     def unit(self) -> float:
-        """The unit u of x that the next draw's slope is in, where the scheme is pooled; 0 while no pair varies."""
+        """The unit u of x for the next draw's slope, if the scheme is pooled; 0 while no pair varies."""
         return lay.measure(self._here) if self._is_due() else float(self._here.scale[lay.UNIT])
 
     def _is_due(self) -> bool:
-        """Whether so much has changed that the unit is measured before the next draw: then, not sooner, so that looking changes nothing."""
+        """Whether the unit is measured again before the next draw; not before, so that reading the state does not change it."""
         return bool(self._here.scale[lay.CHANGED] * MEASURED >= max(len(self), 1))
 
     @property
     def v(self) -> float:
-        """The share of replay where there is something to shape."""
+        """The share of replay at pairs with weight 1."""
         return self._v
 
     @v.setter
@@ -124,29 +124,29 @@ class PairIndex:
 
     @property
     def capacity(self) -> int:
-        """How many slots there are."""
+        """The number of slots."""
         return len(self._here.slots)
 
     def __len__(self) -> int:
-        """How many slots are held."""
+        """The number of slots held."""
         return int(self._here.heads[lay.HELD])
 
     @property
     def n_pairs(self) -> int:
-        """How many pairs have slots."""
+        """The number of pairs that have slots."""
         return int(self._here.heads[lay.N_PAIRS])
 
     @property
     def nbytes(self) -> int:
-        """The memory that all this takes."""
+        """The bytes of all arrays."""
         return sum(array.nbytes for array in self._here)
 
-    # -- what is held --------------------------------------------------------------------------------------------------
+    # -- contents -----------------------------------------------------------------------------------------------------
 
     def put(self, slots: Any, keys: Any, x: Any) -> None:
-        """Hold ``slots`` with these keys and numbers, whatever they held before.
+        """Store ``slots`` with these keys and numbers, replacing their previous contents.
 
-        An x that is NaN is not known yet: the slot can be drawn, but is in no statistic and no tilt.
+        NaN marks an x that is not known yet: the slot can be drawn, but is in no statistic and no tilt.
         """
         slots, x, keys = slot_numbers(slots), np.asarray(x, np.float64), np.asarray(keys)
         _checks.require(keys.dtype.kind in "iu" or not keys.size, "keys", "be whole numbers", keys)
@@ -155,27 +155,27 @@ class PairIndex:
         self._change(self._pieces.put, slots, x, (slots, keys, x))
 
     def value(self, slots: Any, x: Any) -> None:
-        """Give slots that are held another x."""
+        """Set x of slots that are held."""
         slots, x = slot_numbers(slots), np.asarray(x, np.float64)
         _same_length(slots, x=x)
         self._change(self._pieces.value, slots, x, (slots, x))
 
     def drop(self, slots: Any) -> None:
-        """Hold these slots no more."""
+        """Remove these slots."""
         slots = slot_numbers(slots)
         self._change(self._pieces.drop, slots, slots, (slots,))
 
     def clear(self) -> None:
-        """Hold nothing; the generator goes on."""
+        """Remove all slots; the generator keeps its state."""
         self._here = lay.allocate(self.capacity, self._here.generator, self.mixing == "literal")
 
     def _change(self, kernel: Any, slots: Ints, x: Any, columns: tuple[Any, ...]) -> None:
-        """Change some slots."""
+        """Apply a change to some slots."""
         self._here.scale[lay.CHANGED] += slots.size
         self._run(kernel, slots, x, columns)
 
     def _run(self, kernel: Any, slots: Ints, x: Any, columns: tuple[Any, ...]) -> None:
-        """Run a kernel to its end, making room where it stops for want of it."""
+        """Run a kernel to its end; enlarge the arrays when it stops for lack of room."""
         params, heads = self._params, self._here.heads
         done = kernel(self._here, *columns, 0, params)
         while done < slots.size:
@@ -190,14 +190,14 @@ class PairIndex:
             )
 
     def _measure(self) -> None:
-        """Measure the unit; where it has left the reach of the layers, layer all pairs anew."""
+        """Measure the unit; if it is out of range of the layers, rebuild the layers of all pairs."""
         scale = self._here.scale
         scale[lay.UNIT], scale[lay.CHANGED] = lay.measure(self._here), 0.0
         if not 0.5 * scale[lay.LAYERED] <= scale[lay.UNIT] <= 2.0 * scale[lay.LAYERED]:
             self._renew()
 
     def _renew(self) -> None:
-        """Layer all pairs by the scheme and the unit of now."""
+        """Rebuild the layers of all pairs for the current scheme and unit."""
         self._here.scale[lay.LAYERED] = self._here.scale[lay.UNIT]
         rows = self._pair_rows()
         self._run(self._pieces.renew, rows, rows, (rows,))
@@ -229,7 +229,7 @@ class PairIndex:
             self._resize_pool(int(here.heads[lay.WHERE]))
 
     def _resize_pool(self, need: int) -> None:
-        """Pack the pool, with room for so many more."""
+        """Repack the pool, with room for this many more entries."""
         live = lay.live_pool(self._here)
         pool = np.zeros(live + max(live // 4, need) + 256, np.int32)
         lay.repack(self._here, pool)
@@ -238,7 +238,7 @@ class PairIndex:
     # -- draws ---------------------------------------------------------------------------------------------------------
 
     def draw(self, batch: int) -> Ints:
-        """A batch of slots, each drawn alone from p̃."""
+        """A batch of slots, each drawn independently from p̃."""
         batch = _checks.whole("batch", batch, 0)
         _checks.require(len(self) > 0, "slots held", "number at least 1", 0, "nothing was put yet")
         if self._scheme.POOLED and self._is_due():
@@ -248,8 +248,8 @@ class PairIndex:
         return out
 
     def rho(self, slots: Any) -> Floats:
-        """ρ of the pairs that these slots belong to: with matched mixing v·min(1, W), with literal mixing the share of a pair's
-        draws that are by weight.
+        """ρ of the pairs of these slots: v·min(1, W) with matched mixing, the share of a pair's draws that are by weight with
+        literal mixing.
         """
         held = self._pair_of(slots)
         rows, place = np.unique(held, return_inverse=True)
@@ -269,7 +269,7 @@ class PairIndex:
         return weights, slopes
 
     def distribution(self) -> Floats:
-        """p̃ of every slot, [capacity]: summed afresh from what is held, without layers or running statistics."""
+        """p̃ of every slot, [capacity]: summed directly over the slots held, without layers or running statistics."""
         slots = self._here.slots
         held = np.flatnonzero(slots["pair"] != lay.NONE)
         p = np.zeros(self.capacity)
@@ -298,10 +298,10 @@ class PairIndex:
             p[held] = (1.0 - v) / held.size + v * (weights / max(total, 1e-300))[pair] * w
         return p
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def pair_table(self) -> dict[str, Any]:
-        """The pairs that are held: key, n (slots whose x is known), held (all), mean and std of x, and ρ."""
+        """The pairs that are held: key, n (slots with known x), held (all slots), mean and std of x, and ρ."""
         rows = self._pair_rows()
         pairs = self._here.pairs[rows]
         std = np.sqrt(pairs["m2"] / np.maximum(pairs["n"], 1))
@@ -309,7 +309,7 @@ class PairIndex:
         return columns | {"std": std, "rho": self._rho(rows)}
 
     def tilts(self, k: int) -> list[Tilt]:
-        """The k pairs whose draws are moved most, most first."""
+        """The k pairs whose draws change most under the tilt, in decreasing order."""
         slots = self._here.slots
         held = np.flatnonzero((slots["pair"] != lay.NONE) & ~np.isnan(slots["x"]))
         rows, pair = np.unique(slots["pair"][held], return_inverse=True)
@@ -356,27 +356,27 @@ class PairIndex:
             _checks.fail("slots", "be held", int(slots[np.argmin(pairs)]))
         return np.asarray(pairs)
 
-    # -- keeping -------------------------------------------------------------------------------------------------------
+    # -- saving --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as arrays and plain values: what is loaded from it goes on draw by draw as this would."""
+        """The whole state, as arrays and plain values; an index loaded from it makes the same draws."""
         arrays = {name: getattr(self._here, name).copy() for name in ARRAYS}
         return {"scheme": self._scheme.to_dict(), "v": self._v, "mixing": self.mixing, **arrays}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; nothing changes if it is not one of ours."""
+        """Restore a state; an invalid state raises an error and changes nothing."""
         scheme = Config.from_dict(state["scheme"])
         _checks.require(isinstance(scheme, Scheme), "state", "hold a scheme", scheme)
         made = PairIndex(self.capacity, cast(Scheme, scheme), float(state["v"]), state["mixing"])
-        before = {"scale": np.zeros(lay.N_SCALE)}  # states from before there was a unit have none
+        before = {"scale": np.zeros(lay.N_SCALE)}  # states from older versions have no unit
         made._here = _read(before | state, self.capacity, made.mixing == "literal")
-        made._resize_pool(0)  # which also forgets what the state says is free
+        made._resize_pool(0)  # also discards the free lists of the state
         if made.mixing == "literal":
             made._weigh_again()
         self.__dict__.update(made.__dict__)
 
     def _weigh_again(self) -> None:
-        """The sum tree from the pairs' own statistics."""
+        """Rebuild the sum tree from the pairs' statistics."""
         rows = self._pair_rows()
         weights = self._weights(self._here.pairs[rows])[0]
         fit = bool((np.isfinite(weights) & (weights >= 0)).all())
@@ -395,7 +395,7 @@ class PairIndex:
 
 
 def linear(scheme: Scheme) -> Scheme:
-    """A scheme that can serve here: its factors know the statistics that are kept, and its tilt is a straight line in r."""
+    """Check that a scheme can be used here: its factors name only the statistics kept, and its tilt is a straight line in r."""
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
     reason = unfit(scheme)
     if reason is not None:
@@ -404,7 +404,7 @@ def linear(scheme: Scheme) -> Scheme:
 
 
 def unfit(scheme: Scheme) -> str | None:
-    """Why a scheme cannot serve in a memory of transitions, in a line; None if it can."""
+    """Why a scheme cannot be used in a memory of transitions, in one line; None if it can."""
     name = type(scheme).__name__
     for factor in ("pair_weight", "log_tilt"):
         bound = scheme.bound(factor)
@@ -428,10 +428,10 @@ def pieces_of(scheme: Scheme) -> tilted.Pieces:
 
 
 def shares(pair: Ints, q: Floats, log_tilt: Floats, pooled: bool) -> Floats:
-    """ŵ of entries that belong to pairs: ∝ q·e^{log_tilt} within each pair; ``pooled``, the mean of that over slopes t·log_tilt, t uniform on (0, 1).
+    """ŵ ∝ q·e^{log_tilt} within each pair; if ``pooled``, the mean of that over slopes t·log_tilt, t uniform on (0, 1).
 
-    The mean is an integral by Gauss–Legendre, to rounding: the integrand has no pole nearer than π over the range of log_tilt, so panels
-    PANEL wide in the exponent serve; where t is large only near outcomes still compete, and panels widen with t.
+    The mean is a Gauss–Legendre integral, exact to rounding. The integrand has no pole nearer than π over the range of log_tilt, so
+    panels of width PANEL in the exponent are enough; for large t only the largest terms matter, and panels widen with t.
     """
     n = int(pair.max(initial=-1)) + 1
     top, low = np.full(n, -np.inf), np.full(n, np.inf)
@@ -458,7 +458,7 @@ def _slopes(reach: float) -> Iterator[tuple[float, float]]:
 
 
 def slot_numbers(slots: Any) -> Ints:
-    """Slots as an array of whole numbers."""
+    """Slots as an integer array."""
     array = np.atleast_1d(np.asarray(slots))
     _checks.require(array.dtype.kind in "iu" or not array.size, "slots", "be whole numbers", slots)
     return array.astype(np.int64, copy=False)
@@ -479,7 +479,7 @@ def _grown(old: Floats, n: int) -> Floats:
 
 
 def _has_scale(scale: Floats) -> bool:
-    """Whether this can be the unit of a memory: where there is one, layers are made within a factor 2 of it."""
+    """Whether this is a valid scale: the unit is 0, or layers were made within a factor 2 of it."""
     if scale.size != lay.N_SCALE or not np.isfinite(scale).all() or (scale < 0.0).any():
         return False
     unit, layered = scale[lay.UNIT], scale[lay.LAYERED]
@@ -487,7 +487,7 @@ def _has_scale(scale: Floats) -> bool:
 
 
 def _read(state: dict[str, Any], capacity: int, by_weight: bool) -> lay.Layers:
-    """The arrays of a state, checked: a file may have been changed by anyone."""
+    """The arrays of a state, checked, since a file may have been modified."""
     like = lay.allocate(1, rng.seeded(0), by_weight)
     arrays = {}
     for name in ARRAYS:

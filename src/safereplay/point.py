@@ -1,10 +1,10 @@
-"""The point task: a point walks to a goal, past a pit that gusts can throw it into, or the long way around.
+"""The point task: a point walks to a goal, past a pit that gusts can push it into, or the long way around.
 
         y
       1 ┌───────────────────────────┐       The point lives in [0,1]² and steps 0.05 in one of eight directions, plus
         │                           │       Gaussian noise (σ = 0.01) on both axes.
         │                           │
-   0.55 │       ┌┄┄┄┄┄┄┄┄┄┄┄┐       │       In the dotted region a gust comes with a small probability, and throws
+   0.55 │       ┌┄┄┄┄┄┄┄┄┄┄┄┐       │       In the dotted region a gust comes with a small probability and pushes
         │       ┊   gusts   ┊       │       the point down by U(0, 0.4).
         │   S   ┊     ↓     ┊   G   │
     0.2 │       ┌───────────┐       │       Below it is the pit: a large negative reward, and the end.
@@ -12,11 +12,11 @@
       0 └───────┴───────────┴───────┘
         0      0.3         0.7      1  x
 
-Each step costs 1; the goal, a disc, pays a bonus. The straight line from S to G is the shortest and has the best mean
-return, and is fatal in about one episode of seven; a walk above the gusts is a few steps longer and safe.
+Each step costs 1; the goal, a disc, pays a bonus. The straight line from S to G is the shortest way and has the best
+mean return, but ends in the pit in about one episode of seven. A path above the gusts is a few steps longer and safe.
 
-Episodes start at S, or ``anywhere`` outside the pit and the goal: a learner that explores from S alone hardly ever
-meets the goal, and learns to fall early instead.
+Episodes start at S, or ``anywhere`` outside the pit and the goal: a learner that explores from S alone rarely reaches
+the goal, and learns to end in the pit early instead.
 """
 
 from typing import Any
@@ -35,9 +35,9 @@ STEP = 0.05
 NOISE = 0.01
 START, JITTER = (0.1, 0.3), 0.02  #: episodes start uniformly within JITTER of START, along each axis
 GOAL, REACH = (0.9, 0.3), 0.06
-PIT = (0.3, 0.7, 0.2)  #: left, right, top; it goes down to the edge
+PIT = (0.3, 0.7, 0.2)  #: left, right, top; the bottom is the lower edge
 GUSTY = (0.3, 0.7, 0.2, 0.55)  #: left, right, bottom, top
-GUST, FARTHEST = 0.035, 0.4  #: probability in a step, and how far it can throw
+GUST, FARTHEST = 0.035, 0.4  #: probability per step, and the largest displacement
 COST, BONUS, FALL = -1.0, 15.0, -18.0
 
 ANGLES = 2 * np.pi * np.arange(N_ACTIONS) / N_ACTIONS
@@ -64,14 +64,14 @@ def at_goal(position: Floats) -> Bools:
 
 
 def moved(position: Floats, action: int, noise: Floats, gust: Floats | float) -> Floats:
-    """Where a step leads, [..., 2]: the move, noise [..., 2], a gust's throw [...], then the walls."""
+    """The positions after a step, [..., 2]: the move, noise [..., 2], a gust's displacement [...], then the walls."""
     there = position + MOVES[action] + noise
     there[..., 1] -= gust
     return np.asarray(np.clip(there, 0.0, 1.0))
 
 
 class PointEnv(gymnasium.Env[Vector, int]):
-    """The task as an environment: ``safereplay/Point-v0``. Observations are positions, ``info`` says ``unsafe``.
+    """The task as an environment: ``safereplay/Point-v0``. Observations are positions, ``info`` has ``unsafe``.
 
     >>> import gymnasium, safereplay
     >>> env = gymnasium.make("safereplay/Point-v0")
@@ -112,13 +112,13 @@ class PointEnv(gymnasium.Env[Vector, int]):
         return position
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        """Move, and be blown about: (position, r, terminated, False, {"unsafe", "goal"})."""
+        """Move, with noise and gusts: (position, r, terminated, False, {"unsafe", "goal"})."""
         if self._position is None:
             _checks.fail("env", "be reset before a step", "no episode")
         if not self.action_space.contains(action):
             _checks.fail("action", f"be a whole number in 0..{N_ACTIONS - 1}", action)
         noise = NOISE * self.np_random.standard_normal(2)
-        comes, strength = self.np_random.random(2)  # both drawn always: a gust does not shift what comes after it
+        comes, strength = self.np_random.random(2)  # both always, so that a gust does not shift later draws
         gust = strength * FARTHEST if comes < GUST and in_gusts(self._position) else 0.0
         here = moved(self._position, int(action), noise, gust)
         fell, arrived = bool(in_pit(here)), bool(at_goal(here))

@@ -1,7 +1,7 @@
 """Runs: one learner on one model, over many seeds, on all cores.
 
 A run is a pure function of (model, learner, schedules, episodes, seed). Its random numbers come from its own seed, and
-its compiled loop holds no lock, so threads share nothing but the read-only model: the same seed gives the same bits
+its compiled loop holds no lock. Threads share only the read-only model, so the same seed gives the same bits
 for any number of threads and any grouping of seeds.
 
 >>> import safereplay as sr
@@ -39,19 +39,19 @@ from .mdp import TabularMDP
 from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from .verdicts import verdict
 
-CHUNK = 1 << 21  # iterations between two looks at the clock and at Ctrl-C
-ENDLESS = (1 << 63) - 1  # episodes, where steps are counted
+CHUNK = 1 << 21  # iterations between two checks for progress and Ctrl-C
+ENDLESS = (1 << 63) - 1  # episodes, for runs that count steps
 NO_LOG = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshots:
-    """What the runs knew along the way, at the same m numbers of episodes."""
+    """The state of the runs at m numbers of episodes."""
 
     mdp: TabularMDP = field(repr=False)
     episodes: Ints  #: [m]; steps where the runs were given steps
     Q: Floats = field(repr=False)  #: [n_seeds, m, S, A]
-    w: Floats | None = field(repr=False)  #: [n_seeds, m, K]: w_t of each outcome; None where nothing is replayed
+    w: Floats | None = field(repr=False)  #: [n_seeds, m, K]: w_t of each outcome; None without replay
     visits: Ints = field(repr=False)  #: [n_seeds, m, S, A]
 
     @property
@@ -61,16 +61,16 @@ class Snapshots:
 
     @cached_property
     def verdicts(self) -> list[list[str]]:
-        """The verdict on each policy, by seed, then by time."""
+        """The verdict on each policy, by seed, then by snapshot."""
         return [[verdict(self.mdp, policy) for policy in run] for run in self.policy]
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """What a learner learned, one run per seed.
+    """The results of a learner, one run per seed.
 
-    ``w``, ``seen`` and ``replayed`` follow the model's outcomes. Those alike in all but their unsafe flag are one to the
-    learner: what belongs to all of them stands at the first (see :func:`slots_of`).
+    ``w``, ``seen`` and ``replayed`` are indexed by the model's outcomes. Outcomes that differ only in their unsafe flag are
+    the same to the learner; their values are stored at the first of them (see :func:`slots_of`).
     """
 
     mdp: TabularMDP = field(repr=False)
@@ -82,28 +82,28 @@ class Runs:
     Q: Floats = field(repr=False)  #: [n_seeds, S, A]
     visits: Ints = field(repr=False)  #: [n_seeds, S, A] MDP iterations of each pair
     replays: Ints = field(repr=False)  #: [n_seeds, S, A] replays of each pair
-    w: Floats | None = field(repr=False)  #: [n_seeds, K] final w_t of each outcome; None where nothing is replayed
-    seen: Ints | None = field(repr=False)  #: [n_seeds, K] times each outcome happened; None where none is remembered
-    replayed: Ints | None = field(repr=False)  #: [n_seeds, K] times each was replayed; None where nothing is replayed
+    w: Floats | None = field(repr=False)  #: [n_seeds, K] final w_t of each outcome; None without replay
+    seen: Ints | None = field(repr=False)  #: [n_seeds, K] times each outcome happened; None without a memory
+    replayed: Ints | None = field(repr=False)  #: [n_seeds, K] times each was replayed; None without replay
     snapshots: Snapshots | None = field(repr=False, default=None)
-    world: TabularMDP | None = field(repr=False, default=None)  #: what the learner was given, where it runs on another
-    steps: int | None = None  #: of the MDP that each run was given, where it was not given episodes (then 0)
-    interrupted: bool = False  #: stopped by Ctrl-C: only the seeds that had finished are here
-    missing: int = 0  #: seeds that are not here for that reason
+    world: TabularMDP | None = field(repr=False, default=None)  #: the model given, if the learner runs on another
+    steps: int | None = None  #: steps of the MDP per run, if given instead of episodes (then 0)
+    interrupted: bool = False  #: stopped by Ctrl-C: only finished seeds are included
+    missing: int = 0  #: number of seeds not included for that reason
 
     @property
     def policy(self) -> Ints:
-        """The greedy policies, [n_seeds, S]; the first of equal actions."""
+        """The greedy policies, [n_seeds, S]; ties go to the first action."""
         return np.asarray(self.Q.argmax(-1), np.int64)
 
     @cached_property
     def verdicts(self) -> list[str]:
-        """Which way each run's policy takes (see :func:`safereplay.verdict`)."""
+        """The verdict on each run's policy (see :func:`safereplay.verdict`)."""
         return [verdict(self.judged_on, policy) for policy in self.policy]
 
     @cached_property
     def judged_on(self) -> TabularMDP:
-        """The model to judge the policies on: its states are those of ``mdp``, its rewards those of the world."""
+        """The model for evaluating the policies: the states of ``mdp``, the rewards of the world."""
         return self.mdp if self.world is None else self.learner.judging_model(self.world)
 
     @property
@@ -112,7 +112,7 @@ class Runs:
         return np.asarray(self.visits / self.visits.sum((1, 2), keepdims=True))
 
     def whole(self) -> Runs:
-        """These runs; where Ctrl-C cut them short it is raised instead, for an answer from some seeds would look like one from all."""
+        """These runs; raises Stopped if Ctrl-C cut them short, so that results from some seeds are not taken for all."""
         if self.interrupted:
             done, of = len(self.seeds), len(self.seeds) + self.missing
             raise Stopped(f"{done} of {of} seeds of {self.learner.describe()} are finished, but not the answer")
@@ -135,12 +135,12 @@ def learn(
 ) -> Runs:
     """Run a learner on a model, once per seed.
 
-    ``seeds`` lists the seeds, or says how many (0, 1, ...). ``exploration`` defaults to ε-greedy with ε = 0.1,
-    ``step_size`` to n^−0.6. With ``steps`` each run takes that many steps of the MDP, however many episodes they make:
-    the same experience for every learner; snapshots then count steps too. An episode is cut off after ``max_steps`` steps, which does not count as an end: the last
-    step still looks ahead. ``snapshots`` lists episodes, or says how many, evenly spaced. Ctrl-C returns the runs that
-    are finished, marked ``interrupted``; with none finished it raises KeyboardInterrupt. What does not fit into the free
-    memory is refused at once (see :func:`safereplay.footprint`).
+    ``seeds`` lists the seeds, or is their number (0, 1, ...). ``exploration`` defaults to ε-greedy with ε = 0.1,
+    ``step_size`` to n^−0.6. With ``steps`` each run takes that many steps of the MDP, for any number of episodes, so that
+    every learner has the same experience; snapshots then count steps too. An episode is truncated after ``max_steps`` steps:
+    the target of the last step still includes γ·max_b Q(s',b). ``snapshots`` lists episodes, or is their number, evenly
+    spaced. Ctrl-C returns the runs that are finished, marked ``interrupted``; with none finished it raises
+    KeyboardInterrupt. Runs that do not fit into the free memory are refused at once (see :func:`safereplay.footprint`).
 
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
@@ -171,7 +171,7 @@ def learn(
 def resolved(
     mdp: TabularMDP, learner: Learner, exploration: Exploration | None, step_size: StepSize | None
 ) -> tuple[Exploration, StepSize]:
-    """The schedules that a learner runs with, defaults filled in; what cannot run is refused."""
+    """The schedules of a learner, with defaults filled in; invalid arguments raise an error."""
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     _checks.require(isinstance(learner, Learner), "learner", "be a Learner", learner)
     exploration = EpsilonGreedy() if exploration is None else exploration
@@ -182,10 +182,10 @@ def resolved(
 
 
 class Program(NamedTuple):
-    """A compiled loop and the numbers it runs with."""
+    """A compiled loop and its parameters."""
 
     run: Callable[..., None]
-    recipe: Recipe  #: what the loop was built from
+    recipe: Recipe  #: the source of the loop
     dials: step.Dials
 
     def advance(
@@ -198,14 +198,14 @@ class Program(NamedTuple):
         budget: int,
         log: Ints = NO_LOG,
     ) -> None:
-        """Go on for ``budget`` iterations, or until so many episodes are over and no replay is due."""
+        """Run for ``budget`` iterations, or until this many episodes are over and no replay is due."""
         self.run(model, memory, tables, self.dials, episodes, max_steps, budget, log)
 
 
 def make_program(
     learner: Learner, exploration: Exploration, step_size: StepSize, gamma: float, n_actions: int
 ) -> Program:
-    """Compile what a learner and its schedules amount to, or find it compiled."""
+    """Compile the loop of a learner and its schedules, or load it from the cache."""
     scheme, v, _ = learner.replay or (None, 0.0, "")
     recipe = learner.recipe(exploration, step_size)
     dials = step.Dials(
@@ -230,13 +230,13 @@ def compiled_loop(recipe: Recipe) -> Callable[..., None]:
 
 
 class Plan(NamedTuple):
-    """What every seed of a call has in common."""
+    """The settings that all seeds of a call share."""
 
     mdp: TabularMDP
     learner: Learner
     goal: int  #: episodes, or steps of the MDP
     max_steps: int
-    points: Ints  #: where to take a snapshot, in the same unit
+    points: Ints  #: positions of the snapshots, in the same unit
     program: Program
     by_steps: bool = False
 
@@ -250,21 +250,21 @@ class Finished(NamedTuple):
 
 
 def check_weights(learner: Learner, tables: step.Tables, memory: mem.Memory) -> None:
-    """Refuse a scheme whose factors gave numbers that cannot be used; the loop only marks where."""
+    """Raise an error if the scheme's factors gave invalid numbers; the loop only records at which pair."""
     if tables.clock[step.WRONG] and learner.replay is not None:
         i = int(tables.clock[step.WRONG]) - 1
         learner.replay[0].refuse(memory, i, int(tables.counts[i, step.VISITS]))
 
 
 def check_values(learner: Learner, tables: step.Tables) -> None:
-    """Refuse a learner whose values have overflowed."""
+    """Raise an error if the learner's values have overflowed."""
     size = float(np.abs(tables.Q).max())
     hint = f"rewards, or the dials of {learner.describe()}, are too large"
     _checks.require(isfinite(size), "learned values", "stay finite", size, hint)
 
 
 class OneRun:
-    """One seed: run in chunks until done or told to stop. It writes into ``kept``, a row of what is given back."""
+    """One seed, run in chunks until done or stopped. It writes into ``kept``, a row of the result arrays."""
 
     def __init__(
         self, plan: Plan, model: loop.Model, seed: int, kept: Kept | None = None, used: Ints | None = None
@@ -280,7 +280,7 @@ class OneRun:
             self.memory = recipe.room(mdp)
 
     def _columns(self) -> tuple[AnyArray, ...] | None:
-        """Where the memory counts: what is not given back is not written to, and takes no memory."""
+        """The memory's count arrays; those that the caller does not ask for are not allocated."""
         seen, replayed, w = self.kept.seen, self.kept.replayed, self.kept.w
         if seen is None:
             return None
@@ -288,7 +288,7 @@ class OneRun:
         return seen.view(np.float64), replayed, np.zeros(seen.size) if w is None else w
 
     def finish(self, stop: threading.Event, report: Callable[[int], None]) -> Finished | None:
-        """Run to the end; None when stopped before it."""
+        """Run to the end; None if stopped before."""
         shots = 0
         for point in [*self.plan.points, self.plan.goal]:
             while (done := self._done()) < point or self.tables.clock[step.DUE] > 0:
@@ -303,20 +303,20 @@ class OneRun:
         return Finished(self.seed, self.tables, self._close())
 
     def _done(self) -> int:
-        """How many episodes, or steps of the MDP, lie behind."""
+        """The number of episodes, or steps of the MDP, so far."""
         if self.plan.by_steps:
             return int(self.tables.counts[:, step.VISITS].sum())
         return int(self.tables.clock[step.EPISODE])
 
     def _run(self, point: int, done: int) -> None:
-        """Go on, at most to ``point`` and until no replay is due. An iteration is one step at most: there is none too many."""
+        """Run to at most ``point`` and until no replay is due. An iteration is at most one step, so the budget is never exceeded."""
         episodes, budget = point, CHUNK
         if self.plan.by_steps:
             episodes, budget = ENDLESS, min(CHUNK, max(point - done, int(self.tables.clock[step.DUE])))
         self.advance(episodes, budget)
 
     def advance(self, episodes: int, budget: int, log: Ints = NO_LOG) -> None:
-        """Go on for ``budget`` iterations, or until so many episodes are over and no replay is due."""
+        """Run for ``budget`` iterations, or until this many episodes are over and no replay is due."""
         limits = episodes, self.plan.max_steps, budget
         self.plan.program.advance(self.model, self.memory, self.tables, *limits, log)
         check_weights(self.plan.learner, self.tables, self.memory)
@@ -330,7 +330,7 @@ class OneRun:
             mem.weights(self.memory, self.kept.shot_w[m])
 
     def _close(self) -> Kept:
-        """Turn what the run counted in into what is given back."""
+        """Convert the working arrays into results."""
         if self.kept.w is not None:
             mem.weights(self.memory, self.kept.w)
         if self.kept.seen is not None:
@@ -339,7 +339,7 @@ class OneRun:
 
 
 def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool) -> tuple[list[int], bool]:
-    """Run every seed, each into its row; the rows that are finished, and whether Ctrl-C cut it short."""
+    """Run every seed, each into its row; returns the finished rows, and whether Ctrl-C stopped it."""
     model, stop = sampling_model(plan.mdp), threading.Event()
     used = np.diff(plan.mdp.row) if footprints.memory_kept(plan.program.recipe)[0] else None
     done_so_far, lock, interrupted = [0], threading.Lock(), False
@@ -361,7 +361,7 @@ def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            stop.set()  # whatever ended the wait: nobody runs on
+            stop.set()  # stop the other runs, whatever ended the wait
             wait(futures)
     done = [k for k, future in enumerate(futures) if future.result()]
     if not done:
@@ -370,7 +370,7 @@ def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool
 
 
 def _watch(futures: list[Future[bool]], tick: Callable[[], None]) -> None:
-    """Wait for all, looking up a few times per second; the first error ends the wait."""
+    """Wait for all futures, polling a few times per second; the first error ends the wait."""
     left: set[Future[bool]] = set(futures)
     while left:
         with ctrl_c_afterwards():
@@ -425,7 +425,7 @@ def seed_list(seeds: Iterable[int] | int) -> list[int]:
 
 
 def snapshot_points(snapshots: int | Sequence[int], episodes: int, unit: str = "episodes") -> Ints:
-    """The episodes (or steps) to take a snapshot at, listed or evenly spaced; the last is then the end.
+    """The episodes (or steps) of the snapshots, listed or evenly spaced up to the end.
 
     >>> snapshot_points(4, 100)
     array([ 25,  50,  75, 100])

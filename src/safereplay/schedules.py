@@ -1,8 +1,8 @@
-"""Schedules: the step sizes α_t(s,a) and how much a learner explores.
+"""Schedules: the step sizes α_t(s,a) and exploration rates.
 
-A step size is a function of n, the number of updates of the pair so far with this one, replayed ones included: that is
+A step size is a function of n, the number of updates of the pair including this one and including replays. This is
 the paper's t, since its convergence conditions Σα = ∞, Σα² < ∞ are per pair. An exploration rate is a function of n,
-the visits of the state so far with this one. Both are plain functions that name what they need, as a scheme's factors do:
+the visits of the state including this one. Both are plain functions of named arguments, as a scheme's factors are:
 
 >>> import safereplay as sr
 >>> from dataclasses import dataclass
@@ -14,11 +14,11 @@ the visits of the state so far with this one. Both are plain functions that name
 >>> Harmonic().values(3).round(3)
 array([1.   , 0.917, 0.846])
 
-What convergence asks of a schedule follows from how fast it falls. With x_n ~ n^−power·(ln n)^−logs,
+The conditions for convergence depend on how fast a schedule falls. With x_n ~ n^−power·(ln n)^−logs,
 
     Σ x_n = ∞   if and only if   power < 1, or power = 1 and logs ≤ 1        (Bertrand's series).
 
-The power of a named schedule is known. That of a schedule of one's own is measured on its values, and said to be.
+The power of a named schedule is known. That of a custom schedule is measured on its values, and marked as measured.
 
 Ref: Szlak & Shamir (2021), Theorem 1, Section 5.
 """
@@ -37,10 +37,10 @@ from ._types import Floats
 from .kernels import table as tables
 from .kernels.compile import MOST_NAMES, Bound, bind, parameters
 
-MARGIN = 0.02  # of a measured exponent: nearer than this to where a series turns, nothing is concluded ...
-EXACT = 1e-3  # ... unless it is this near, as smooth values are: then it is the turning point itself
-OCTAVES = (20, 30, 40)  # log2 of the counts at which a schedule of one's own is measured
-WINDOW = 256  # counts averaged at each, so that a wobble from one count to the next does not pass for a fall
+MARGIN = 0.02  # of a measured exponent: within this distance of the limit of convergence nothing is concluded ...
+EXACT = 1e-3  # ... unless it is this near, as for smooth values: then it is the limit itself
+OCTAVES = (20, 30, 40)  # log2 of the counts at which a custom schedule is measured
+WINDOW = 256  # counts averaged at each, so that fluctuations are not taken for decay
 
 
 class Decay(NamedTuple):
@@ -50,12 +50,12 @@ class Decay(NamedTuple):
     (False, True)
     """
 
-    power: float  #: inf where it falls faster than any power; nan where the values follow none
+    power: float  #: inf if it falls faster than any power; nan if the values follow no such law
     logs: float
     proved: bool  #: known from the formula, not measured on values
 
     def summable(self, exponent: float = 1.0) -> bool | None:
-        """Whether Σ x_n^exponent is finite; None where a measured power is too near to where that turns."""
+        """Whether Σ x_n^exponent is finite; None if a measured power is too near to the limit of convergence."""
         for turns in (self.power * exponent, self.logs * exponent):
             if self.proved and turns != 1.0:
                 return turns > 1.0
@@ -65,7 +65,7 @@ class Decay(NamedTuple):
 
     @property
     def vanishes(self) -> bool | None:
-        """Whether x_n → 0; None where a measured fall is too slow to tell."""
+        """Whether x_n → 0; None if a measured decay is too slow to tell."""
         if self.power != self.power:
             return None
         if self.power > (0.0 if self.proved else MARGIN):
@@ -76,7 +76,7 @@ class Decay(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What Σα and Σα² do over endless updates of a pair."""
+    """The behaviour of Σα and Σα² over infinitely many updates of a pair."""
 
     diverges: bool | None  #: Σα = ∞
     squares_converge: bool | None  #: Σα² < ∞
@@ -85,10 +85,10 @@ class Sums(NamedTuple):
 
 
 class Glie(NamedTuple):
-    """The two halves of 'greedy in the limit with infinite exploration', apart."""
+    """The two parts of 'greedy in the limit with infinite exploration'."""
 
-    explores: bool | None  #: every action of a state that is visited again and again is taken again and again
-    greedy: bool | None  #: the chance of an action that is not greedy goes to 0
+    explores: bool | None  #: every action of a state that is visited infinitely often is taken infinitely often
+    greedy: bool | None  #: the probability of an action that is not greedy goes to 0
     decay: Decay  #: of the rate
     reason: str
 
@@ -123,7 +123,7 @@ class Schedule(Config):
         return bind(getattr(type(self), self.FUNCTION), ("n", *self.params_names()))
 
     def table(self, size: int = tables.TABLE_SIZE) -> Floats:
-        """The values at n = 0, 1, 2, ..., where n = 0 stands for n = 1."""
+        """The values at n = 0, 1, 2, ...; the entry for n = 0 is the value at n = 1."""
         return _table(self.bound(), self.params(), size)
 
     def values(self, count: int) -> Floats:
@@ -131,7 +131,7 @@ class Schedule(Config):
         return self.table(count + 1)[1:]
 
     def decay(self) -> Decay:
-        """How fast the values fall: known for a function of ours, measured for any other.
+        """The decay of the values: known for the schedules of this package, measured for others.
 
         >>> import safereplay as sr
         >>> sr.PowerStep(0.7).decay()
@@ -150,15 +150,15 @@ def _tabulate(bound: Bound) -> Callable[[Floats, Any], None]:
 def _table(bound: Bound, params: tuple[float, ...], size: int) -> Floats:
     table = np.empty(size)
     _tabulate(bound)(table, params)
-    table.setflags(write=False)  # shared by everybody who asks for the same schedule
+    table.setflags(write=False)  # shared by all users of the same schedule
     return table
 
 
 def _measured(schedule: Schedule) -> Decay:
-    """The decay that a schedule's values show at n = 2^20, 2^30 and 2^40.
+    """The decay of a schedule's values, measured at n = 2^20, 2^30 and 2^40.
 
-    Between n and 2n the local exponent of n^−power·(ln n)^−logs is power + logs·log2(1 + 1/log2 n). Two places give
-    both unknowns; where the third does not fit, the values follow no such law.
+    Between n and 2n the local exponent of n^−power·(ln n)^−logs is power + logs·log2(1 + 1/log2 n). Two of them give
+    both unknowns; if the third does not fit, the values follow no such law.
     """
     value_of, params = schedule.bound().call, schedule.params()
 
@@ -166,7 +166,7 @@ def _measured(schedule: Schedule) -> Decay:
         return sum(value_of((2.0**octave + k, *params)) for k in range(WINDOW)) / WINDOW
 
     near, middle, far = (_local_exponent(level(octave), level(octave + 1)) for octave in OCTAVES)
-    if far == inf:  # nothing left there: but is that a fall, or are these counts between two pulses?
+    if far == inf:  # all zero there: either a decay, or these counts lie between two pulses
         quarter, half = (float(schedule.table()[n // 2 : n].max()) for n in (tables.TABLE_SIZE // 2, tables.TABLE_SIZE))
         return Decay(inf, 0.0, False) if half <= quarter / 8.0 else Decay(float("nan"), float("nan"), False)
     slope_near, slope_middle, slope_far = (log2(1.0 + 1.0 / octave) for octave in OCTAVES)
@@ -181,13 +181,13 @@ def _local_exponent(here: float, doubled: float) -> float:
 
 
 def one_over(n: float) -> float:
-    """1/n: the plain average of everything seen."""
+    """1/n: the plain average of all updates."""
     return 1.0 / n
 
 
 @dataclass(frozen=True)
 class StepSize(Schedule):
-    """α_t(s,a) as a function of n. Subclass it with an ``alpha`` of your own; values must lie in (0, 1]."""
+    """α_t(s,a) as a function of n. Subclass it with a custom ``alpha``; values must lie in (0, 1]."""
 
     FUNCTION: ClassVar[str] = "alpha"
 
@@ -203,9 +203,9 @@ class StepSize(Schedule):
         return table
 
     def sums(self) -> Sums:
-        """Whether Σα = ∞ and Σα² < ∞: far enough to reach any value, calm enough to stay there.
+        """Whether Σα = ∞, so that Q can reach any value, and Σα² < ∞, so that it converges.
 
-        scale·n^−power does both for powers in (½, 1]; a constant α never calms down, as Σα² = ∞.
+        scale·n^−power satisfies both for powers in (½, 1]; a constant α has Σα² = ∞.
 
         >>> import safereplay as sr
         >>> [(s.sums().diverges, s.sums().squares_converge) for s in (sr.PowerStep(0.6), sr.PowerStep(0.5))]
@@ -246,7 +246,7 @@ class PowerStep(StepSize):
 
 @dataclass(frozen=True)
 class ConstantStep(StepSize):
-    """α = size, always: follows a moving target, and never settles.
+    """α = size, constant: tracks a moving target, and does not converge.
 
     >>> import safereplay as sr
     >>> sr.ConstantStep(0.1).values(2)
@@ -267,26 +267,26 @@ class ConstantStep(StepSize):
 
 @dataclass(frozen=True)
 class Exploration(Schedule):
-    """How an action is chosen, with a rate that may fall with the visits n of the state."""
+    """The choice of actions, with a rate that may fall with the visits n of the state."""
 
     FUNCTION: ClassVar[str] = "rate"
     SOFTMAX: ClassVar[bool]
 
     @property
     def limit_rate(self) -> float:
-        """The rate after endless visits; for a schedule of one's own, the last that is tabulated."""
+        """The rate as n → ∞; for a custom schedule, the last tabulated value."""
         return float(self.table()[-1])
 
     def glie(self) -> Glie:
-        """Whether every action is taken again and again, and whether the policy ends up greedy.
+        """Whether every action is taken infinitely often, and whether the policy becomes greedy.
 
-        At the n-th visit of a state any one action has a chance of at least c_n, and it is taken infinitely often when
-        Σ c_n = ∞ (Borel–Cantelli, visit by visit).
+        At the n-th visit of a state any one action has probability at least c_n, and it is taken infinitely often when
+        Σ c_n = ∞ (conditional Borel–Cantelli lemma).
 
             ε-greedy   c_n = ε_n/|A|, so falling as n^−power still explores, for powers up to 1;
-            softmax    c_n ~ e^{−Δ/T_n}, with Δ how far the action's value lies below the best. T constant explores.
-                       T_n = T·n^−power gives Σ e^{−Δ·n^power/T} < ∞: sooner or later the action is never taken
-                       again. The slowest cooling that explores is T_n = Δ/ln n.
+                softmax    c_n ~ e^{−Δ/T_n}, with Δ how far the action's value is below the best. T constant explores.
+                           T_n = T·n^−power gives Σ e^{−Δ·n^power/T} < ∞: at some time the action is taken last.
+                           The fastest cooling that explores is T_n = Δ/ln n.
 
         >>> import safereplay as sr
         >>> [(e.glie().explores, e.glie().greedy) for e in (sr.EpsilonGreedy(0.1, 0.5), sr.Softmax(1.0, 0.5))]
@@ -299,7 +299,7 @@ class Exploration(Schedule):
 
 
 def _fading(exploration: Exploration, decay: Decay) -> Glie:
-    """The halves of GLIE for ε-greedy."""
+    """Both parts of GLIE for ε-greedy."""
     if not exploration.table().any() and decay.proved:
         return Glie(False, True, decay, "ε = 0: an action that is not greedy is never taken")
     explores = {True: False, False: True, None: None}[decay.summable()]
@@ -313,7 +313,7 @@ def _fading(exploration: Exploration, decay: Decay) -> Glie:
 
 
 def _cooling(exploration: Exploration, decay: Decay) -> Glie:
-    """The halves of GLIE for softmax: Σ e^{−Δ/T_n} turns where T_n·ln n goes neither to 0 nor to infinity."""
+    """Both parts of GLIE for softmax; the boundary of Σ e^{−Δ/T_n} < ∞ is T_n·ln n → a positive constant."""
     if decay.vanishes is False:
         return Glie(True, False, decay, "T stays above 0: every action keeps a chance")
     if decay.vanishes and (decay.power > MARGIN or (decay.proved and decay.power > 0.0) or decay.logs > 1.0 + MARGIN):
@@ -349,7 +349,7 @@ class EpsilonGreedy(Exploration):
 
     @property
     def limit_rate(self) -> float:
-        """ε where it stays, 0 where it falls."""
+        """ε if it is constant, 0 if it falls."""
         return self.epsilon if self.power == 0.0 else 0.0
 
     @staticmethod
@@ -378,7 +378,7 @@ class Softmax(Exploration):
 
     @property
     def limit_rate(self) -> float:
-        """The temperature where it stays, 0 where it falls."""
+        """The temperature if it is constant, 0 if it falls."""
         return self.temperature if self.power == 0.0 else 0.0
 
     @staticmethod
@@ -387,8 +387,8 @@ class Softmax(Exploration):
         return float(temperature * n**-power)
 
 
-#: The power with which each function of ours falls, given its schedule. By function, so that whoever overrides it is
-#: measured, and whoever inherits it is known.
+#: The power of each schedule function of this package, given its schedule. Keyed by function: a subclass that overrides
+#: the function is measured, one that inherits it has the known power.
 _POWERS: dict[Callable[..., float], Callable[[Any], float]] = {
     one_over: lambda schedule: 1.0,
     PowerStep.alpha: lambda schedule: float(schedule.power),

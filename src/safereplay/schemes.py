@@ -1,26 +1,26 @@
-"""What is replayed: a replay probability function w_t, as three small factors.
+"""Schemes: a replay probability function w_t, as three small factors.
 
     w_t(s,a,s',r)  =  W(s,a)  ·  tilt(r | s,a)  ·  next(s' | s,a,r)
 
-W is the pair's weight as a share of all pairs' weights; the tilt is a softmax over the distinct rewards seen at the
-pair; the last factor divides a reward's share among the next states seen with it. Each factor is one plain function
-that *names* what it needs and is compiled into the learner's loop:
+W is the pair's weight as a share of all pairs' weights. The tilt is a softmax over the distinct rewards seen at the
+pair. The last factor divides a reward's share among the next states seen with it. Each factor is one plain function
+whose arguments *name* the quantities it needs; it is compiled into the learner's loop:
 
     pair_weight(...)  ≥ 0, of the pair's statistics
-    log_tilt(r, ...)  of a reward, and of the pair's statistics if it likes
+    log_tilt(r, ...)  of a reward, and optionally of the pair's statistics
     next_weight(...)  ≥ 0, of ``count``, how often that outcome was seen
 
 Statistics of a pair: ``n`` visits, ``mean`` and ``var`` of its reward, ``r_min``, ``r_max``; ``td``, the TD error of its
 last update; ``down``, the part of the variance that lies below the mean, E[min(r − mean, 0)²]; ``harm``, the share of its
 visits that were unsafe; ``spread``, the variance of y = r + γ·max_b Q(s',b). A scheme's own fields can be named too.
 
-A tilt may also name what belongs to one outcome: ``count``, ``y`` and ``unsafe`` (1 or 0). It is then a softmax over the
+A tilt may also name quantities of one outcome: ``count``, ``y`` and ``unsafe`` (1 or 0). It is then a softmax over the
 distinct outcomes seen, not over rewards, times next_weight.
 
-From the names the loop knows when a factor can have changed, so nothing is computed twice, and w_t is exact at every step;
-only what looks at Q (``td``, ``y``, ``spread``) is of the pair's last update.
+The names tell the loop when a factor can have changed, so nothing is computed twice, and w_t is exact at every step.
+Only the quantities that depend on Q (``td``, ``y``, ``spread``) date from the pair's last update.
 
-A scheme of one's own:
+A custom scheme:
 
 >>> import safereplay as sr
 >>> from dataclasses import dataclass
@@ -55,12 +55,12 @@ def if_seen(n: float) -> float:
 
 
 def no_tilt() -> float:
-    """The logarithm of a reward's weight within its pair: each reward alike."""
+    """The logarithm of a reward's weight within its pair: the same for each reward."""
     return 0.0
 
 
 def alike() -> float:
-    """The weight of a next state among those seen with the same reward: each alike."""
+    """The weight of a next state among those seen with the same reward: the same for each."""
     return 1.0
 
 
@@ -68,7 +68,7 @@ def alike() -> float:
 class Scheme(Config):
     """A replay probability function. Subclass it with your own factors; its numeric fields are their dials.
 
-    Left as they are, the factors replay each pair seen equally often, each distinct reward of it equally often.
+    The default factors replay each pair seen equally often, and each distinct reward of a pair equally often.
     """
 
     OFFERS: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -105,13 +105,13 @@ class Scheme(Config):
         return bind(getattr(type(self), factor), self._offered(factor))
 
     def factors(self) -> tuple[Bound, Bound, Bound]:
-        """pair_weight, log_tilt and next_weight, compiled; code that numba cannot compile is refused."""
+        """pair_weight, log_tilt and next_weight, compiled; raises an error if numba cannot compile them."""
         found = self.bound("pair_weight"), self.bound("log_tilt"), self.bound("next_weight")
         check_compiles(self, **dict(zip(self.OFFERS, found, strict=True)))
         return found
 
     def refuse(self, memory: Memory, i: int, n: float) -> None:
-        """Raise the error that says which factor is wrong at pair i of a memory after n visits."""
+        """Raise an error that names the invalid factor at pair i of a memory after n visits."""
         stats, params, name = statistics(memory, i, n), self.params(), type(self).__name__
         weight = self.bound("pair_weight").call((*stats, *params))
         _checks.require(0.0 <= weight < inf, f"pair_weight of {name}", "be finite and at least 0", weight)
@@ -124,54 +124,54 @@ class Scheme(Config):
                 _checks.require(
                     tilt < inf, f"log_tilt of {name} at r={memory.r[k]:g}", "be a number below infinity", tilt
                 )
-        _checks.fail(f"factors of {name}", "give the same for the same", "something else each time")
+        _checks.fail(f"factors of {name}", "give the same result for the same arguments", "different results")
 
     def _offered(self, factor: str) -> tuple[str, ...]:
         return (*self.OFFERS[factor], *self.params_names())
 
-    #: Whether what is replayed at a pair is distributed as what happens there, ŵ = q. Then p̃ = q for every v and mixing,
-    #: and learning goes to Q*, whatever the pair weights do.
+    #: Whether replayed outcomes of a pair are distributed as real ones, ŵ = q. Then p̃ = q for every v and mixing,
+    #: and learning converges to Q* for any pair weights.
     FAITHFUL: ClassVar[bool] = False
 
     #: The unit of β; empty where it has none.
     UNIT: ClassVar[str] = ""
 
-    #: Whether x is measured in the unit of the whole memory and each replay draws its slope uniformly between 0 and the tilt's.
+    #: Whether x is measured in a unit of the whole memory, and each replay draws its slope uniformly between 0 and the tilt's.
     #: Only a memory of transitions has that unit (:class:`~safereplay.PairIndex`).
     POOLED: ClassVar[bool] = False
 
     @property
     def has_limit(self) -> bool:
-        """Whether w_t depends on the outcomes alone, so that it settles as their statistics do (w^∞ exists).
+        """Whether w_t depends on the outcomes alone, so that it converges as their statistics do (w^∞ exists).
 
-        TD errors and targets depend on Q, and visits on what is explored; only whether a pair was seen at all does not
+        TD errors and targets depend on Q, and visits on exploration; only whether a pair was seen at all does not
         matter.
         """
         return not self.names("td", "y", "spread", "n")
 
     @property
     def follows_values(self) -> bool:
-        """Whether w_t depends on Q ahead of a pair: then limits are pairs of a Q and a w that make each other."""
+        """Whether w_t depends on Q of the next states: a limit is then a fixed point in Q and w together."""
         return self.names("y", "spread") and not self.names("td", "n")
 
     def names(self, *quantities: str) -> bool:
-        """Whether a factor names any of these."""
+        """Whether a factor names any of these quantities."""
         own = [factor for factor in self.OFFERS if getattr(type(self), factor) is not if_seen]
         return any(self.bound(factor).uses(*quantities) for factor in own)
 
 
-NO_REPLAY = Scheme()  #: stands in where nothing is replayed
+NO_REPLAY = Scheme()  #: placeholder for learners that do not replay
 
 
 def check_compiles(owner: object, **functions: Bound) -> None:
-    """Refuse functions of ``owner`` that numba cannot compile."""
+    """Raise an error if numba cannot compile a function of ``owner``."""
     for name, function in functions.items():
         reason = trouble(function)
         _checks.require(reason is None, f"{name} of {type(owner).__name__}", "be code that numba can compile", reason)
 
 
 def check_tabular(scheme: Scheme) -> None:
-    """Refuse what is no scheme, and a scheme that needs the unit of a memory of transitions."""
+    """Raise an error for an object that is not a scheme, or a scheme that needs the unit of a memory of transitions."""
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
     hint = "it is for memories of transitions: sr.Shaper; on tables ExponentialUtility learns the same risk"
     _checks.require(not scheme.POOLED, "scheme", "need no unit of a whole memory", scheme, hint)
@@ -179,15 +179,15 @@ def check_tabular(scheme: Scheme) -> None:
 
 @dataclass(frozen=True)
 class VarianceReplay(Scheme):
-    """The paper's scheme: volatile pairs more, their worst rewards most.
+    """The paper's scheme: volatile pairs are replayed more, and of their rewards the worst most.
 
         w_t(s,a,s',r) = var_t(r(s,a)) / Σ var_t  ·  e^{−βr} / Σ_{r' ∈ M_t(s,a)} e^{−βr'}  ·  1 / |L_t(s,a,r)|
 
-    β > 0 is cautious, β = 0 replays the rewards of a pair alike, β < 0 is bold.
+    β > 0 is cautious, β = 0 replays the rewards of a pair equally, β < 0 is bold.
 
-    **Breaks** order: with β = 5 and v = 0.9 a coin for 0 or 0.25 is valued 0.080, one for 0 or 0.5 only 0.064, since e^{−βr} at one fixed β
-    turns from the better prize faster than the prize grows. **Breaks** rarity: each distinct reward counts once, so a loss of probability
-    0.001 is replayed as often as one of 0.5.
+    **Breaks** order: with β = 5 and v = 0.9 a coin for 0 or 0.25 is valued 0.080, one for 0 or 0.5 only 0.064, since at fixed β the weight
+    e^{−βr} of the better prize falls faster than the prize grows. **Breaks** rarity: each distinct reward counts once, so a loss of
+    probability 0.001 is replayed as often as one of 0.5.
 
     >>> import safereplay as sr
     >>> sr.VarianceReplay(beta=5.0)
@@ -213,7 +213,7 @@ class VarianceReplay(Scheme):
 
 @dataclass(frozen=True)
 class BoldReplay(VarianceReplay):
-    """Volatile pairs more, their *best* rewards most: the paper's scheme with β < 0, for an agent that should dare.
+    """Volatile pairs are replayed more, and their *best* rewards most: the paper's scheme with β < 0, for a bold agent.
 
         w_t(s,a,s',r) = var_t(r(s,a)) / Σ var_t  ·  e^{|β|r} / Σ_{r' ∈ M_t(s,a)} e^{|β|r'}  ·  1 / |L_t(s,a,r)|
 
@@ -223,9 +223,9 @@ class BoldReplay(VarianceReplay):
     **Breaks** direction, by design: a gamble is valued above its mean. **Breaks** rarity, as VarianceReplay does, and in a memory of
     transitions **Breaks** order too.
 
-    **When it fails.** Under literal mixing boldness also replays calm next states of a good reward; on the cliff, where no
-    reward of a slip is good news, it moves little. It is no search for risk for its own sake: where a gamble has no upside,
-    it is not taken.
+    **When it fails.** Under literal mixing it also replays harmless next states that follow a good reward. On the cliff,
+    where no slip has a good reward, it changes little. It does not seek risk as such: a gamble without an upside is not
+    taken.
 
     >>> import safereplay as sr
     >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.5, 1, -9.0, True, False), (0, 1, 0.5, 1, 9.0, True, False)]
@@ -239,16 +239,16 @@ class BoldReplay(VarianceReplay):
 
 @dataclass(frozen=True)
 class ScoreReplay(Scheme):
-    """Every volatile pair alike, its rewards by standard score: a dial without a unit, for rewards of any size.
+    """All volatile pairs equally, their rewards by standard score: β has no unit and suits rewards of any size.
 
         W(s,a) = 1 where σ(s,a) > floor, else 0          tilt(r | s,a) ∝ e^{−β·(r − r̄(s,a)) / σ(s,a)}
 
     with r̄ and σ the pair's mean and standard deviation. At β = 1 a reward one standard deviation below its pair's mean is replayed
-    e times as often as the mean. A pair without noise is left alone: one with σ = 0, or so small beside r̄ that it is the
-    rounding of one reward. ``floor``, in units of reward, leaves alone more of them.
+    e times as often as the mean. Pairs without noise are not replayed: those with σ = 0, or with σ so small relative to r̄ that it
+    is rounding. A larger ``floor``, in units of reward, excludes more pairs.
 
     **Breaks** order and **Breaks** rarity: σ is the pair's own, so a rare loss lies many σ below the mean. In a memory of transitions with v = 0.5
-    and β = 1, a loss of probability 0.001 makes up 0.50 of what is drawn, one of probability 0.1 only 0.43. Of two roads that crash with 1 % and
+    and β = 1, a loss of probability 0.001 makes up 0.50 of the draws, one of probability 0.1 only 0.43. Of two roads that crash with 1 % and
     12 % it takes the second. :class:`~safereplay.EntropicReplay` has one unit for all pairs instead.
 
     >>> import safereplay as sr
@@ -273,24 +273,24 @@ class ScoreReplay(Scheme):
 
 @dataclass(frozen=True)
 class EntropicReplay(Scheme):
-    """Every pair whose outcomes vary, its low outcomes more often, by a slope that each replay draws anew.
+    """Replays every pair with varying outcomes, low outcomes more often, with a slope drawn anew for each replay.
 
         ŵ(x | s,a)  =  E_b[ q(x)·e^{−b·x/u} / Σ_{x'} q(x')·e^{−b·x'/u} ],          b uniform on (0, β)
 
-    with q how often the outcome happens at the pair and u the **unit**, one for the whole memory:
+    with q the outcome's frequency at the pair and u the **unit**, one for the whole memory:
 
         u  =  Σ d² / Σ |d|          over all transitions, d = x − x̄(s,a)
 
     For pairs of two outcomes u is half the distance between them, however rare the bad one is; for normal noise it is 1.25 standard
-    deviations. Pairs without noise do not count, however many they are. So β has no unit.
+    deviations. Pairs without noise do not affect u. So β has no unit.
 
     **What it gives.** The mean of ŵ is the entropic risk of the pair, −(u/β)·log Σ q·e^{−β·x/u}, since the derivative of log Σ q·e^{−b·x/u}
     is minus the mean under the slope b. A draw is from p̃ = (1−v)·q + v·ŵ, so a pair is valued (1−v)·mean + v·entropic risk. Both are
     monotone, so all four properties of a sound tilt hold: order, direction, units and rarity. A single slope β, as in
-    :class:`~safereplay.ScoreReplay`, is not monotone: there a better prize can make a pair look worse.
+    :class:`~safereplay.ScoreReplay`, is not monotone: a better prize can then lower the value of a pair.
 
-    **When it fails.** The tilt sees x alone. Where x is the reward and the danger lies in the next state, the order of pairs is that of their
-    rewards; tilt on the target then. One freak reward enlarges the unit, and the dial is weak until it is overwritten.
+    **When it fails.** The tilt uses x alone. If x is the reward and the danger lies in the next state, pairs are ordered by their
+    rewards only; tilt on the target then. One extreme reward enlarges the unit, and the tilt is weak until it is overwritten.
 
     It needs the unit of a memory of transitions, so it works in :class:`~safereplay.Shaper` and the adapters. On tables,
     :func:`~safereplay.shaped_limit` gives its exact limit, and :class:`~safereplay.ExponentialUtility` learns the same risk.
@@ -322,26 +322,26 @@ class EntropicReplay(Scheme):
 
 @dataclass(frozen=True)
 class ReturnReplay(Scheme):
-    """The paper's scheme with what an outcome leads to, y = r + γ·max_b Q(s',b), in place of its reward.
+    """The paper's scheme with the target y = r + γ·max_b Q(s',b) of an outcome in place of its reward.
 
         w_t(s,a,s',r) = var_t(y(s,a)) / Σ var_t(y)  ·  e^{−βy} / Σ_{outcomes seen at (s,a)} e^{−βy'}
 
-    A slip that pays as much as a safe step, and only later turns out to be a fall, has no variance of reward: the paper's
-    scheme does not see it. Why the variance of y is the right one: by the law of total variance, the variance of the return
-    from (s,a) is var(y | s,a) + γ²·E[variance of the return from s'] (Sobel 1982), so var(y) is the part that is decided
-    *here*, by which outcome happens: the only part that replaying the outcomes of this pair can change.
+    If a slip has the reward of a safe step and turns out to be a fall only later, its reward has no variance, and the paper's
+    scheme does not replay it. The variance of y is the right one by the law of total variance: the variance of the return
+    from (s,a) is var(y | s,a) + γ²·E[variance of the return from s'] (Sobel 1982). So var(y) is the part that depends on
+    which outcome happens *here*, and only this part changes when the outcomes of this pair are replayed.
 
-    **Limit.** w depends on Q, so limits are pairs of Q and w that make each other: Q = H_{w(Q)} Q. :func:`safereplay.fixed_point`
-    iterates Q ← H_{w(Q)} Q and says so if that comes to no end. H_{w(Q)} need not be a contraction, so neither one limit nor
-    any is promised; none was missing on the worlds of this package.
-    **Assumption 1** is stated in the variance of the reward, which this scheme does not look at; in y for r, and outcome by
-    outcome, it holds as VarianceReplay's does: outcomes of equal y count one by one, where the paper counts equal rewards
-    once. **w_t** looks at Q and settles only if Q does: Theorem 1 does not cover it.
+    **Limit.** w depends on Q, so a limit satisfies Q = H_{w(Q)} Q. :func:`safereplay.fixed_point` iterates Q ← H_{w(Q)} Q and
+    reports if that does not converge. H_{w(Q)} need not be a contraction, so neither existence nor uniqueness is guaranteed;
+    on all worlds of this package a limit was found.
+    **Assumption 1** is stated for the variance of the reward, which this scheme does not use. With y for r, and per outcome,
+    it holds as for VarianceReplay: outcomes of equal y count separately, where the paper counts equal rewards
+    once. **w_t** depends on Q and converges only if Q does: Theorem 1 does not cover it.
 
     **Breaks** order and **Breaks** rarity, with y for r as VarianceReplay does: a better prize can look worse, and a rare loss is replayed as
     often as a common one.
 
-    **When it fails.** Where what differs in y is not danger: a slip that costs a detour is shunned as a small fall is.
+    **When it fails.** If y varies without danger: a slip that costs a detour is avoided like a small fall.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.delayed(sr.grids.cliff(), meanwhile=-1.0)         # one falls a step after the slip
@@ -368,23 +368,23 @@ class ReturnReplay(Scheme):
 
 @dataclass(frozen=True)
 class DownsideReplay(Scheme):
-    """Pairs by how far their rewards fall below the mean; of their outcomes those below it more often, the deeper the more.
+    """Pairs by the downside variance of their rewards; outcomes below the mean more often, the lower the more.
 
         W(s,a) ∝ σ₋²,    σ₋² = E[min(r − r̄, 0)²]          ŵ(s',r | s,a) ∝ q̂(s',r | s,a) · e^{−β·min(r − r̄, 0)/σ₋}
 
     with r̄ the pair's mean and σ₋² the part of its variance that lies below it (Markowitz 1959, semivariance). Variance
-    counts a rare prize as it counts a rare disaster. Depth in units of σ₋ tells them apart: a loss of probability p lies
-    1/√p below the mean, so that a rare disaster is tilted to hard, and the usual small price of a rare prize hardly. β has no
+    does not distinguish a rare prize from a rare disaster. Depth in units of σ₋ does: a loss of probability p lies
+    1/√p below the mean, so a rare disaster is tilted to strongly, and the usual small price of a rare prize hardly. β has no
     unit, and 0 is neutral.
 
     **Limit.** w^∞ exists: the factors are continuous in mean, downside and counts. The fixed point of H with it.
-    **Assumption 1.** Point 1 fails where a pair varies more but falls less: that is the purpose. Point 2 is not
-    promised: how often a reward happens counts, and rewards above the mean are not told apart (on the cliff it holds).
+    **Assumption 1.** Point 1 fails by design where a pair varies more but has less downside. Point 2 is not
+    guaranteed: the frequency of a reward counts, and rewards above the mean get equal tilts (on the cliff it holds).
 
     **Breaks** order and **Breaks** rarity: depth is measured in the pair's own σ₋, which is small where a loss is rare. With β = 1 and v = 0.99 a
     loss of probability 0.01 has p̃ = 0.91, one of probability 0.1 only 0.72.
 
-    **When it fails.** Where the danger is not in the immediate reward, as the paper's own scheme.
+    **When it fails.** If the danger is not in the immediate reward, as for the paper's scheme.
 
     >>> import safereplay as sr
     >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.9, 1, -1.0, True, False), (0, 1, 0.1, 1, 30.0, True, False)]
@@ -408,24 +408,24 @@ class DownsideReplay(Scheme):
 
 @dataclass(frozen=True)
 class ErrorReplay(Scheme):
-    """Pairs by how uncertain it is whether they do harm; of their outcomes the unsafe ones e^β times as often.
+    """Pairs by how uncertain it is whether they do harm; their unsafe outcomes e^β times as often.
 
         W(s,a) ∝ h·(1 − h),    h = P(unsafe | s,a)          ŵ(s',r | s,a) ∝ q̂(s',r | s,a) · e^{β·[unsafe]}
 
-    This is the paper's idea with the indicator of an error state (Geibel & Wysotzki 2005) in the place of the reward: h(1−h)
-    is its variance. Rewards play no part, so that a noisy reward which harms nobody is left alone, and a harm that pays well
-    is not.
+    This is the paper's idea with the indicator of an error state (Geibel & Wysotzki 2005) in place of the reward: h(1−h)
+    is its variance. Rewards are not used: a noisy but harmless reward has no effect, and a harm that pays well still
+    counts.
 
-    **Limit.** w^∞ exists: the fixed point of H with it. An unsafe outcome of probability h seems to have the odds
-    e^β·h/(1−h) where it is replayed. **Assumption 1** is stated in rewards: in general it fails, since neither the variance
-    nor the worst reward plays a part.
+    **Limit.** w^∞ exists: the fixed point of H with it. Where an unsafe outcome of probability h is replayed, its odds there
+    are e^β·h/(1−h). **Assumption 1** is stated in rewards: in general it fails, since neither the variance
+    nor the worst reward is used.
 
     **Breaks** direction where harm pays: a pair whose unsafe outcome has the higher reward is valued above its mean.
 
-    **When it fails.** It needs to be told what is unsafe; outcomes alike in all but that flag are one to the learner,
-    and count as unsafe if any of them is. It moves what Q *expects*, not what Q *counts*: where harm costs no reward,
-    only the future that it ends, it does little unless v is near 1. On the slippery 4×4 lake (β = 3) P(unsafe) stays at
-    0.220 up to v = 0.95 and is 0.176, the least there is, from 0.97 on; on the 8×8 one it goes from 0.1062 to 0.1056 at
+    **When it fails.** It needs the unsafe flags. Outcomes that differ only in that flag are the same to the learner,
+    and count as unsafe if any of them is. It changes the probabilities in Q, not the rewards: where harm costs no reward,
+    only the future that it ends, it has little effect unless v is near 1. On the slippery 4×4 lake (β = 3) P(unsafe) stays at
+    0.220 up to v = 0.95 and is 0.176, the minimum, from 0.97 on; on the 8×8 one it goes from 0.1062 to 0.1056 at
     v = 0.97. And where harm comes later than the step that decides it, that step has h = 0.
 
     >>> import safereplay as sr
@@ -449,15 +449,15 @@ class ErrorReplay(Scheme):
 
 @dataclass(frozen=True)
 class UniformReplay(Scheme):
-    """Every transition so far alike (Lin 1992, with a memory that forgets nothing).
+    """All transitions so far equally (Lin 1992, with an unbounded memory).
 
         w_t(s,a,s',r) = n_t(s,a,s',r) / t
 
-    **Limit.** Q*, by ŵ = q. **Assumption 1** fails: nothing is replayed more for being volatile or bad. **w_t** follows
-    what is visited and settles if that does; the limit does not need it to. With a window instead of a memory without
-    end, see :class:`~safereplay.WindowReplay`.
+    **Limit.** Q*, by ŵ = q. **Assumption 1** fails: neither volatile pairs nor bad rewards are replayed more. **w_t** follows
+    the visitation and converges if that does; the limit does not depend on it. For a bounded memory, see
+    :class:`~safereplay.WindowReplay`.
 
-    All four promises of a sound tilt hold, since p̃ = q.
+    All four properties of a sound tilt hold, since p̃ = q.
 
     **When it fails.** Always, as a means to safety: the risk of its limit is that of Q-learning.
 
@@ -482,19 +482,19 @@ class UniformReplay(Scheme):
 
 @dataclass(frozen=True)
 class DynaReplay(Scheme):
-    """Replay as planning: a pair seen before, each alike, and an outcome from the model learned of it.
+    """Replay as planning: all pairs seen equally often, with outcomes drawn from a learned model.
 
         w_t(s,a,s',r) = 1 / |pairs seen|  ·  n_t(s,a,s',r) / n_t(s,a)
 
-    This is Dyna-Q (Sutton 1990) with a model of counts instead of the last outcome. That planning and replay can be one is
-    van Seijen & Sutton's (2015), who show it exactly for a method of policy evaluation. See :class:`~safereplay.DynaQ` for
+    This is Dyna-Q (Sutton 1990) with a model of counts instead of the last outcome. Van Seijen & Sutton (2015) show that
+    planning and replay can be equivalent, exactly for a method of policy evaluation. See :class:`~safereplay.DynaQ` for
     the textbook's form.
 
-    **Limit.** Q*, by ŵ = q. **Assumption 1** fails. **w_t** settles: its factors are continuous in what was counted.
+    **Limit.** Q*, by ŵ = q. **Assumption 1** fails. **w_t** converges: its factors are continuous in the counts.
 
-    All four promises of a sound tilt hold, since p̃ = q.
+    All four properties of a sound tilt hold, since p̃ = q.
 
-    **When it fails.** As a means to safety, always. As a means to speed where pairs that no longer matter are many: they
+    **When it fails.** As a means to safety, always. As a means to speed, if many pairs no longer matter: they
     get the same share of planning.
 
     >>> import safereplay as sr

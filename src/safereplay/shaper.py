@@ -1,16 +1,16 @@
-"""The dial for any loop: tell it what was stored where, and ask it what to replay.
+"""Shaped replay for any training loop: report what was stored, and ask what to replay.
 
-A :class:`Shaper` joins three things: a key, which says what a pair (s,a) is; a number x for each transition, which the tilt
-looks at; and a :class:`~safereplay.pair_index.PairIndex`, which draws. What x is decides which danger can be seen:
+A :class:`Shaper` joins three parts: a key, which defines the pair (s,a) of a transition; a number x per transition, which
+the tilt uses; and a :class:`~safereplay.pair_index.PairIndex`, which draws. The choice of x decides which danger is visible:
 
     reward   x = r: danger that shows in the reward of the step itself. Known at once.
-    return   x = r_t + γ·r_{t+1} + ... + γ^{n−1}·r_{t+n−1}: danger up to n steps away. Known n − 1 steps later or at the episode's end;
+    return   x = r_t + γ·r_{t+1} + ... + γ^{n−1}·r_{t+n−1}: danger up to n steps ahead. Known n − 1 steps later or at the episode's end;
              the noise of those steps, and of the policy that took them, counts as risk of the first.
-    target   x = r + γ·max Q(s',·): danger as far away as the agent has learned to see. Somebody who has Q must say:
-             :meth:`Shaper.due` names transitions, :meth:`Shaper.value` takes their targets. A transition is drawn, but not
-             tilted to, until it has one; between refreshes targets are as old as their Q.
+    target   x = r + γ·max Q(s',·): danger as far ahead as Q has learned. The caller supplies it:
+             :meth:`Shaper.due` lists transitions, :meth:`Shaper.value` takes their targets. Until a transition has a target it
+             can be drawn, but is not tilted; between refreshes a target is as old as the Q it was computed from.
 
-The shaper holds no observations, but for the first few, where its key wants to see data before it settles.
+The shaper stores no observations, except the first few if its key must learn from data.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from .schemes import EntropicReplay, Scheme
 
 TILTS = ("reward", "return", "target")
 KIND, VERSION = "shaper", 1
-GONE = -1  # a slot that waits no more
-FIRST_LOOK = 1000  #: transitions, before which nothing is said of what is tilted
-ENOUGH = 4000  #: transitions, before which too little happened to say that nothing is tilted
-LITTLE = 0.002  #: share of transitions in pairs that vary, below which nothing to speak of is tilted
-ALONE = np.uint64(0x5AFE5AFE00000000)  # + slot: the key of a transition that no pair is known of yet
+GONE = -1  # a slot that no longer waits
+FIRST_LOOK = 1000  #: number of transitions before the first report on the tilt
+ENOUGH = 4000  #: number of transitions before a warning that nothing is tilted
+LITTLE = 0.002  #: share of transitions in varying pairs below which nothing counts as tilted
+ALONE = np.uint64(0x5AFE5AFE00000000)  # + slot: the key of a transition whose pair is not known yet
 
 
 class Shaper:
-    """Which transitions of a ring of ``capacity`` slots are replayed.
+    """Chooses which transitions of a ring of ``capacity`` slots are replayed.
 
-    ``v`` is how much of a volatile pair's updates are replays, ``beta`` (2.0) how strongly they lean to low x (β < 0: to high);
-    another ``scheme`` than :class:`~safereplay.EntropicReplay` brings its own dials.
+    ``v`` is the share of a volatile pair's updates that are replays, ``beta`` (2.0) how strongly they favour low x (β < 0: high x);
+    a ``scheme`` other than :class:`~safereplay.EntropicReplay` has its own dials.
 
     >>> import numpy as np, safereplay as sr
     >>> shaper = sr.Shaper(capacity=1000, v=0.5, key=sr.ExactKey(), seed=0)
@@ -83,11 +83,11 @@ class Shaper:
         self.gamma = _checks.between("gamma", gamma, "[0, 1]")
         self.n_envs = _checks.whole("n_envs", n_envs, 1, bits=30)
         self.once = Once()
-        self.added, self._next_look = 0, FIRST_LOOK  #: transitions that ever came, and when to look at them
+        self.added, self._next_look = 0, FIRST_LOOK  #: transitions added so far, and when to report next
         self._forget()
 
     def _forget(self) -> None:
-        """What is waiting: steps for their return, slots for their target, the first data for the key."""
+        """Clear everything that waits: steps for their return, slots for their target, the first data for the key."""
         shape = (self.n_envs, self.n_step if self.tilt_on == "return" else 1)
         self._open: Ints = np.zeros(self.n_envs, np.int64)
         self._waiting: Ints = np.zeros(shape, np.int64)
@@ -98,27 +98,27 @@ class Shaper:
 
     @property
     def capacity(self) -> int:
-        """How many slots there are."""
+        """The number of slots."""
         return self.index.capacity
 
     def __len__(self) -> int:
-        """How many slots are held."""
+        """The number of slots held."""
         return len(self.index)
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- adding --------------------------------------------------------------------------------------------------------
 
     def add(self, slots: Any, obs: Any, action: Any, reward: Any, ends: Any) -> None:
-        """Transitions were stored at ``slots``, whatever these held before.
+        """Transitions were stored at ``slots``, replacing their previous contents.
 
         All have one entry per transition: observations [n, ...] or a dict of such, actions [n, ...], rewards, and whether
-        the episode ends there (by itself or by a time limit). Several steps of ``n_envs`` environments come step by step, the
-        environments in turn.
+        the episode ends there (terminated or truncated). Several steps of ``n_envs`` environments are ordered by step, then by
+        environment.
         """
         slots = slot_numbers(slots)
         reward = _one_each("reward", _checks.finite_array("reward", reward), slots)
         for part in (*(obs.values() if isinstance(obs, dict) else [obs]), action):
             rows = np.shape(part)[:1]
-            _checks.require(rows == slots.shape, "observation and action", f"have {slots.size} rows, one a slot", rows)
+            _checks.require(rows == slots.shape, "observation and action", f"have {slots.size} rows, as slots", rows)
         self.added += slots.size
         if self.tilt_on == "return":
             self._add_steps(slots, obs, action, reward, _one_each("ends", np.asarray(ends, bool), slots))
@@ -130,26 +130,26 @@ class Shaper:
                 self._fresh = [self._unvalued()]
 
     def drop(self, slots: Any) -> None:
-        """Transitions are stored there no more."""
+        """Remove the transitions of these slots."""
         slots = slot_numbers(slots)
         self._withdraw(slots)
         self.index.drop(slots)
 
     def clear(self) -> None:
-        """Nothing is stored; the key and the generator stay."""
+        """Remove all transitions; the key and the generator are kept."""
         self.index.clear()
         self._forget()
 
     def cut(self) -> None:
-        """The running episodes are over, whatever their last step said: steps that wait for their return have it."""
+        """End the running episodes: steps that wait for their return get it now."""
         is_open = np.arange(self._waiting.shape[1]) < self._open[:, None]
         known = is_open & (self._waiting != GONE)
         self.index.value(self._waiting[known], self._sums[known])
         self._open[:] = 0
 
     def _file(self, slots: Ints, obs: Any, action: Any, x: Floats) -> None:
-        """Put transitions under their keys. Until the key is ready each is a pair of its own, and remembered; then the key
-        learns, from just as many as it wants however many come at once.
+        """Store transitions under their keys. Until the key is ready each is a pair of its own, and its data is kept; then the key
+        learns, always from the same number of transitions, however many come at once.
         """
         if self.key.ready:
             self.index.put(slots, self.key(obs, action), x)
@@ -165,19 +165,19 @@ class Shaper:
             self._file(slots[later], _rows(obs, later), action[later], x[later])
 
     def _settle_key(self) -> None:
-        """Let the key learn from what is stored, and file that under it."""
+        """Let the key learn from the stored data, and store that data under it."""
         slots, obs, action = _joined(self._first)
         self._first = []
         self.key = self.key.learn(obs, action)
         keys = self.key(obs, action)
-        last = slots.size - 1 - np.unique(slots[::-1], return_index=True)[1]  # of a slot that came twice, the later
+        last = slots.size - 1 - np.unique(slots[::-1], return_index=True)[1]  # the later entry of a slot counts
         last = last[self.index.is_held(slots[last])]
         self.index.put(slots[last], keys[last], self.index.x_of(slots[last]))
 
     # -- returns and targets -------------------------------------------------------------------------------------------
 
     def _add_steps(self, slots: Ints, obs: Any, action: Any, reward: Floats, ends: Bools) -> None:
-        """Step by step, so that it makes no difference how many come at once."""
+        """Process step by step, so that the result does not depend on how many come at once."""
         n = self.n_envs
         _checks.require(slots.size % n == 0, "slots", f"come by n_envs = {n}", slots.size)
         action = np.asarray(action)
@@ -194,11 +194,11 @@ class Shaper:
         self.index.value(out[out != GONE], x[out != GONE])
 
     def _withdraw(self, slots: Ints) -> None:
-        """A step that waits for its return, but is stored no more, will not get one: its slot is another's."""
+        """Drop waiting steps whose slot was overwritten: they get no return."""
         self._waiting[np.isin(self._waiting, slots)] = GONE
 
     def due(self, k: int) -> Ints:
-        """Up to k slots whose target is wanted: first those without one, newest last, then round the ring."""
+        """Up to k slots whose target should be computed: first those without one, newest last, then round the ring."""
         k = _checks.whole("k", k, 0)
         fresh = self._unvalued()
         taken, rest = fresh[:k], fresh[k:]
@@ -210,7 +210,7 @@ class Shaper:
         return np.concatenate([taken, np.setdiff1d(ring[self.index.is_held(ring)], taken)])
 
     def _unvalued(self) -> Ints:
-        """The slots that came since they were last asked for and have no target, each once, in the order they came."""
+        """The slots added since the last call that have no target, each once, in the order they came."""
         came = np.concatenate([*self._fresh, np.zeros(0, np.int64)]).astype(np.int64)
         last = came.size - 1 - np.unique(came[::-1], return_index=True)[1]
         came = came[np.sort(last)]
@@ -218,7 +218,7 @@ class Shaper:
         return came[np.isnan(self.index.x_of(came))]
 
     def value(self, slots: Any, x: Any) -> None:
-        """The x of slots that are held."""
+        """Set x of slots that are held."""
         self.index.value(slots, x)
 
     # -- draws ---------------------------------------------------------------------------------------------------------
@@ -229,10 +229,10 @@ class Shaper:
             self._look()
         return self.index.draw(batch)
 
-    # -- what it does, in words ----------------------------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Say which key there is and whether anything is tilted: seldom, as it goes through what is held."""
+        """Report the key and whether anything is tilted. Rarely called, since it reads all that is held."""
         self._next_look = 2 * max(self.added, FIRST_LOOK)
         if self.index.v == 0.0 or not self.key.ready:
             return
@@ -247,7 +247,7 @@ class Shaper:
             self.once.advise(*self._untilted(varying))
 
     def _untilted(self, varying: float) -> tuple[str, str]:
-        """A topic, and why nothing is tilted and what to try."""
+        """A topic, and the reason why nothing is tilted, with a suggestion."""
         known = self.index.pair_table()["n"].sum()
         if self.tilt_on == "target" and not known:
             return (
@@ -267,9 +267,9 @@ class Shaper:
         return np.flatnonzero(self.index.is_held(np.arange(self.capacity)))
 
     def explain(self, k: int = 10, name: Callable[[int], str] | None = None) -> str:
-        """A table of the k pairs that are tilted most; ``name`` names a pair by a slot of it, else its key does.
+        """A table of the k pairs that are tilted most; ``name`` maps a slot to the name of its pair (default: the key).
 
-        *Low* is an outcome below the pair's mean: how often it happens, and how often it is drawn. *Value* is the mean of what is tilted, as it
+        *Low* is an outcome below the pair's mean: how often it happens, and how often it is drawn. *Value* is the mean of x, as it
         happens and as it is drawn.
         """
         rows = [("pair", "n", "low", "low drawn", "value", "value drawn", "moved")]
@@ -286,10 +286,10 @@ class Shaper:
         head = f"v = {self.index.v:g}, {self.index.scheme}{unit}; {self.index.n_pairs:,} pairs in {len(self):,} transitions, tilted on the {self.tilt_on}"
         return "\n".join([head, *(lines if len(rows) > 1 else ["nothing is tilted: no pair varies"])])
 
-    # -- keeping -------------------------------------------------------------------------------------------------------
+    # -- saving --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as arrays and plain values: what is loaded from it goes on as this would, draw by draw."""
+        """The whole state, as arrays and plain values; a shaper loaded from it makes the same draws."""
         first = dict(zip(("slots", "obs", "action"), _joined(self._first), strict=True)) if self._first else {}
         return {
             "index": self.index.state_dict(),
@@ -307,13 +307,13 @@ class Shaper:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of a shaper of the same capacity; nothing changes if it is not one of ours."""
+        """Restore the state of a shaper of the same capacity; an invalid state raises an error and changes nothing."""
         other = Shaper._made(state, self.capacity, getattr(self.key, "function", None))
         self.__dict__.update(other.__dict__)
 
     @staticmethod
     def _made(state: dict[str, Any], capacity: int, function: Any) -> Shaper:
-        """A shaper in this state, everything in it checked."""
+        """A shaper in this state, fully checked."""
         try:
             key = PairKey.from_state(state["key"], function)
             dials = {name: state[name] for name in ("tilt_on", "n_step", "gamma", "n_envs")}
@@ -345,7 +345,7 @@ class Shaper:
 
     @staticmethod
     def load(path: str | Path, function: Any = None) -> Shaper:
-        """The shaper of a file; one with a :class:`~safereplay.FunctionKey` needs its ``function``."""
+        """Load a shaper from a file; one with a :class:`~safereplay.FunctionKey` needs its ``function``."""
         state = load_state(path, KIND, VERSION)
         try:
             return Shaper._made(state, _checks.whole("capacity", state.get("capacity"), 1, bits=30), function)
@@ -368,13 +368,13 @@ def _rows(obs: Any, rows: slice) -> Any:
 
 
 def _one_each(argument: str, values: AnyArray, slots: Ints) -> AnyArray:
-    """Values as a row, one for each slot."""
-    _checks.require(values.size == slots.size, argument, f"have one entry a slot, {slots.size}", values.shape)
+    """Values as one axis, one per slot."""
+    _checks.require(values.size == slots.size, argument, f"have one entry per slot, {slots.size}", values.shape)
     return values.reshape(slots.shape)
 
 
 def _joined(first: list[tuple[Ints, Any, AnyArray]]) -> tuple[Ints, Any, AnyArray]:
-    """Pieces of the first data as one."""
+    """Concatenate pieces of the first data."""
     slots, obs, action = zip(*first, strict=True)
     if isinstance(obs[0], dict):
         return np.concatenate(slots), {n: np.concatenate([o[n] for o in obs]) for n in obs[0]}, np.concatenate(action)

@@ -1,4 +1,4 @@
-"""A model from what a person types: a world's name, a map file, a saved model, or a Gymnasium id."""
+"""A model from a string: a world's name, a map file, a saved model, or a Gymnasium id."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from . import _checks, _files, catalog, grids, maps
 from .errors import BadInput
 from .mdp import TabularMDP
 
-RESERVED = ("env", "gamma", "unsafe")  # what from_gymnasium takes itself
+RESERVED = ("env", "gamma", "unsafe")  # arguments of from_gymnasium itself
 
 
 def model_from(source: str, gamma: float | None = None, options: dict[str, Any] | None = None) -> TabularMDP:
-    """The model that ``source`` names, at the given γ; ``options`` go to what builds it.
+    """The model that ``source`` names, at the given γ; ``options`` are passed to the function that builds it.
 
     >>> model_from("cliff", gamma=0.9, options={"slip": 0.2}).gamma
     0.9
@@ -46,7 +46,7 @@ def model_from(source: str, gamma: float | None = None, options: dict[str, Any] 
 
 
 def _from_file(file: Path, gamma: float | None, options: dict[str, Any]) -> TabularMDP:
-    """A saved model, or else a map file, whose own options give way to those that are asked for."""
+    """A saved model, or else a map file, whose own options are overridden by ``options``."""
     with _files.opened(file) as stream:
         archive = stream.read(2) == b"PK"
     if archive or file.suffix == ".npz":

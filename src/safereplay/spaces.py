@@ -1,15 +1,15 @@
-"""A Gymnasium environment in numbers: states and actions are 0, 1, 2, ..., and the way so far can be taken again.
+"""Gymnasium environments with integer states and actions 0, 1, 2, ..., and episodes that can be repeated.
 
-A :class:`Codec` reads an element of a discrete space as the digits of one number in mixed radix, the last running fastest:
+A :class:`Codec` reads an element of a discrete space as the digits of one number in mixed radix, last digit fastest:
 
     Discrete(n)          one digit, counted from the space's start
-    MultiDiscrete(nvec)  one digit an entry, in C order
+    MultiDiscrete(nvec)  one digit per entry, in C order
     MultiBinary(shape)   the same, each of radix 2
     Tuple, Dict          the numbers of their parts, as digits; parts may be nested
 
-A :class:`World` is an environment that is stepped by such numbers. It remembers the state of the environment's generator
-``np_random`` from before the episode and the actions since, so that another copy of the environment can be led to the
-same place: that is how a saved agent goes on in the midst of an episode, without a pickle of anybody's objects.
+A :class:`World` is an environment that is stepped by such numbers. It stores the state of the environment's generator
+``np_random`` from before the episode, and the actions since. Another copy of the environment can then be brought to the
+same state. This is how a saved agent continues within an episode, without pickling the environment.
 
 >>> from gymnasium.spaces import Discrete, Tuple
 >>> hand = codec("observation", Tuple((Discrete(32), Discrete(11), Discrete(2))))
@@ -44,14 +44,14 @@ GIVEN = "be given to load this agent"
 class Codec(NamedTuple):
     """A discrete space as the numbers 0, ..., n − 1."""
 
-    n: int  #: how many elements the space has
-    encode: Callable[[Any], int]  #: the number of an element; one outside the space is BadInput
+    n: int  #: number of elements
+    encode: Callable[[Any], int]  #: the number of an element; raises BadInput outside the space
     decode: Callable[[int], Any]  #: the element with a number, of the type that the space samples
-    text: str  #: what the codec was built from; equal texts, equal codecs
+    text: str  #: what the codec was built from; codecs with equal text are equal
 
 
 def codec(name: str, space: Any, where: str = "") -> Codec:
-    """The codec of a space; messages call its elements ``name``, and the part of one they are about ``name[where]``.
+    """The codec of a space; messages refer to its elements as ``name``, and to a part of one as ``name[where]``.
 
     >>> from gymnasium.spaces import Discrete
     >>> codec("action", Discrete(3, start=-1)).decode(0)
@@ -159,7 +159,7 @@ def _dict(name: str, space: spaces.Dict, where: str) -> Codec:
 
 
 def _split(index: int, sizes: Sequence[int]) -> list[int]:
-    """The digits of a number in mixed radix, the last running fastest."""
+    """The digits of a number in mixed radix, last digit fastest."""
     digits = []
     for size in reversed(sizes):
         index, digit = divmod(index, size)
@@ -181,7 +181,7 @@ class World:
         self.actions = codec("action", getattr(self.env, "action_space", None))
         pairs = float(min(self.states.n * self.actions.n, 10**300))
         _checks.require(pairs <= MAX_PAIRS, "observation_space × action_space", "have at most 2**27 pairs", pairs)
-        self.begun = False  # whether there was a first reset: the one with the seed
+        self.begun = False  # whether the first reset, the one with the seed, was done
         self.s = NO_STATE
         self.returns = array("d")
         self._origin: Any = None  # of the current episode
@@ -189,24 +189,24 @@ class World:
         self._total = 0.0  # its return so far
 
     def here(self) -> int:
-        """The state to act in: where the episode is, or where a new one starts."""
+        """The state to act in; starts a new episode if none is running."""
         return self.reset() if self.s == NO_STATE else self.s
 
     def reset(self) -> int:
-        """Begin an episode; the state that it starts in."""
+        """Begin an episode; returns its first state."""
         self.s = NO_STATE
         self._origin = self._next_origin()
         observation, _ = self.env.reset(seed=None if self.begun else self.seed)
         self.begun = True
         s = self.states.encode(observation)
         self._taken, self._trail, self._total = _counters(self.actions.n, []), _counters(self.states.n, [s]), 0.0
-        self.s = s  # last, so that an episode is either whole or none
+        self.s = s  # last, so that a failed reset leaves no episode
         return s
 
     def step(self, a: int) -> tuple[float, int, bool]:
-        """Take an action: its reward, the next state, and whether it ends there, which being truncated does not.
+        """Take an action; returns the reward, the next state, and whether the episode terminated (not: was truncated).
 
-        Afterwards ``s`` is that state, or NO_STATE when the episode is over; so too when the environment fails.
+        Afterwards ``s`` is that state, or NO_STATE when the episode is over or the environment failed.
         """
         self.s = NO_STATE
         observation, reward, terminated, truncated, _ = self.env.step(self.actions.decode(a))
@@ -222,7 +222,7 @@ class World:
 
     def _finite(self, reward: Any) -> float:
         try:
-            r = float(reward) + 0.0  # −0 and 0 are one reward
+            r = float(reward) + 0.0  # −0 and 0 are the same reward
         except (TypeError, ValueError):
             r = nan
         if not isfinite(r):
@@ -231,7 +231,7 @@ class World:
         return r
 
     def _next_origin(self) -> Any:
-        """What the next episode comes from: the seed for the first, then the state of the environment's generator."""
+        """The origin of the next episode: the seed for the first one, then the state of the environment's generator."""
         if not self.begun:
             return self.seed
         generator = self._generator
@@ -242,13 +242,13 @@ class World:
         return getattr(getattr(self.env.unwrapped, "np_random", None), "bit_generator", None)
 
     def whereabouts(self) -> tuple[Any, float, Ints, Ints]:
-        """(origin, return, actions, states) of the current episode; between two, the origin of the next and no states."""
+        """(origin, return, actions, states) of the current episode; between episodes, the next origin and no states."""
         if self.s == NO_STATE:
             return self._next_origin(), 0.0, np.zeros(0, np.int64), np.zeros(0, np.int64)
         return self._origin, self._total, np.array(self._taken, np.int64), np.array(self._trail, np.int64)
 
     def go_to(self, origin: Any, total: float, actions: Ints, states: Ints) -> bool:
-        """Lead the environment to where another one was; False, and between episodes, if it does not get there."""
+        """Repeat an episode, which leads to the same state; if it does not, False, and no episode is running."""
         self.begun = origin != self.seed
         if self.begun:
             try:
@@ -257,7 +257,7 @@ class World:
                 return False
         if not states.size:
             return True
-        finished, self.returns = self.returns, array("d")  # an episode that ends too soon here does not count
+        finished, self.returns = self.returns, array("d")  # an episode that ends early here does not count
         self.reset()
         for a, s in zip(actions.tolist(), states.tolist(), strict=False):
             if self.s != s:
@@ -269,7 +269,7 @@ class World:
 
     @property
     def address(self) -> dict[str, Any] | None:
-        """How :func:`gymnasium.make` makes this environment again; None where it cannot."""
+        """The arguments of :func:`gymnasium.make` for this environment; None if it cannot be made again."""
         spec = self.env.spec
         if spec is None or not _is_plain(spec.kwargs):
             return None
@@ -278,12 +278,12 @@ class World:
 
 
 def made_again(path: str | Path, address: Any) -> Env:
-    """The environment that a file names, if it is registered here: nothing else that a file names is ever run."""
+    """Make the environment that a file names, if it is registered; nothing else from the file is run."""
     _checks.require(address is not None, "env", GIVEN, None, "its own has no id, or arguments that JSON does not know")
     try:
         name, kwargs, limit, wrapped = (address[key] for key in ("id", "kwargs", "max_episode_steps", "wrapped"))
         env = gymnasium.make(name, max_episode_steps=limit, **kwargs) if name in gymnasium.registry else None
-    except Exception as error:  # whatever a constructor may raise
+    except Exception as error:  # a constructor may raise anything
         raise BadFile(f"{path} must name an environment that can be made, got: {_one_line(error)}") from None
     _checks.require(env is not None, "env", GIVEN, None, f"nothing is registered as '{name}'")
     _checks.require(str(env) == wrapped, "env", GIVEN, None, f"it was wrapped as {wrapped}")
@@ -306,7 +306,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON gives back the same."""
+    """Whether a JSON round trip gives the same value."""
     try:
         return bool(json.loads(json.dumps(value)) == value)
     except (TypeError, ValueError):
@@ -314,5 +314,5 @@ def _is_plain(value: Any) -> bool:
 
 
 def _counters(n: int, values: Iterable[int]) -> array[int]:
-    """An array of numbers below n, each as small as can be: an episode may be long."""
+    """An array of numbers below n, in the smallest integer type, since an episode may be long."""
     return array("B" if n <= 1 << 8 else "H" if n <= 1 << 16 else "I", values)

@@ -1,10 +1,10 @@
-"""A run that can be watched: the bits of :func:`safereplay.learn`, as many iterations at a time as one likes.
+"""A run that can be observed: the same bits as :func:`safereplay.learn`, any number of iterations at a time.
 
-An iteration is one update of Q, fresh or replayed. Literal mixing chooses between the two anew each time. Matched mixing
-follows a visit of (s,a) with replays of that pair, each an iteration of its own; a run can stop between them.
+An iteration is one update of Q, fresh or replayed. Literal mixing chooses between the two at each iteration. With matched
+mixing, replays of (s,a) follow each visit of it; each replay is an iteration of its own, and a run can stop between them.
 
-It is the same compiled loop. So however the iterations are split, and whether they are traced or not, Q does not change
-by a bit.
+The compiled loop is the same. So Q is identical to the last bit, however the iterations are split, with or without
+tracing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .mdp import TabularMDP
 from .runs import CHUNK, ENDLESS, NO_LOG, OneRun, Plan, make_program, resolved
 from .schedules import Exploration, StepSize
 
-TRACED = 1 << 16  # iterations that are logged at once
+TRACED = 1 << 16  # iterations logged at a time
 
 
 class Event(NamedTuple):
-    """What one iteration learned from: a step of the world, or the memory of one.
+    """The transition that one iteration learned from, fresh or replayed.
 
-    Of outcomes that are alike in all but ``unsafe`` the memory keeps the first: a replay of them has its flag.
+    The memory merges outcomes that differ only in ``unsafe``: a replay has the flag of the first.
 
     >>> import safereplay as sr
     >>> sr.Stepper(sr.grids.cliff(), sr.QLearning()).trace(1)
@@ -39,16 +39,16 @@ class Event(NamedTuple):
     a: int
     r: float
     s_next: int
-    terminal: bool  #: the episode ended there; one that is cut off after max_steps has no end
+    terminal: bool  #: the episode ended there; truncation after max_steps is not an end
     unsafe: bool
     replayed: bool
 
 
 class Stepper:
-    """One run of a learner, from its first iteration on, that stops where it is told and can be looked at there.
+    """One run of a learner that can be stopped after any number of iterations and inspected.
 
-    The arguments are those of :func:`safereplay.learn`, with one seed. Steppers share nothing that is written to, and the
-    compiled code holds no lock: threads run theirs side by side. One stepper belongs to one thread at a time.
+    The arguments are those of :func:`safereplay.learn`, with one seed. Steppers share no writable data, and the compiled
+    code holds no lock, so threads can run different steppers in parallel. Use one stepper from one thread at a time.
 
     >>> import safereplay as sr
     >>> mdp, replay = sr.grids.cliff(), sr.ReplayQLearning(v=0.5)
@@ -87,19 +87,19 @@ class Stepper:
         counts = f"{self.iterations} iterations, {int(self.replays.sum())} replayed, {self.episodes} episodes"
         return f"Stepper({self.learner.describe()}, seed={self.seed}: {counts})"
 
-    # -- going on -------------------------------------------------------------------------------------------------------
+    # -- running --------------------------------------------------------------------------------------------------------
 
     def run(self, iterations: int) -> Stepper:
-        """Go on for exactly so many iterations, fresh and replayed together."""
+        """Run exactly this many iterations, fresh and replayed together."""
         left = _checks.whole("iterations", iterations, 0)
         while left:
             left -= self._go(min(left, CHUNK))
         return self
 
     def run_episodes(self, episodes: int) -> Stepper:
-        """Go on until so many more episodes are finished, with the replays that follow their last visit.
+        """Run until this many more episodes are finished, including the replays that follow their last visit.
 
-        From a new stepper on, that is the run of ``sr.learn(mdp, learner, episodes, [seed])``.
+        From a new stepper this is the run of ``sr.learn(mdp, learner, episodes, [seed])``.
         """
         goal = self.episodes + _checks.whole("episodes", episodes, 0, bits=62)
         while self._go(CHUNK, goal):
@@ -107,7 +107,7 @@ class Stepper:
         return self
 
     def trace(self, iterations: int) -> list[Event]:
-        """Go on as :meth:`run` does, and list what each iteration learned from, the first one first."""
+        """Run as :meth:`run` does; returns the transition of each iteration, in order."""
         left = _checks.whole("iterations", iterations, 0)
         log, events = np.empty(min(left, TRACED), np.int64), list[Event]()
         while left:
@@ -117,7 +117,7 @@ class Stepper:
         return events
 
     def _go(self, budget: int, episodes: int = ENDLESS, log: Ints = NO_LOG) -> int:
-        """At most so many iterations, until so many episodes are finished in all; how many there were."""
+        """Run up to ``budget`` iterations, or until ``episodes`` are finished in all; returns the iterations."""
         before = self.iterations
         self._run.advance(episodes, budget, log)
         return self.iterations - before
@@ -128,7 +128,7 @@ class Stepper:
         columns = [s, a, *(x[outcome] for x in (mdp.r, mdp.s_next, mdp.terminal, mdp.unsafe)), replayed == 1]
         return [Event(*row) for row in zip(*(x.tolist() for x in columns), strict=True)]
 
-    # -- what there is to see -------------------------------------------------------------------------------------------
+    # -- current state ---------------------------------------------------------------------------------------------------
 
     @property
     def iterations(self) -> int:
@@ -137,23 +137,23 @@ class Stepper:
 
     @property
     def episodes(self) -> int:
-        """Episodes that have ended or were cut off."""
+        """Episodes that have ended or were truncated."""
         return int(self._tables.clock[step.EPISODE])
 
     @property
     def state(self) -> int | None:
-        """Where the agent is; None between two episodes."""
+        """The agent's state; None between two episodes."""
         s = int(self._tables.clock[step.STATE])
         return None if s == step.NO_STATE else s
 
     @property
     def Q(self) -> Floats:  # noqa: N802
-        """Action values as they are now, [S, A]."""
+        """The current action values, [S, A]."""
         return np.array(self._tables.Q.reshape(self._shape))
 
     @property
     def policy(self) -> Ints:
-        """The greedy policy, [S]; the first of equal actions."""
+        """The greedy policy, [S]; ties go to the first action."""
         return np.asarray(self.Q.argmax(-1), np.int64)
 
     @property
@@ -172,12 +172,12 @@ class Stepper:
         return np.asarray(self.visits / max(1, int(self._tables.counts[:, step.VISITS].sum())))
 
     def gap(self, limit: Any) -> float:
-        """How far Q is from a limit [S, A], as a share of the limit's range, where the run has been:
+        """The distance of Q from a limit [S, A], as a share of the limit's range, weighted by visitation:
 
             Σ d(s,a)·|Q(s,a) − limit(s,a)| / (max limit − min limit),
 
-        with d the visitation so far; sum, maximum and minimum over the pairs of states that are not terminal. A limit
-        without range gives the error itself; nan before the first visit.
+        with d the visitation so far; sum, maximum and minimum over the pairs of states that are not terminal. If the
+        limit's range is 0, the result is not divided; nan before the first visit.
 
         >>> import safereplay as sr
         >>> mdp, learner = sr.grids.cliff(), sr.ReplayQLearning(v=0.5, mixing="matched")

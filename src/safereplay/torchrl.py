@@ -1,20 +1,20 @@
-"""TorchRL: the same dial as a sampler for ``ReplayBuffer`` and ``TensorDictReplayBuffer``.
+"""TorchRL: shaped replay as a sampler for ``ReplayBuffer`` and ``TensorDictReplayBuffer``.
 
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), sampler=ShapedSampler(v=0.5), batch_size=256)
 
-TorchRL's buffer is a storage (where transitions lie), a writer (which slot is next) and a sampler (which are drawn).
-Only the sampler is ours. Each time slots were written, the writer says so (``mark_update``); the sampler then reads
-what they hold now and hands it to a :class:`~safereplay.Shaper`, whose mathematics it is:
+TorchRL's buffer consists of a storage (holds transitions), a writer (chooses the next slot) and a sampler (draws
+slots). This module replaces only the sampler. After each write, the writer calls ``mark_update``; the sampler then
+reads the new contents of the slots and passes them to a :class:`~safereplay.Shaper`, which draws as follows:
 
     anchor uniformly over the slots held;  with ρ(s,a) a slot of the same pair instead, ∝ e^{log_tilt(x)}
 
-So its statistics are those of the storage at every moment, however the ring wraps. Any storage with a ``max_size``
-whose items are tensordicts (or dicts) of one transition each will do: ``LazyTensorStorage``, ``LazyMemmapStorage``,
+So its statistics always match the storage, also after the ring wraps around. Any storage with a ``max_size`` works
+if its items are tensordicts (or dicts) of one transition each: ``LazyTensorStorage``, ``LazyMemmapStorage``,
 ``ListStorage``, ``LazyStackStorage``. In a storage of several dimensions the first one is time and the others are
 environments, as ``ReplayBuffer`` fills it.
 
-Two limits. Writes of *another process* to a shared buffer are not seen. And what is changed in place
-(``buffer[i] = ...``) is seen after ``buffer.mark_update(i)``.
+Two limitations. Writes of *another process* to a shared buffer are not detected. Changes in place
+(``buffer[i] = ...``) are detected after ``buffer.mark_update(i)``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ try:
 except ImportError:
     raise MissingExtra("safereplay.torchrl needs TorchRL; install it with: pip install 'safereplay[torchrl]'") from None
 
-#: An entry of a tensordict: its name, or the path to it.
+#: An entry of a tensordict: its name, or its path.
 Name: TypeAlias = str | tuple[str, ...]
 Index: TypeAlias = "int | torch.Tensor | tuple[torch.Tensor, ...]"
 
@@ -53,21 +53,21 @@ MOST = 1 << 30
 
 
 class EmptyStorage(BadInput, RuntimeError):
-    """There is nothing to draw yet. TorchRL's own samplers raise a RuntimeError."""
+    """The storage is empty. A RuntimeError as well, like those of TorchRL's own samplers."""
 
 
 class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
-    """Draws transitions as :class:`~safereplay.Shaper` does: plain replay, but at each pair its worst more often.
+    """Draws transitions as :class:`~safereplay.Shaper` does: uniformly, but with the worst of each pair more often.
 
-    The dials, ``v`` to ``seed``, are the Shaper's. The names say where the storage keeps a transition's observation
+    The dials, ``v`` to ``seed``, are the Shaper's. The names give the storage's entries for a transition's observation
     (a list of names: all of them), action (a number, a vector, or one-hot), reward and done. For ``tilt_on="return"``
     transitions must be written in the order they happened: those of one environment into a storage of one dimension,
     those of several into one with ``ndim=2``.
 
-    With ``report=True`` a sample says of each draw whether it was ``tilted``, and the ``rho`` of its pair. With
+    With ``report=True`` a sample includes, for each draw, whether it was ``tilted``, and the ``rho`` of its pair. With
     ``tilt_on="target"``, ``buffer.update_priority(index, r + γ·max Q(s',·))`` gives the slots of :meth:`due` their
-    targets. Draws follow the buffer's ``generator`` or torch's own, so that ``torch.manual_seed`` repeats a run; with a
-    ``seed`` they come from a stream of the sampler's own, which is saved with it.
+    targets. Draws follow the buffer's ``generator`` or torch's own, so ``torch.manual_seed`` makes a run repeatable;
+    with a ``seed`` they come from the sampler's own stream, which is saved with it.
 
     >>> import safereplay as sr, torch
     >>> from tensordict import TensorDict
@@ -118,33 +118,33 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             "gamma": gamma,
             "seed": 0 if seed is None else seed,
         }
-        self._lock = threading.RLock()  # a prefetching buffer samples in threads, and empties without its own lock
+        self._lock = threading.RLock()  # a prefetching buffer samples in threads, and clears without its own lock
         self._shaper: Shaper | None = None
-        Shaper(1, **self._settings)  # refuses what it must now, not at the first write
+        Shaper(1, **self._settings)  # checks the settings now, not at the first write
 
     @property
     def shaper(self) -> Shaper:
-        """What draws. It is there from the first write on, when the storage's size is known."""
+        """The shaper that draws. It exists from the first write on, when the storage's size is known."""
         _checks.require(self._shaper is not None, "storage", "have been written to", "none so far")
         assert self._shaper is not None
         return self._shaper
 
     @property
     def tilt_on(self) -> str:
-        """What the tilt looks at: "reward", "return" or "target"."""
+        """The quantity that the tilt uses: "reward", "return" or "target"."""
         return str(self._settings["tilt_on"]) if self._shaper is None else self._shaper.tilt_on
 
-    # -- what was written ---------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------------------------
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def mark_update(self, index: Index, *, storage: Storage | None = None) -> None:
-        """Slots were written: read what they hold now."""
+        """Slots were written: read their new contents."""
         _checks.require(storage is not None, "storage", "be given", None)
         with self._lock:
             self._read(_slots(index, storage), storage)
 
     def _read(self, slots: Ints, storage: Any) -> None:
-        slots = _last_of_each(slots[slots >= 0])  # a writer says -1 of what it did not keep
+        slots = _last_of_each(slots[slots >= 0])  # a writer gives -1 for transitions that it did not keep
         if not slots.size:
             return
         capacity = _capacity(storage)
@@ -158,16 +158,16 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         reward, ends = held.numbers(self._reward), held.numbers(self._done).astype(np.bool_)
         self._shaper.add(slots, obs, held.entry(self._action), reward, ends)
 
-    # -- what is drawn ------------------------------------------------------------------------------------------------
+    # -- drawing -----------------------------------------------------------------------------------------------------
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def sample(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Slots to train on; with ``report``, of each whether it was ``tilted``, and the ``rho`` of its pair."""
+        """Draw slots; with ``report``, also whether each was ``tilted``, and the ``rho`` of its pair."""
         _checks.whole("batch_size", batch_size, 1)
         with self._lock:
             if not len(storage):
                 raise EmptyStorage("storage must hold a transition, got an empty one; extend the buffer first")
-            if self._shaper is None or not len(self._shaper):  # the storage was filled before we came
+            if self._shaper is None or not len(self._shaper):  # the storage was filled before this sampler was attached
                 self._read(np.arange(len(storage), dtype=np.int64), storage)
             index = self.shaper.index
             if self._follows:
@@ -178,12 +178,12 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         return _index(slots, storage), said
 
     def due(self, k: int, storage: Storage | None = None) -> Any:
-        """Up to ``k`` slots whose target should be computed now; for a storage of several dimensions, give it."""
+        """Up to ``k`` slots whose target should be computed now; ``storage`` is needed if it has several dimensions."""
         with self._lock:
             return _index(self.shaper.due(k), storage)
 
     def update_priority(self, index: Index, priority: Any, *, storage: Storage | None = None) -> None:
-        """With ``tilt_on="target"``, the targets of slots; otherwise there is nothing to set, and TorchRL says so."""
+        """With ``tilt_on="target"``, set the targets of slots; otherwise TorchRL's own error is raised."""
         if self.tilt_on != "target":
             super().update_priority(index, priority, storage=storage)
             return
@@ -192,9 +192,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             x = torch.as_tensor(priority).detach().cpu().numpy().astype(np.float64).reshape(-1)
             _checks.require(x.size in (1, slots.size), "priority", f"have 1 or {slots.size} entries", x.size)
             kept = slots >= 0
-            kept[kept] = self.shaper.index.is_held(
-                slots[kept]
-            )  # the buffer may have been emptied since they were drawn
+            kept[kept] = self.shaper.index.is_held(slots[kept])  # the buffer may have been cleared since the draw
             self.shaper.value(slots[kept], np.broadcast_to(x, slots.shape)[kept])
 
     def _empty(self) -> None:
@@ -211,7 +209,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             return {"capacity": self._shaper.capacity, "shaper": self._shaper.state_dict()}
 
     def _go_on(self, state: dict[str, Any]) -> None:
-        """Be in a state; one of a sampler that was never written to is empty."""
+        """Restore a state; that of a sampler that was never written to is empty."""
         with self._lock:
             if not state:
                 self._shaper = None
@@ -225,11 +223,11 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             self._shaper = made
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next draws depend on, in tensors and plain values: ``torch.load(weights_only=True)`` will do."""
+        """The whole state, in tensors and plain values that ``torch.load(weights_only=True)`` accepts."""
         return cast(dict[str, Any], _packed(self._state()))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a state, with its dials: the next draws are those of the sampler that gave it."""
+        """Restore a state, with its dials: the next draws are those of the sampler that saved it."""
         _checks.require(isinstance(state_dict, Mapping), "state_dict", "be a dict", state_dict)
         self._go_on(cast(dict[str, Any], _unpacked(state_dict)))
 
@@ -238,7 +236,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         save_state(make_folder(path) / FILE, KIND, VERSION, self._state())
 
     def loads(self, path: str | Path) -> None:
-        """Go on from what :meth:`dumps` saved."""
+        """Restore from what :meth:`dumps` saved."""
         self._go_on(load_state(Path(path) / FILE, KIND, VERSION))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -256,7 +254,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
 
 
 class _Held:
-    """What a storage holds at some slots, entry by entry: only those that are asked for are copied."""
+    """The contents of a storage at some slots, by entry: only requested entries are copied."""
 
     def __init__(self, storage: Any, slots: Ints) -> None:
         self._n = slots.size
@@ -273,14 +271,14 @@ class _Held:
         return np.asarray(value.detach().cpu().numpy())
 
     def parts(self, name: tuple[str, ...]) -> list[tuple[str, AnyArray]]:
-        """An entry under its name; one with entries inside as all of these."""
+        """An entry with its name; for a nested entry, all entries inside it."""
         inside = _inside(_at(self._rows[0], name))
         if inside is None:
             return [(".".join(name).replace("/", "."), self.entry(name))]
         return [part for below in sorted(inside) for part in self.parts((*name, below))]
 
     def numbers(self, name: tuple[str, ...]) -> Floats:
-        """An entry that is one number per transition, as TorchRL keeps it: [n, 1], or [n]."""
+        """An entry with one number per transition, stored as [n, 1] or [n]."""
         values = self.entry(name)
         _checks.require(np.size(values) == self._n, _shown(name), "be one number per transition", np.shape(values))
         return np.asarray(values, dtype=np.float64).reshape(self._n)
@@ -294,7 +292,7 @@ def _inside(value: Any) -> list[str] | None:
 
 
 def _at(row: Any, name: tuple[str, ...]) -> Any:
-    """An entry of a tensordict, or of dicts in dicts."""
+    """An entry of a tensordict, or of nested dicts."""
     value = row
     for part in name:
         inside = _inside(value)
@@ -317,17 +315,17 @@ def _shown(name: tuple[str, ...]) -> str:
 
 
 def _reseed(index: PairIndex, generator: torch.Generator | None) -> None:
-    """Let the next draws follow from torch's generator: the 256 bits of ours are taken from it."""
+    """Seed the next draws from torch's generator: 256 bits for our own generator."""
     device = "cpu" if generator is None else generator.device
     words = torch.randint(-(2**63), 2**63 - 1, (4,), generator=generator, device=device)
     index._here.generator[:] = words.cpu().numpy().view(np.uint64)
 
 
-# -- slots are numbered through; an index of TorchRL's has a number for each dimension of the storage ------------------
+# -- slots are numbered consecutively; TorchRL's index has one number per dimension of the storage ------------------
 
 
 def _inner(storage: Any) -> tuple[int, ...]:
-    """The storage's shape but for its first dimension, the one that the writer goes round."""
+    """The storage's shape without its first dimension, which is the ring's."""
     return tuple(storage.shape[1:]) if storage.ndim > 1 else ()
 
 
@@ -342,7 +340,7 @@ def _slots(index: Any, storage: Any) -> Ints:
 
 
 def _index(slots: Ints, storage: Any) -> Any:
-    """The index of slots, where the storage wants it."""
+    """The index of slots, in the form that the storage expects."""
     device = getattr(storage, "device", None)
     numbers = torch.from_numpy(slots).to(device if isinstance(device, torch.device) else "cpu")
     if storage is None or storage.ndim == 1:
@@ -355,25 +353,25 @@ def _n_envs(storage: Any) -> int:
 
 
 def _capacity(storage: Any) -> int:
-    """How many slots there can be: of the first dimension TorchRL keeps enough for ``max_size``, rounded up."""
+    """The largest possible number of slots: TorchRL rounds up the first dimension to hold ``max_size``."""
     _checks.require(
-        storage.max_size < MOST, "max_size of storage", f"be below {MOST}", storage.max_size, "say how many"
+        storage.max_size < MOST, "max_size of storage", f"be below {MOST}", storage.max_size, "set max_size"
     )
     n_envs = _n_envs(storage)
     return -(-int(storage.max_size) // n_envs) * n_envs
 
 
 def _last_of_each(slots: Ints) -> Ints:
-    """Each slot once, where it comes last: a batch that is longer than the ring writes over itself."""
+    """Each slot once, at its last position: a batch longer than the ring overwrites itself."""
     _, first_from_behind = np.unique(slots[::-1], return_index=True)
     return slots if first_from_behind.size == slots.size else slots[slots.size - 1 - np.sort(first_from_behind)[::-1]]
 
 
-# -- a state in torch's terms -----------------------------------------------------------------------------------------
+# -- states as torch tensors ------------------------------------------------------------------------------------------
 
 
 def _packed(value: Any) -> Any:
-    """Arrays, structured ones too, as their bytes and what they mean; everything else as it is."""
+    """Arrays, including structured ones, as bytes with their type and shape; everything else unchanged."""
     if isinstance(value, dict):
         return {name: _packed(part) for name, part in value.items()}
     if not isinstance(value, np.ndarray):

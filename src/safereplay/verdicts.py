@@ -1,17 +1,17 @@
-"""The verdict on a policy: which way does it take?
+"""The verdict on a policy: which path it takes.
 
-The paper tells policies apart by the path one would draw: from the origin, take the policy's action and follow its
+The paper distinguishes policies by their drawn path: from the origin, take the policy's action and follow its
 likeliest outcome. A step is *exposed* when an unsafe outcome is possible there, likely or not. A path is
 
-    safe    it reaches a goal with no more exposed steps than any path must have,
-    risky   it reaches a goal with more,
-    jumps   it ends in an unsafe outcome on purpose,
-    stuck   it never ends.
+        safe    if it reaches a goal with the fewest possible exposed steps,
+        risky   if it reaches a goal with more,
+        jumps   if its likeliest outcomes end in an unsafe one,
+        stuck   if it never ends.
 
-On the cliff every path has one exposed step, the start's own; along the edge there are five.
+On the cliff every path has one exposed step, at the start; the path along the edge has five.
 
-A model *has paths* when each pair has one next state that is likelier than any other. Slippery FrozenLake has none: an
-action leads to three cells with the same probability. The verdict there is 'no path'; :func:`safereplay.evaluate` has the risk.
+A model *has paths* when each pair has a unique likeliest next state. Slippery FrozenLake has none: an action leads to
+three cells with the same probability. The verdict there is 'no path'; use :func:`safereplay.evaluate` for the risk.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ._types import Bools, Ints
 from .mdp import TabularMDP
 
 SAFE, RISKY, JUMPS, STUCK = VERDICTS = ("safe", "risky", "jumps", "stuck")
-NO_PATH = "no path"  #: the verdict on a model that has no paths
-TIE = 1e-9  # a difference of probabilities below which they are the same
+NO_PATH = "no path"  #: the verdict for a model without paths
+TIE = 1e-9  # probabilities that differ by less are equal
 
 
 class Path(NamedTuple):
-    """A drawn path: the states from the origin on, how many steps were exposed, and how it ends."""
+    """A drawn path: the states from the origin on, the number of exposed steps, and its end."""
 
     states: tuple[int, ...]
     exposed: int
@@ -57,7 +57,7 @@ def _drawing(mdp: TabularMDP) -> _Drawing:
 
 
 def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
-    """The path that a policy [S] is drawn as, from ``origin`` or the model's own. It means little unless :func:`has_paths`.
+    """The drawn path of a policy [S], from ``origin`` or the model's own. It is meaningful only if :func:`has_paths`.
 
     >>> import safereplay as sr
     >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
@@ -82,7 +82,7 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
 
 
 def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
-    """Which way a policy [S] takes: one of 'safe', 'risky', 'jumps', 'stuck'; 'no path' unless :func:`has_paths`.
+    """The verdict on a policy [S]: 'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`.
 
     >>> import safereplay as sr
     >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
@@ -99,7 +99,7 @@ def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
 
 
 def has_paths(mdp: TabularMDP) -> bool:
-    """Whether each pair has one next state that is likelier than any other, so that a drawn path is the usual one.
+    """Whether each pair has a unique likeliest next state, so that a drawn path is the usual one.
 
     >>> import safereplay as sr
     >>> has_paths(sr.grids.cliff()), has_paths(sr.grids.frozen_lake())
@@ -109,7 +109,7 @@ def has_paths(mdp: TabularMDP) -> bool:
     p, pair = np.bincount(which, weights=mdp.p), moves // mdp.n_states
     order = np.lexsort((-p, pair))
     p, pair = p[order], pair[order]
-    second = (pair[1:] == pair[:-1]) & np.append(True, pair[1:-1] != pair[:-2])  # of a pair's next states
+    second = (pair[1:] == pair[:-1]) & np.append(True, pair[1:-1] != pair[:-2])  # the second of a pair's next states
     return not bool((second & (p[:-1] - p[1:] <= TIE)).any())
 
 

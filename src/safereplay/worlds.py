@@ -1,8 +1,8 @@
 """Worlds that differ in where the danger comes from.
 
-The table has those of :mod:`safereplay.grids` too. Returns are undiscounted and from the origin; P is that of anything
-unsafe in an episode. *Best*: the highest mean of any policy (∞: some loop gains for ever). Q*: that of the best policy
-for the world's γ. *Safest*: of the policies with the least P, the one with the highest mean. *Replay*: the limit of the
+The table includes those of :mod:`safereplay.grids`. Returns are undiscounted and from the origin; P is the probability of
+an unsafe outcome in an episode. *Best*: the highest mean of any policy (∞: some loop gains forever). Q*: the best policy
+for the world's γ. *Safest*: the policy with the highest mean among those with the least P. *Replay*: the limit of the
 paper's scheme, β = 5 and v = 0.5 with matched mixing.
 
     world          danger        states       best         Q*        P     safest        P     replay        P
@@ -24,10 +24,10 @@ paper's scheme, β = 5 and v = 0.5 with matched mixing.
     flood          caution           18      4.435      4.435    0.185      4.435    0.185      2.053    0.265
     windfall       caution            3      4.500      4.500    0.100      2.000    0.000      2.500    0.100
 
-The danger is in *rewards* where transitions are certain, in *transitions* where moves slip, *delayed* where the slip
-pays as a step does and the harm comes later, *rare* where it comes once in hundreds, in *exploration* where only a
-learner meets it; *none* are controls. In the two of *caution*, to shun what varies does harm: the paper's scheme is
-worse there than Q-learning.
+The danger is in *rewards* where transitions are certain, in *transitions* where moves slip, *delayed* where a slip
+has the reward of a step and the harm comes later, *rare* where it comes once in hundreds of episodes, in *exploration*
+where only a learner meets it. *None* are controls. In the two worlds of *caution*, avoiding variance does harm: the
+paper's scheme is worse there than Q-learning.
 """
 
 from collections.abc import Sequence
@@ -51,20 +51,20 @@ def late_cliff(
     step: float = -1.0,
     hazard: float = -12.0,
 ) -> TabularMDP:
-    """Danger that comes late: a slip pays what every step pays, and the fall is paid for one or more steps after.
+    """Danger that comes late: a slip has the reward of every step, and the loss follows one or more steps later.
 
-    The paper's cliff, where the fall is only felt steps later: caution that looks at rewards does not see it.
+    The paper's cliff with a delayed loss: a method that uses rewards alone cannot detect it.
 
-    A slip off the edge pays what a step pays; ``delay`` steps later comes the −12, whatever is done then. So at the edge
+    A slip off the edge has the reward of a step; the −12 comes ``delay`` steps later, for any action. So at the edge
 
         var(r|s,a) = 0,    while    var(r + γ·max_b Q(s',b)) > 0,
 
     and the paper's scheme, which replays by var(r|s,a), replays nothing there: its limit keeps the risky path for every v
-    and every β. A replay by the variance of the *return* sees the danger through Q(s'), and goes the safe way. A drawn path
-    does not see it either: :func:`safereplay.verdict` counts a step as exposed when its own outcome may be unsafe. Ask
-    :func:`safereplay.evaluate`.
+    and every β. Replay by the variance of the *return* detects the danger through Q(s') and takes the safe way. The drawn
+    path does not show it either: :func:`safereplay.verdict` counts a step as exposed only if its own outcome may be unsafe.
+    Use :func:`safereplay.evaluate`.
 
-    ``delay`` says how many. The other options are those of :func:`safereplay.grids.cliff`.
+    The other options are those of :func:`safereplay.grids.cliff`.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import late_cliff
@@ -80,24 +80,24 @@ def late_cliff(
 
 
 def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> TabularMDP:
-    """Danger from transitions, and no reward tells of it: two moves in three slip to a side, and a hole pays nothing.
+    """Danger from transitions that no reward shows: two moves in three slip to a side, and a hole has reward 0.
 
     FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map.
 
     Gymnasium numbers the actions left, down, right, up; a :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3
-    minus theirs, and nothing else changes: of the 4×4 lake this is :func:`safereplay.grids.frozen_lake`, number for number.
+    minus theirs, and nothing else changes: the 4×4 lake is identical to :func:`safereplay.grids.frozen_lake`.
 
-    A hole ends the episode and pays what a step pays. So var(r|s,a) is 0 but beside the goal, and a replay by the variance
-    of rewards is blind to holes: it only lowers what the goal is worth.
+    A hole ends the episode and has the reward of a step. So var(r|s,a) is 0 except beside the goal, and replay by the
+    variance of rewards ignores holes: it only lowers the value of the goal.
 
-    **Learning.** Nothing is paid before the goal is first reached. From Q = 0 and with ε = 0.1 a greedy learner keeps to
-    the first action and does not get there in 20,000 steps, on either lake. Begun at c0 = 1, above every return, Q-learning
-    reaches the best policy of the small one, and about half of the large one's goals; after 200,000 steps 85 % of them.
+    **Learning.** There is no reward before the goal is first reached. From Q = 0 and with ε = 0.1 a greedy learner keeps to
+    the first action and does not reach the goal in 20,000 steps, on either lake. From c0 = 1, above every return, it learns
+    the best policy of the small one; on the large one it reaches the goal about half the time, after 200,000 steps 85 %.
 
     Source: Gymnasium's ``FrozenLake-v1``, after OpenAI Gym (Brockman et al. 2016).
 
-    ``size`` is ``"8x8"`` or ``"4x4"``. On the large one somebody patient need never fall: a policy reaches the goal
-    with probability 1, by leaning on walls. The best for γ = 0.99 does not wait for that.
+    ``size`` is ``"8x8"`` or ``"4x4"``. On the large one some policy never falls: it reaches the goal with probability 1, by
+    moving against walls. The best policy for γ = 0.99 does not, since that takes longer.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import lake
@@ -124,10 +124,10 @@ def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
     CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start.
 
     Whether or not moves slip, the best policy never falls, so it is the safest too: all danger is in learning. Where moves
-    are certain it walks the edge, 13 steps. Where two in three go to a side it bumps into walls that no slip can leave in a
-    bad way: from the start it moves *left*, and waits to slip up.
+    are certain it walks along the edge, 13 steps. Where two in three go to a side, it moves against walls so that no slip
+    can lead to a fall: from the start it moves *left*, and waits to slip up.
 
-    So a cautious limit has nothing to win here; what differs between learners is how often they fall before they know.
+    So a cautious limit has no advantage here; learners differ in how often they fall before they have learned.
 
     Source: Sutton & Barto (2018), *Reinforcement Learning*, Example 6.6; Gymnasium's ``CliffWalking-v1``.
 
@@ -146,16 +146,16 @@ def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
 
 
 def taxi(gamma: float = 0.99) -> TabularMDP:
-    """No danger for who knows the rules: an illegal order costs 10, surely, so no good policy gives one.
+    """No danger to a good policy: an illegal action always costs 10, so no good policy takes it.
 
     Taxi: Gymnasium's own table, a control in which no good policy runs any risk.
 
-    Unsafe is what costs 10: picking up where nobody waits, or setting down where nobody wants to go. Moves are certain, and
-    so is every reward: var(r|s,a) = 0 for all pairs. A replay by the variance of rewards has nothing to replay here, and
-    every learner that is cautious about chance alone has the limit of Q-learning. Who differs from it differs for another
-    reason than danger.
+    Unsafe are outcomes that cost 10: a pick-up without a passenger, or a drop-off at the wrong place. Moves are
+    certain, and so is every reward: var(r|s,a) = 0 for all pairs. Replay by the variance of rewards has nothing to
+    replay here, and every learner that is cautious only about randomness has the limit of Q-learning. A learner that
+    differs from it here does so for another reason than danger.
 
-    500 states, 300 of them equally likely starts; a path is followed from the first of these.
+    500 states, 300 of them equally likely starts; the drawn path begins at the first of these.
 
     Source: Dietterich (2000), *Hierarchical reinforcement learning with the MAXQ value function decomposition*; Gymnasium's
     ``Taxi``.
@@ -184,12 +184,12 @@ def market(
     bond: Sequence[tuple[float, float]] = BOND,
     stock: Sequence[tuple[float, float]] = STOCK,
 ) -> TabularMDP:
-    """Danger from rewards: where a day leads is certain, what it pays is not, and what pays best loses most often.
+    """Danger from rewards: transitions are certain, rewards are not, and the best-paying action loses most often.
 
-    A market: every day put the money into cash, a bond or a stock. Time goes on whatever is done.
+    A market: on each day, invest in cash, a bond or a stock. Time advances with any action.
 
-    The days do not depend on each other, so the best policy, the risk of any and the limit of every learner can be worked
-    out by hand, a day at a time: a policy that holds the stock on k days and the bond on j loses at least once with
+    The days are independent, so the best policy, the risk of any policy and the limit of every learner can be computed by
+    hand, one day at a time: a policy that holds the stock on k days and the bond on j loses at least once with
     probability 1 − (1 − q_stock)^k·(1 − q_bond)^j.
 
     ``bond`` and ``stock`` list (probability, reward). Actions are 0 cash, 1 bond, 2 stock. A loss is unsafe.
@@ -222,18 +222,18 @@ def two_gambles(
     large: Sequence[tuple[float, float]] = LARGE,
     small: Sequence[tuple[float, float]] = SMALL,
 ) -> TabularMDP:
-    """Danger from rewards, at two pairs that want different caution: no κ passes one gamble and takes the other.
+    """Danger from rewards, at two pairs that need different caution: no κ passes the large gamble and takes the small one.
 
-    Two gambles in a row, which replay ranks one way and a bias of the TD error the other.
+    Two gambles in a row, which replay and a bias of the TD error rank in opposite order.
 
-    First comes the large gamble, then the small one; each may be passed for a sure 0 instead:
+    First comes the large gamble, then the small one; each may be passed for a certain 0 instead:
 
         large    +7 with probability 0.9, −9 with 0.1       mean 5.4, variance 23.04
         small    +2 with probability 0.6, −2 with 0.4       mean 0.4, variance 3.84
 
-    **One gamble.** It wins u or, with probability q, loses d. To any learner below it seems to lose with some probability
-    q̃, and it is passed when q̃ is above break-even, q° = u/(u+d): 7/16 for the large one, 1/2 for the small one. What a
-    sure next value adds to both actions alike changes nothing.
+    **One gamble.** It wins u or, with probability q, loses d. For each learner below it has an effective probability of
+    losing q̃, and it is passed when q̃ is above break-even, q° = u/(u+d): 7/16 for the large one, 1/2 for the small
+    one. The value of the next state is the same for both actions and changes nothing.
 
     **κ** (Mihatsch & Neuneier 2002). The limit is an expectile, (1−κ)(1−q)(u−x) = (1+κ)·q·(x+d), so
 
@@ -244,8 +244,8 @@ def two_gambles(
         Λ  =  [q°/(1−q°)] / [q/(1−q)]  =  u(1−q) / (d·q),       κ°  =  (Λ−1)/(Λ+1):     7 and 3/4 for the large one,
                                                                                      3/2 and 1/5 for the small one.
 
-    So along κ policies form a chain: all gambles with Λ below some value are passed. Of n gambles it has n + 1 of the 2ⁿ
-    policies, and none passes the large gamble here and takes the small one.
+    So along κ policies form a chain: all gambles with Λ below some value are passed. For n gambles it contains n + 1 of the
+    2ⁿ policies, and none passes the large gamble here and takes the small one.
 
     **Replay** by variance, with matched mixing: q̃ = (1−ρ)·q + ρ·t, where t = 1/(1 + e^{−β(u+d)}) is the share of a pair's
     replays that lose and ρ/(1−ρ) = W·v/(1−v), with W the pair's share of all variance: 6/7 and 1/7. For large β, t = 1, and
@@ -253,7 +253,7 @@ def two_gambles(
 
         v/(1−v)  >  (q° − q) / ((1 − q°)·W)  =  mean/(d·W):      7/10 for the large one, 7/5 for the small one.
 
-    For v in (7/17, 7/12) replay passes the large gamble and takes the small one. That is also a chain, but another one.
+    For v in (7/17, 7/12) replay passes the large gamble and takes the small one. This is also a chain, but a different one.
 
     **The other way round**, to pass the small gamble and take the large one: all κ in (1/5, 3/4) do. No β and v of this
     scheme do. With t and t' the shares of the small and the large one: passing the small one needs t > 1/2, so β > 0 and t'
@@ -262,15 +262,15 @@ def two_gambles(
 
     **Exponential utility** (Howard & Matheson 1972) passes a gamble once (1−q)·e^{−λu} + q·e^{λd} > 1: at λ = 0.2346 for
     the large one, at ln(3/2)/2 = 0.2027 for the small one; a penalty on variance, mean − λ·var, at 0.2344 and 0.1042. Both
-    pass the small one first. They do weigh size, but not as replay does: to first order replay divides by d once more.
-    **Gaskett's** min is over actions, and the state after a gamble does not depend on how it went: no β passes any gamble.
+    pass the small one first. Size matters to them, but not as to replay: to first order replay divides by d once more.
+    **Gaskett's** min is over actions, and the state after a gamble does not depend on its outcome: no β passes any gamble.
     The **worst case** passes both.
 
-    **When it fails.** Literal mixing replays a pair the more, the less it is visited: ρ/(1−ρ) = W·v/((1−v)·d(s,a)). What is
-    passed is visited less, and stays passed. At v = 0.2 all four policies are limits for ε = 0.1 and the seed decides; for
-    ε = 0.8 there is one, to pass the large one and take the small one. With a large gamble that is larger still, as
-    ``large=HUGE``, literal mixing has this one limit at ε = 0.1 and v = 0.5 as well; but exponential utility then has it
-    too.
+    **When it fails.** Literal mixing replays a pair more the less it is visited: ρ/(1−ρ) = W·v/((1−v)·d(s,a)). A gamble
+    that is passed is visited less, and stays passed. At v = 0.2 all four policies are limits for ε = 0.1 and the seed
+    decides; for ε = 0.8 there is one, to pass the large one and take the small one. With a still larger gamble,
+    ``large=HUGE``, literal mixing has this one limit at ε = 0.1 and v = 0.5 as well; but exponential utility then has
+    it too.
 
     Ref: Szlak & Shamir (2021), Section 5.
 
@@ -302,16 +302,16 @@ def river(
     step: float = -1.0,
     hazard: float = -5.0,
 ) -> TabularMDP:
-    """Danger from transitions, in part of the world only: on land moves are certain, in the water they are not.
+    """Danger from transitions in one part of the world: on land moves are certain, in the water they are not.
 
-    A river above a waterfall: the current carries only who swims.
+    A river above a waterfall, with a current.
 
-    A stroke fails with probability ``current`` and the swimmer is carried one row down instead. Whoever walks h − 1 rows up
-    the bank before swimming straight across w columns of water falls if h strokes fail before w succeed:
+    A stroke fails with probability ``current``, and the swimmer moves one row down instead. An agent that walks h − 1
+    rows up the bank before swimming straight across w columns of water falls if h strokes fail before w succeed:
 
         P(fall)  =  P( Bin(h + w − 1, current) ≥ h ).
 
-    Every row up costs two steps, one on each bank, so the world has a dial of its own: how far up to walk.
+    Every row up costs two steps, one on each bank, so the trade-off is how far up to walk.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import river
@@ -338,15 +338,15 @@ def river(
 def insurance(
     gamma: float = 0.95, *, years: int = 10, p: float = 0.005, ruin: float = -40.0, premium: float = 1.0
 ) -> TabularMDP:
-    """Danger that is rare: ruin has probability 0.005 a year, and insurance costs five times what ruin does on average.
+    """Danger that is rare: ruin has probability 0.005 per year, and insurance costs five times the mean cost of ruin.
 
-    Insurance: a disaster that almost never comes, and that a sure premium keeps away.
+    Insurance: a very rare disaster, which a fixed premium prevents.
 
-    Uninsured, a year costs 0, or ruin with probability p and the end. Insured, it costs the premium. With a premium above
-    p·|ruin| nobody who is neutral to risk insures, and over n years ruin comes with probability 1 − (1−p)ⁿ.
+    Uninsured, a year costs 0, or with probability p ruin, which ends the episode. Insured, it costs the premium. With a
+    premium above p·|ruin| a risk-neutral agent does not insure, and over n years ruin has probability 1 − (1−p)ⁿ.
 
-    A learner meets ruin about once in 1/p visits of a pair. Before the first it has seen nothing that varies; just after
-    one, Q of the pair is too low, and a greedy learner insures until exploration has made up for it.
+    A learner meets ruin about once in 1/p visits of a pair. Before the first one, no reward varies. Just after one,
+    Q of the pair is too low, and a greedy learner insures until exploration has corrected it.
 
     Actions are 0 insure, 1 do not.
 
@@ -372,11 +372,11 @@ def insurance(
 def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: float = 4.0) -> TabularMDP:
     """No danger at all: the short way has noisy rewards, and nothing is unsafe.
 
-    Fog: noise that is harmless, a control for whoever takes noise for danger.
+    Fog: harmless noise, a control for methods that treat noise as danger.
 
-    The short way pays step ± ``noise`` with even odds, the long way pays step for sure; nothing ends badly and no outcome
-    is unsafe. Neutral to risk, one takes the short way. Caution takes the long one: it pays two steps for a smaller spread
-    of the return, and makes nothing safer.
+    The short way pays step ± ``noise`` with even odds, the long way pays step for certain; nothing ends badly and no
+    outcome is unsafe. A risk-neutral agent takes the short way. A cautious one takes the long way: it pays two steps
+    for a smaller spread of the return, and makes nothing safer.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import fog
@@ -402,17 +402,17 @@ def flood(
     step: float = -1.0,
     noise: float = 5.0,
 ) -> TabularMDP:
-    """Caution is wrong: the volatile way is the safest, since the danger is to be late, and no reward tells of it.
+    """Caution is wrong: the volatile way is the safest, since the danger is being late, and no reward shows it.
 
-    A flood is coming: who takes the quiet way round is on the road for longer.
+    A flood is coming: the quiet way round takes longer.
 
-    Every move but the one into the goal is overtaken by the flood with probability ``rate``: it pays what a step pays, and
-    the episode ends. The short way takes k moves and the long way n > k, so they drown with probability
+    Every move except the one into the goal is overtaken by the flood with probability ``rate``: it has the reward of a step
+    and ends the episode. The short way takes k moves and the long way n > k, so their probabilities of drowning are
 
         1 − (1 − rate)^(k−1)    and    1 − (1 − rate)^(n−1).
 
-    The short way also has tolls, drawn from step ± ``noise``: the only rewards that vary, and harmless. A scheme that shuns
-    them drowns *more* often and earns less. The flood itself pays as a step does, so no variance of rewards shows it.
+    The short way also has tolls, step ± ``noise``: the only rewards that vary, and harmless. A scheme that avoids them
+    drowns *more* often and earns less. The flood has the reward of a step, so no variance of rewards shows it.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import flood
@@ -440,7 +440,7 @@ LOAN = ((0.9, 4.0), (0.1, -11.0))
 
 
 def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
-    """Caution is wrong where it fears good news: what varies most is a ticket that wins, what harms is a loan.
+    """Caution is wrong if it avoids gains: a winning ticket varies most, a loan does the harm.
 
     Tickets and loans, in turn: good surprises and bad ones, and the good ones vary more.
 
@@ -451,15 +451,15 @@ def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
 
     With all of the tilt on the worst reward l, a gamble of mean m looks worse than 0 once ρ/(1−ρ) > m/|l|, which is
 
-        v/(1−v)  >  m / (|l|·W),      W = the pair's share of all weight.
+        v/(1−v)  >  m / (|l|·W),      W = the pair's share of all weights.
 
-    Over n rounds of both, by variance: W = 100/120.25n and 20.25/120.25n, so tickets go at v/(1−v) = 0.80·n and loans only
-    at 1.35·n. No v passes the loans and buys the tickets, and in between, as at n = 1 and v = 0.5, the scheme does the very
-    opposite. By the variance below the mean: W = 20/38.2n and 18.2/38.2n, so loans go at 0.48·n and tickets at 1.27·n:
-    :class:`~safereplay.DownsideReplay` is right from v = 0.32 to 0.56, and for β = 1 from 0.43 to 0.77.
+    Over n rounds of both, by variance: W = 100/120.25n and 20.25/120.25n. Tickets are passed from v/(1−v) = 0.80·n,
+    loans only from 1.35·n. No v passes the loans and buys the tickets; in between, as at n = 1 and v = 0.5, the scheme does
+    the opposite. By the variance below the mean: W = 20/38.2n and 18.2/38.2n. Loans are passed from 0.48·n, tickets from
+    1.27·n: :class:`~safereplay.DownsideReplay` is right from v = 0.32 to 0.56, for β = 1 from 0.43 to 0.77.
 
-    A tilt that is not all on the worst helps the paper's scheme too: −3 is what a ticket pays four times in five anyway.
-    For β ≤ 0.1 it is right for some v above 0.64, which at β = 0.1 is a band of 0.04.
+    A tilt that is not all on the worst reward also helps the paper's scheme: a ticket pays −3 four times in five anyway.
+    For β ≤ 0.1 it is right for some v above 0.64; at β = 0.1 this range of v has width 0.04.
 
     Actions are 0 pass, 1 play; even states offer tickets, odd ones loans.
 

@@ -111,7 +111,7 @@ def test_values_not_known_yet_are_in_no_statistic():
 
 
 def test_rows_of_different_lengths_are_told_in_a_line():
-    with pytest.raises(sr.BadInput, match=re.escape("keys and x must be rows of one length, got ((3,), (2,))")):
+    with pytest.raises(sr.BadInput, match=re.escape("keys and x must have the same length, got ((3,), (2,))")):
         sr.diagnose(np.arange(3), np.zeros(2))
-    with pytest.raises(sr.BadInput, match=re.escape("finer_keys must be as many as keys, got (2,)")):
+    with pytest.raises(sr.BadInput, match=re.escape("finer_keys must have the length of keys, got (2,)")):
         sr.diagnose(np.arange(3), np.zeros(3), np.arange(2))

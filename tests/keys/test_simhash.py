@@ -134,9 +134,9 @@ def test_bad_arguments_are_told_in_a_line():
         sr.SimHashKey(65)
     with fails("seed must be at least 0, got -1"):
         sr.SimHashKey(seed=-1)
-    with fails("mean and std must be given together, as many of one as of the other, got (0.0, None)"):
+    with fails("mean and std must be given together and have the same length, got (0.0, None)"):
         sr.SimHashKey(mean=0.0)
-    with fails("mean and std must be given together, as many of one as of the other, got ((0.0, 1.0), (1.0,))"):
+    with fails("mean and std must be given together and have the same length, got ((0.0, 1.0), (1.0,))"):
         sr.SimHashKey(mean=(0, 1), std=(1,))
     with fails("std must be at least 0, got -1"):
         sr.SimHashKey(mean=0, std=-1)
@@ -144,5 +144,5 @@ def test_bad_arguments_are_told_in_a_line():
         sr.SimHashKey(warm_up=0)
     with fails("key must be ready, got 'no mean and std'"):
         sr.SimHashKey()(np.zeros((1, 3)), [0])
-    with fails("observation must have 3 numbers a row, as the key was made for, got 4"):
+    with fails("observation must have 3 numbers per row, as the key was made for, got 4"):
         sr.SimHashKey(mean=(0, 0, 0), std=(1, 1, 1), action_tiles=0)(np.zeros((1, 4)), [0])

@@ -131,13 +131,13 @@ def test_bad_arguments_are_told_in_a_line():
         sr.TileKey(low=(0.0, float("nan")))
     with fails("low must be at most high, got 2; in column 1"):
         sr.TileKey(low=(0.0, 2.0), high=1.0)
-    with fails("tiles and low must have one number a column, got [2, 3]"):
+    with fails("tiles and low must have one number per column, got [2, 3]"):
         sr.TileKey((8, 8), low=(0, 0, 0))
     with fails("action_tiles must be at least 0, got -5"):
         sr.TileKey(action_tiles=-5)
     with fails("warm_up must be at least 1, got 0"):
         sr.TileKey(warm_up=0)
-    with fails("low must have 3 numbers, one a column, got 2"):
+    with fails("low must have 3 numbers, one per column, got 2"):
         sr.TileKey(low=(0, 0)).prepared(spaces.Box(0, 1, (3,)), spaces.Discrete(2))
     with fails("observation space['mission'] must be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of those"):
         sr.TileKey().prepared(spaces.Dict(mission=spaces.Text(5)), spaces.Discrete(2))
@@ -148,11 +148,11 @@ def test_bad_arguments_are_told_in_a_line():
 def test_rows_of_another_length_than_the_key_was_made_for_are_refused():
     key = sr.TileKey(low=(0, 0), high=(1, 1), action_tiles=0)
     for n in (1, 3, 5000):
-        with fails(f"observation must have 2 numbers a row, as the key was made for, got {n}"):
+        with fails(f"observation must have 2 numbers per row, as the key was made for, got {n}"):
             key(np.zeros((1, n)), [0])
     one = sr.TileKey().prepared(spaces.Box(0, 1, (1,)), spaces.Discrete(2))
-    with fails("observation must have 1 numbers a row, as the key was made for, got 2"):
+    with fails("observation must have 1 numbers per row, as the key was made for, got 2"):
         one(np.zeros((1, 2)), [0])
     key = sr.TileKey().prepared(spaces.Box(0, 1, (2,)), spaces.Box(-1, 1, (3,)))
-    with fails("action must have 3 numbers a row, as the key was made for, got 2"):
+    with fails("action must have 3 numbers per row, as the key was made for, got 2"):
         key(np.zeros((1, 2)), np.zeros((1, 2)))

@@ -122,7 +122,7 @@ def test_one_step_more_may_always_pay_and_going_on_for_ever_never():
     assert (goes.X[0, 1], goes.M[0, 1]) == pytest.approx((1.0 / 0.109, 1.0))
     assert stops.score[0, 1] > 0.0 > goes.score[0, 1]
     assert not len(survey(mdp, 1 / 3).equilibria)
-    with pytest.raises(sr.BadInput, match=r"learner must settle on this model.*policies go round in a circle"):
+    with pytest.raises(sr.BadInput, match=r"learner must have an equilibrium on this model.*policy iteration cycles"):
         sr.exact(mdp, learner)
 
 

@@ -111,7 +111,7 @@ def test_one_step_of_a_streak_is_worth_its_variance_and_a_whole_one_is_not():
     assert (goes.X[0, 1], goes.M[0, 1]) == pytest.approx((0.9 * y, 0.09 * y**2 / 0.271))
     assert stops.score[0, 1] > 0.0 > goes.score[0, 1]
     assert not len(survey(mdp, 0.3).equilibria)
-    with pytest.raises(sr.BadInput, match=r"learner must settle on this model.*policies go round in a circle"):
+    with pytest.raises(sr.BadInput, match=r"learner must have an equilibrium on this model.*policy iteration cycles"):
         sr.exact(mdp, MeanVariance(0.3))
 
 

@@ -141,7 +141,7 @@ def test_a_rare_win_makes_it_bold():
 
 
 def test_its_limit_is_refused_where_it_depends_on_visits():
-    with pytest.raises(BadInput, match="importance must be 1, got 0; else the limit depends on what is visited"):
+    with pytest.raises(BadInput, match="importance must be 1, got 0; otherwise the limit depends on the visitation"):
         sr.exact(FORK, PrioritisedReplay())
     with pytest.raises(BadInput, match="learner must have proportional priorities and no importance weights"):
         prioritised_limit(FORK, PrioritisedReplay(by="rank"), np.ones((2, 2)))

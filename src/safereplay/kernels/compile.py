@@ -1,18 +1,18 @@
-"""How plain functions become compiled ones, and how compiled ones are found again next time.
+"""Compilation of plain functions, and the cache of compiled code.
 
-Three grades:
+Three levels:
 
 ``jit``         a piece of a kernel, inlined where it is used;
 ``kernel``      an entry point that Python calls, kept on disk;
 ``specialise``  an entry point built around a user's functions (a scheme's weight, a learner's update),
                 kept on disk when all of them come with this package.
 
-**Named arguments.** A user's function is plain and asks for what it needs *by name*, as in
-``def log_tilt(r, beta)``. :func:`bind` turns it into a function of one tuple that holds every quantity on
-offer. So the names also say what a function depends on, and the loop computes only what somebody named.
+**Named arguments.** A user's function is plain Python and requests quantities *by name*, as in
+``def log_tilt(r, beta)``. :func:`bind` turns it into a function of one tuple that holds all offered quantities.
+The names also tell what a function depends on, so the loop computes only quantities that some function names.
 
-**Cache.** numba keys its cache by one file's time stamp, which misses a change in a file that this one calls.
-Ours is keyed by a digest of all kernel sources and of the bound functions: a stale hit cannot happen.
+**Cache.** numba keys its cache by the time stamp of one file, and misses changes in other files that it calls.
+Ours is keyed by a digest of all kernel sources and of the bound functions, so a hit is never stale.
 """
 
 import builtins
@@ -40,7 +40,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 class DigestCache(FunctionCache):
-    """numba's on-disk cache, keyed by a digest of everything that the compiled code was made from."""
+    """numba's on-disk cache, keyed by a digest of all sources of the compiled code."""
 
     def __init__(self, py_func: Callable[..., Any], digest: str) -> None:
         super().__init__(py_func)  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ def source_digest() -> str:
 
 
 class Piece(CPUDispatcher):
-    """A compiled function without the wrappers that calls from Python need: they take longer to compile than it does."""
+    """A compiled function without the wrappers for calls from Python, which take longer to compile than the function."""
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: D102
         return self._with_wrappers(*arguments)
@@ -69,40 +69,40 @@ class Piece(CPUDispatcher):
 
 
 def jit(function: F) -> F:
-    """A piece of a kernel: compiled with, and inlined into, what calls it."""
+    """A piece of a kernel: compiled with its callers and inlined into them."""
     compiled = njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
-    if isinstance(compiled, CPUDispatcher):  # else compilation is switched off
+    if isinstance(compiled, CPUDispatcher):  # otherwise compilation is disabled
         compiled.__class__ = Piece
     return cast(F, compiled)
 
 
 @jit
 def at(i: int) -> Any:
-    """i as an index that is not negative: spares the compiled code Python's counting from the end."""
+    """i as an unsigned index, so that the compiled code does not handle negative indices."""
     return np.uint64(i)
 
 
 def kernel(function: F) -> F:
-    """An entry point from Python, kept on disk between processes."""
+    """An entry point from Python, cached on disk between processes."""
     return specialise(function, source_digest())
 
 
 def specialise(function: F, digest: str | None) -> F:
-    """An entry point built as a closure over bound functions; kept on disk unless ``digest`` is None."""
+    """An entry point built as a closure over bound functions; cached on disk unless ``digest`` is None."""
     compiled = njit(no_cfunc_wrapper=True, **OPTIONS)(function)
     if digest is not None and hasattr(compiled, "py_func"):
-        with suppress(RuntimeError):  # nowhere to keep it: compiled again in each process
+        with suppress(RuntimeError):  # no writable cache folder: compiled again in each process
             compiled._cache = DigestCache(function, digest)
     return cast(F, compiled)
 
 
 class Bound(NamedTuple):
-    """A user's function, compiled to take one tuple of all quantities on offer."""
+    """A user's function, compiled to take one tuple of all offered quantities."""
 
     call: Callable[[tuple[float, ...]], float]
     names: frozenset[str]
     digest: str | None  #: None when the function is not this package's own
-    size: int  #: of the tuple
+    size: int  #: length of the tuple
 
     def uses(self, *names: str) -> bool:
         """Whether the function names any of these quantities."""
@@ -110,7 +110,7 @@ class Bound(NamedTuple):
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """The names that a function asks for, in order."""
+    """The argument names of a function, in order."""
     return list(inspect.signature(function).parameters)
 
 
@@ -131,21 +131,21 @@ def bind(function: Callable[..., float], offered: tuple[str, ...]) -> Bound:
 
 @lru_cache(maxsize=512)
 def trouble(bound: Bound) -> str | None:
-    """Why a user's function cannot be compiled, in a line; None if it can."""
+    """Why a user's function cannot be compiled, in one line; None if it can."""
     if bound.digest is not None:
         return None
     try:
         bound.call((1.0,) * bound.size)
     except NumbaError as error:
-        text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # numba colours it where it can
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # remove numba's colour codes
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return next((line for line in lines if not line.startswith("Failed in nopython")), "no reason given")
     return None
 
 
 def _is_own(function: Callable[..., Any]) -> bool:
-    """Whether a function is this package's, and its code says all about it: no closure, no globals but builtins and
-    the functions of :mod:`math`."""
+    """Whether a function is defined in this package and depends on its code alone: no closure, no globals except
+    builtins and the functions of :mod:`math`."""
     ours = getattr(function, "__module__", "").partition(".")[0] == PACKAGE
     return ours and not function.__closure__ and all(_is_common(function, name) for name in function.__code__.co_names)
 
@@ -160,8 +160,8 @@ def _code_digest(code: CodeType) -> str:
     return hashlib.sha256(repr((code.co_code, constants, code.co_names)).encode()).hexdigest()
 
 
-#: For each number of names, f and their places to a function of one tuple. (1.0·f is a float, whatever f gave: numba has
-#: no float(bool).) Written out, since numba types one call at a time: building it up would compile a function a name.
+#: For each number of names: a function that maps f and their positions to a function of one tuple. (1.0·f is a float for
+#: any result of f; numba has no float(bool).) Written out, since composing them would compile one function per name.
 CALLS: tuple[Callable[..., Any], ...] = (
     lambda f: lambda x: 1.0 * f(),
     lambda f, a: lambda x: 1.0 * f(x[a]),
@@ -176,11 +176,11 @@ CALLS: tuple[Callable[..., Any], ...] = (
 )
 
 
-MOST_NAMES = len(CALLS) - 1  #: that one function can ask for
+MOST_NAMES = len(CALLS) - 1  #: maximum number of arguments of a function
 
 
 def digest_of(bounds: Sequence[Bound], *settings: Any) -> str | None:
-    """One digest for a closure over ``bounds`` and constant settings; None if it must not be kept on disk."""
+    """One digest for a closure over ``bounds`` and constant settings; None if it must not be cached on disk."""
     if any(b.digest is None for b in bounds):
         return None
     made_from = (source_digest(), [b.digest for b in bounds], settings)

@@ -1,21 +1,21 @@
-"""The loop on a GPU: one thread per run, from the same pieces as the CPU's.
+"""The loop on a GPU: one thread per run, from the same pieces as on the CPU.
 
-numba compiles the pieces again for CUDA; nothing of Algorithm 1 is written twice. What is different is where the
-state of a run lives, and who runs when:
+numba compiles the pieces again for CUDA; no part of Algorithm 1 is written twice. Only the storage of a run's
+state and the scheduling differ:
 
-    state    each thread owns a slab: one row of each array of :class:`Slabs`. Runs of a warp are at different pairs at
-             any moment, so nothing could be gained by interleaving them; a thread's own row is what shares cache
-             lines (the four Q values of a state are one 32-byte sector). Clock and generator are local: registers.
-    sparse   what no run can ever replay is not remembered: a pair with a single reward has variance 0 for ever. On the
-             cliff that is 73 of 96 pairs, and a run's state shrinks from 12 to 4 KB: what limits the speed is how
-             much of it is near the processor.
-    queue    a thread that has finished a run takes the next from a counter, so a wave never waits for its longest.
-             Which thread did a run has no part in its result.
-    slices   a launch ends after a budget of iterations and the next goes on from there: Ctrl-C and progress bars work.
+    state    each thread owns one row of each array of :class:`Slabs`. Runs of a warp are at different pairs at any
+             moment, so interleaving them would not help; a thread's own row shares cache lines (the four Q values of
+             a state are one 32-byte sector). Clock and generator are local, in registers.
+    sparse   pairs that can never be replayed are not stored: a pair with a single reward always has variance 0. On the
+             cliff these are 73 of 96 pairs, and a run's state shrinks from 12 to 4 KB. The speed is limited by how
+             much of it fits into the caches.
+    queue    a thread that has finished a run takes the next from a counter, so a wave does not wait for its longest.
+             The result of a run does not depend on its thread.
+    slices   a launch ends after a budget of iterations and the next one continues: Ctrl-C and progress bars work.
 
-**Bits.** Products and sums are rounded one by one, as on a CPU: the compiler's habit of fusing a·b + c is switched off.
-So a run differs from the CPU's only where the device's exp and pow give another last bit (the tilt e^{−βr} of a reward,
-softmax, schedules beyond n = 65,536), or where a draw falls into the last bit of the weights' total, summed in another order.
+**Bits.** Products and sums are rounded one by one, as on a CPU: fusing of a·b + c is disabled.
+So a run differs from the CPU's only if the device's exp and pow give another last bit (the tilt e^{−βr} of a reward,
+softmax, schedules beyond n = 65,536), or if a draw falls into the last bit of the weights' total, summed in another order.
 """
 
 import re
@@ -33,7 +33,7 @@ from .compile import Array, jit
 
 CLOCK, WORDS = step.CLOCK, 4  # sizes of a run's clock and generator
 UNROUNDED = re.compile(rb"\b(add|sub|mul)\.f64")  # in PTX
-NO_RUN = -1  # no run: the thread may take the next
+NO_RUN = -1  # no run: the thread takes the next
 
 
 class Slabs(NamedTuple):
@@ -44,17 +44,17 @@ class Slabs(NamedTuple):
     visited: Array  #: [T, S]
     clock: Array  #: [T, CLOCK] between launches
     generator: Array  #: [T, 4] between launches
-    count: Array  #: [T, K] of the outcomes that are remembered, which come first
+    count: Array  #: [T, K] of the outcomes that are stored, which come first
     share: Array  #: [T, K]
-    stats: Array  #: [T, M, recipe.n_stats] of the pairs that are remembered
+    stats: Array  #: [T, M, recipe.n_stats] of the pairs that are stored
     tree: Array  #: [T, entries of a wide tree]
-    run: Array  #: [T] the run that the thread is at, or NO_RUN
+    run: Array  #: [T] the thread's run, or NO_RUN
 
 
 class Slots(NamedTuple):
-    """What the memories of all runs have in common: the outcomes that they remember, as slots."""
+    """Data shared by the memories of all runs: the stored outcomes, as slots."""
 
-    first: Array  #: [M] for each pair that is remembered
+    first: Array  #: [M] for each pair that is stored
     used: Array  #: [M]
     distinct: Array  #: [K]
     row: Array  #: [P]
@@ -62,7 +62,7 @@ class Slots(NamedTuple):
 
 
 class Orders(NamedTuple):
-    """What each of n runs is to do."""
+    """The settings of n runs."""
 
     generator: Array  #: [n, 4] seeded words
     c0: Array  #: [n]
@@ -71,23 +71,23 @@ class Orders(NamedTuple):
     T0: Array  #: [n]
     alphas: Array  #: [tables, TABLE_SIZE]
     rates: Array  #: [tables, TABLE_SIZE]
-    alpha_table: Array  #: [n] which row of ``alphas``
+    alpha_table: Array  #: [n] row of ``alphas``
     rate_table: Array  #: [n]
     params: Array  #: [n, step + rate + update + scheme dials]
-    points: Array  #: [m] episodes to take a snapshot at, then the last
+    points: Array  #: [m] episodes of the snapshots, then the last episode
 
 
 class Found(NamedTuple):
-    """What n runs found."""
+    """The results of n runs."""
 
     Q: Array  #: [n, P]
     counts: Array  #: [n, P, 2]
     snapshots: Array  #: [n, m, P]
-    wrong: Array  #: [n] 1 + a pair whose factors gave no usable number
+    wrong: Array  #: [n] 1 + a pair whose factors gave an invalid number
     taken: Array  #: [1] runs taken from the queue
 
 
-#: For each number of dials, the function that takes them out of a row as a tuple.
+#: For each number of dials, the function that reads them from a row as a tuple.
 TUPLES: tuple[Callable[[Array, int], tuple[float, ...]], ...] = (
     lambda x, k: (),
     lambda x, k: (x[k],),
@@ -101,9 +101,9 @@ TUPLES: tuple[Callable[[Array, int], tuple[float, ...]], ...] = (
 
 @contextmanager
 def rounded_one_by_one() -> Iterator[None]:
-    """Compile a·b + c as two roundings, which is what a CPU does.
+    """Compile a·b + c with two roundings, as on a CPU.
 
-    NVVM is told not to fuse them; the assembler after it would still do so, unless each operation names its rounding.
+    An option of NVVM prevents fusing; the assembler would still do so unless each operation names its rounding mode.
     """
     usual = nvvm.compile_ir
 
@@ -126,7 +126,7 @@ def copy(source: Array, target: Array) -> None:
 
 @jit
 def fetch(clock: Array, generator: Array, to_clock: Array, to_generator: Array) -> None:
-    """Copy a clock and a generator. Their sizes are constants here, so that the local ones can live in registers."""
+    """Copy a clock and a generator. Their sizes are constants here, so that the local ones stay in registers."""
     for k in range(CLOCK):
         to_clock[k] = clock[k]
     for k in range(WORDS):
@@ -143,7 +143,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
 
     @jit
     def begin(slabs: Slabs, orders: Orders, t: int, run: int, clock: Array, generator: Array) -> None:
-        """Give thread t an empty slab for a run."""
+        """Initialise the row of thread t for a run."""
         slabs.Q[t, :] = orders.c0[run]
         slabs.counts[t, :, :] = 0
         slabs.visited[t, :] = 0
@@ -178,7 +178,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
 
     @jit
     def keep(slabs: Slabs, found: Found, t: int, run: int, clock: Array) -> None:
-        """Write down what a finished run found."""
+        """Store the results of a finished run."""
         copy(slabs.Q[t], found.Q[run])
         for i in range(slabs.counts.shape[1]):
             copy(slabs.counts[t, i], found.counts[run, i])
@@ -210,9 +210,9 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
             model.s_next,
             model.ends,
             slabs.count[t],
-            slabs.count[t],  # nobody counts replays here
+            slabs.count[t],  # replays are not counted here
             slots.distinct,
-            model.ends,  # nobody asks for what is unsafe here
+            model.ends,  # unsafe flags are not used here
             slabs.share[t],
             slabs.stats[t],
             slabs.tree[t],
@@ -245,4 +245,4 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
         slabs.run[t] = run
         fetch(clock, generator, slabs.clock[t], slabs.generator[t])
 
-    return cuda.jit(work, **options)  # called at once: as a decorator it forgets some of its options
+    return cuda.jit(work, **options)  # called as a function: as a decorator it drops some options

@@ -1,9 +1,8 @@
-"""Episodes of a chain: many played at random, all of them at once, and the worst.
+"""Episodes of a Markov chain: sampled, propagated as a distribution, and the worst case.
 
-Under a fixed policy a state is all there is to know, so the outcome table has one row per state: pair i of the model is
-state i. :func:`play` samples whole episodes. :func:`carry` moves the probability of all episodes on.
-:func:`relax` lowers what can still be got from each state until no move lowers it any further: the min-plus form of
-dynamic programming, one state at a time.
+Under a fixed policy the outcome table has one row per state: pair i of the model is state i. :func:`play` samples whole
+episodes. :func:`carry` propagates the probability of all episodes. :func:`relax` computes the lowest return from each
+state: the min-plus form of dynamic programming, one state at a time.
 """
 
 from math import inf
@@ -14,9 +13,9 @@ from .table import Model, pick, sample
 
 SHEET, FIRST, WIDTH, LOW, STEPS = range(5)  # entries of carry's window
 LEFT, CUT, WORK = range(3)  # and of its sums
-DONE, NO_ROOM, TOO_MUCH = range(3)  # what it says
+DONE, NO_ROOM, TOO_MUCH = range(3)  # return values of carry
 
-TOLERANCE = 1e-13  # of a sum, as a share of its terms: what lowers a value by less is rounding
+TOLERANCE = 1e-13  # relative to the terms of a sum: smaller decreases are rounding
 
 
 @kernel
@@ -32,8 +31,8 @@ def play(
     ended: Array,
     last: Array,
 ) -> None:
-    """Play an episode for each entry of ``returns``: Σ γ^t·r_t, its steps, whether it met an unsafe outcome, whether
-    it ended, and the state that it came to; one that has not ended after ``max_steps`` counts what it had by then."""
+    """Sample one episode per entry of ``returns``: Σ γ^t·r_t, its steps, whether it met an unsafe outcome, whether it
+    ended, and its last state; an episode that has not ended after ``max_steps`` is truncated there."""
     for e in range(returns.size):
         s = model.start_state[pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator))]
         total = 0.0
@@ -69,7 +68,7 @@ def mass(sheet: Array, low: int, high: int) -> float:
 
 @jit
 def slight(sheet: Array, x: int, step: int, count: int, tail: float) -> int:
-    """How many columns x, x + step, ... of the next ``count`` hold no more than ``tail`` together."""
+    """The number of columns x, x + step, ... among the next ``count`` that hold at most ``tail`` together."""
     total = 0.0
     for n in range(count):
         total += mass(sheet, x, x + 1)
@@ -95,12 +94,12 @@ def carry(
     spare: float,
     budget: float,
 ) -> int:
-    """Carry the probability of all episodes on, step by step, until no more than ``residue`` of it is left alive.
+    """Propagate the probability of all episodes, step by step, until at most ``residue`` of it is still running.
 
-    Outcome k takes a share p[k] of s[k] to target[k] and moves it by shift[k], between ``down`` ≤ 0 and ``up`` ≥ 0;
-    target S is the end. Of the two sheets of ``alive`` [2, S, room], alive[SHEET, s, FIRST + x] is the probability to
-    be in s at ended[LOW + x], for x < WIDTH. Ends of that range which hold no more than a share ``spare`` of what is
-    left are cut off. Goes on from where ``window`` and ``sums`` say; returns one of DONE, NO_ROOM, TOO_MUCH.
+    Outcome k moves a share p[k] of s[k] to target[k] and shifts it by shift[k], between ``down`` ≤ 0 and ``up`` ≥ 0;
+    target S is the end. Of the two sheets of ``alive`` [2, S, room], alive[SHEET, s, FIRST + x] is the probability of
+    being in s at ended[LOW + x], for x < WIDTH. Ends of that range that hold at most a share ``spare`` of the running
+    probability are cut off. Continues from ``window`` and ``sums``; returns one of DONE, NO_ROOM, TOO_MUCH.
     """
     n_states = alive.shape[1]
     while sums[LEFT] > residue:
@@ -151,10 +150,10 @@ def relax(
     queued: Array,
     budget: int,
 ) -> int:
-    """Lower x(s) to r + γ·x(t) along every move s → t that makes it lower, and note that move in ``choice``.
+    """Lower x(s) to r + γ·x(t) along every move s → t that lowers it, and record that move in ``choice``.
 
-    The moves into t are row[t], ..., row[t+1] − 1, each from source[k] with r[k]. First come first served, from every
-    t with x(t) < ∞. Returns how often something was lowered; ``budget`` means that it was stopped by it.
+    The moves into t are row[t], ..., row[t+1] − 1, each from source[k] with r[k]. States are processed first in, first
+    out, from every t with x(t) < ∞. Returns the number of updates; ``budget`` means that it was stopped.
     """
     n = x.size
     head = 0

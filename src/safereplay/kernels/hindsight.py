@@ -1,18 +1,18 @@
-"""The loop of hindsight replay: play an episode under its goal, then learn it again under goals that it did reach.
+"""The loop of hindsight replay: play an episode under its goal, then learn it again under goals that it reached.
 
-A state of a goal-conditioned model is x = g·S + s: cell s under goal number g. Moves do not know the goal, so a
-transition (s, a, s') that was made under g is one under g' as well, of the pair ((s, g'), a):
+A state of a goal-conditioned model is x = g·S + s: cell s under goal number g. Moves do not depend on the goal, so a
+transition (s, a, s') made under g is also one under g', of the pair ((s, g'), a):
 
     r' = 0 and the episode ends if s' is the cell of g',  else r' = −1;      an unsafe outcome keeps its reward.
 
-While an episode is played, each step is learned as Q-learning does and its outcome is written down, the latest
-``window`` of them. After the episode the transitions are gone through in the order they happened. For each, ``future``
-draws k of the times after it (its own s' is the first) and relabels it with the cells of those times; ``final`` takes
-the last cell of the episode, once. A draw is passed over when its cell is no goal, as that of a fall, or when the
-transition begins there. A relabelled update is one iteration and one replay of its pair. An episode counts as over when
-it has been relabelled.
+During an episode, each step is learned as in Q-learning and its outcome is stored, the latest ``window`` of them.
+After the episode the transitions are processed in order. For each, ``future`` draws k of the later times (its own s'
+is the first) and relabels it with the cells of those times; ``final`` takes the last cell of the episode, once. A draw
+is skipped if its cell is not a goal, such as that of a fall, or if the transition begins there. A relabelled update is
+one iteration and one replay of its pair. An episode counts as over after it has been
+relabelled.
 
-The loop stops after any number of iterations, also between two relabelled updates, and goes on from exactly there.
+The loop stops after any number of iterations, also between two relabelled updates, and continues from there.
 
 Ref: Andrychowicz et al. (2017), Algorithm 1 and Section 4.5.
 """
@@ -31,14 +31,14 @@ NO_GOAL = -1
 
 
 class Memory(NamedTuple):
-    """The transitions of the episode that is being played or relabelled, and what relabels them."""
+    """The transitions of the episode that is played or relabelled, and the data for relabelling."""
 
     pair: Array  #: [window] cell·|A| + action of a transition; transition t is kept at t mod window
     outcome: Array  #: [window] its outcome in the model
     cursor: Array  #: [3] transitions written, relabelled updates tried, and whether the episode is over
     goal_of: Array  #: [S] number of the goal at a cell, or NO_GOAL
-    unsafe: Array  #: [K] the model's unsafe outcomes
-    pays: Array  #: [2] reward of a step that reaches no goal, and of one that does
+    unsafe: Array  #: [K] whether the outcome is unsafe
+    pays: Array  #: [2] reward of a step that does not reach the goal, and of one that does
 
 
 class Recipe(NamedTuple):
@@ -48,10 +48,10 @@ class Recipe(NamedTuple):
     rate: Bound
     softmax: bool
     strategy: int
-    window: int  #: transitions of an episode that are kept; not compiled in
+    window: int  #: transitions kept per episode; not compiled in
 
     def digest(self) -> str | None:
-        """What the compiled code is made from; None if it must not be kept on disk."""
+        """A digest of the source of the compiled code; None if it must not be cached on disk."""
         return digest_of([self.alpha, self.rate], "hindsight", self.softmax, self.strategy)
 
     def make(self) -> Callable[..., None]:
@@ -59,7 +59,7 @@ class Recipe(NamedTuple):
         return make(self)
 
     def room(self, mdp: Any) -> Memory:
-        """The memory of a run before its first iteration, for a goal-conditioned model."""
+        """The initial memory of a run, for a goal-conditioned model."""
         goal_of = np.full(mdp.n_cells, NO_GOAL, np.int64)
         goal_of[mdp.goals] = np.arange(mdp.goals.size)
         window = self.window if self.strategy != NONE else 1
@@ -82,7 +82,7 @@ def make_backup(recipe: Recipe) -> Callable[..., None]:
 
 
 def make_play(recipe: Recipe) -> Callable[..., int]:
-    """The function of one step of the MDP in state x: the state after it, or NO_STATE where the episode is over."""
+    """The function of one step of the MDP in state x: returns the next state, or NO_STATE if the episode is over."""
     choose, backup = step.make_choose(recipe), make_backup(recipe)  # type: ignore[arg-type]
     keeps = recipe.strategy != NONE
 

@@ -1,25 +1,25 @@
-"""Replay from a history: a ring of the last transitions, and rules by which one of them is drawn.
+"""Replay from a history: a ring of the last transitions, and rules for drawing from it.
 
-A transition is the number k of an outcome of the model; pair, reward, next state and end follow from it. As in Algorithm
-1, an iteration is a replay with probability v, else a step of the MDP, whose transition is learned from and then stored.
-A :class:`Rule` is five small functions that are compiled into the loop; what a rule does not need costs nothing.
+A transition is stored as the number k of an outcome of the model; pair, reward, next state and end follow from it. As in
+Algorithm 1, an iteration is a replay with probability v, else a step of the MDP, whose transition is learned and stored.
+A :class:`Rule` is five small functions that are compiled into the loop; unused functions cost nothing.
 
-    recall    the outcome that this iteration replays, or NOTHING where it is one of the MDP
-    target    what a replayed Q(s,a) moves towards; r + γ·max_b Q(s',b) unless a rule says otherwise
-    factor    what a replay's step size is multiplied by: an importance weight, or 1
-    store     a transition that has just happened
-    note      the TD error of a replay
+        recall    the outcome that this iteration replays, or NOTHING for an iteration of the MDP
+        target    the target of a replayed Q(s,a); r + γ·max_b Q(s',b) by default
+        factor    the factor of a replay's step size: an importance weight, or 1
+        store     stores a transition that has just happened
+        note      records the TD error of a replay
 
     uniform        from the whole ring
     recent         the k-th of a cycle of K replays from the c_k = max(N·η^(k·1000/K), c_min) most recent
     combined       the first of each batch is the newest, the others uniform
     proportional   ∝ p_i = (|δ_i| + ε)^α, in a sum tree
-    rank           ∝ rank(i)^−α, the rank a place in a binary heap that is sorted once in a while
+    rank           ∝ rank(i)^−α, the rank a position in a binary heap that is sorted periodically
     backward       an episode, from its end to its start
     dyna           a state seen before, an action tried there, and its last outcome or one drawn from its counts
 
-The rules' own numbers come as ``dials.update_params``, v first (the planning steps n for ``dyna``). Each update takes
-O(log N) of a ring of N, sorting included, which is done every N steps.
+The rules' parameters are ``dials.update_params``, v first (the planning steps n for ``dyna``). Each update takes
+O(log N) for a ring of N, including the sort every N steps.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from .table import Model
 
 
 class Rule(NamedTuple):
-    """The pieces of a way to replay."""
+    """The functions of a replay rule."""
 
     recall: Callable[..., int]
     store: Callable[..., None] = ring.store
@@ -61,22 +61,22 @@ RULES = {
 
 
 class Recipe(NamedTuple):
-    """What a run's code is built from, and the length of its ring."""
+    """The source of a run's code, and the length of its ring."""
 
     alpha: Bound
     rate: Bound
     softmax: bool  #: explore by softmax, else by ε-greedy
     rule: str  #: one of RULES
-    window: int  #: transitions that are kept
-    shuffles: bool = False  #: break ties between equal actions at random, not by taking the first
-    top: float = 1.0  #: the priority of what is stored before the first replay
+    window: int  #: transitions kept
+    shuffles: bool = False  #: break ties between equal actions at random; otherwise take the first
+    top: float = 1.0  #: the priority of transitions stored before the first replay
 
     def digest(self) -> str | None:
-        """What the compiled code is made from; None if it must not be kept on disk."""
+        """A digest of the source of the compiled code; None if it must not be cached on disk."""
         return digest_of([self.alpha, self.rate], "history", self.softmax, self.rule, self.shuffles)
 
     def make(self) -> Callable[..., None]:
-        """The compiled loop: one for all windows and first priorities."""
+        """The compiled loop, the same for all windows and first priorities."""
         return make(self._replace(window=1, top=1.0))
 
     def room(self, mdp: Any) -> History:
@@ -91,7 +91,7 @@ class Recipe(NamedTuple):
             "states": mdp.n_states if kind == "dyna" else 1,
         }
         marks = np.zeros(10, np.int64)
-        marks[AT] = NOTHING  # no episode has been begun
+        marks[AT] = NOTHING  # no episode has begun
         weighed = self.rule == "proportional weighed"
         return History(
             ring=np.zeros(n, np.int64),
@@ -109,7 +109,7 @@ class Recipe(NamedTuple):
 
 @jit
 def shuffled(Q: Array, s: int, n_actions: int, generator: Array) -> int:
-    """argmax_a Q(s,a), any of equals; a single one costs no random number."""
+    """argmax_a Q(s,a), with random ties; draws no random number if there is no tie."""
     top = step.highest(Q, s, n_actions)
     ties = 0
     for j in range(s * n_actions, (s + 1) * n_actions):
@@ -149,7 +149,7 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
 
 
 def make_iterate(recipe: Recipe) -> Callable[..., int]:
-    """The function of one iteration in state s, a replay or a step of the MDP; the state it leaves."""
+    """The function of one iteration in state s, a replay or a step of the MDP; returns the next state."""
     recall, keep = RULES[recipe.rule].recall, RULES[recipe.rule].store
     choose, learn, shuffles = step.make_choose(recipe), make_learn(recipe), recipe.shuffles  # type: ignore[arg-type]
 

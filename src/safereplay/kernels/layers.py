@@ -1,29 +1,29 @@
-"""The slots of each pair in layers of near-equal weight: a tilted draw in O(1), exact while everything changes.
+"""The slots of each pair in layers of nearly equal weight: exact tilted draws in O(1) while weights change.
 
-A memory of transitions is a row of *slots*. A slot belongs to a *pair* (by a 64-bit key) and has a number x, that which
-the tilt looks at. Within a pair a slot is to be drawn with
+A memory of transitions is an array of *slots*. A slot belongs to a *pair* (by a 64-bit key) and has a number x, which
+the tilt uses. Within a pair a slot is drawn with probability
 
-    ŵ(slot | pair)  ∝  e^{−λ·x},        λ the pair's slope, as the scheme sees its statistics *now*.
+    ŵ(slot | pair)  ∝  e^{−λ·x},        λ the pair's slope for its *current* statistics.
 
-The statistics change with each transition that comes or is overwritten, λ with them, and so do all weights of the pair at
-once: no tree of sums could keep up. So slots are not kept by weight but by *layer*: layer b holds those of the pair with
-b ≤ λ₀·(x − origin) < b + 1, where λ₀ is the slope of when the pair was last layered. The weights of a layer lie within
-a factor e^{λ/λ₀} of its heaviest, whatever λ is now. A draw picks layer b with probability ∝ n_b·e^{−λ/λ₀·b}, one of
-its slots alike, and accepts with e^{−λ·(x − edge)} ≤ 1; else it picks again. That is exact, and takes two picks or so.
+The statistics change with each transition that is added or overwritten, and λ and all weights of the pair change with
+them: a sum tree could not keep up. So slots are stored by *layer* instead of weight: layer b holds the slots with
+b ≤ λ₀·(x − origin) < b + 1, where λ₀ is the slope when the layers of the pair were last built. The weights in a layer lie
+within a factor e^{λ/λ₀} of its heaviest, for any current λ. A draw picks layer b with probability ∝ n_b·e^{−λ/λ₀·b}, then
+one of its slots uniformly, and accepts it with e^{−λ·(x − edge)} ≤ 1; else it repeats. This is exact, in about two tries.
 
-A pair is layered anew, which takes time in proportion to its slots, when λ has left [λ₀/2, 2λ₀], when its heaviest slots
-left or one came that is heavier than the layers reach, and now and then for the statistics' sake. That is seldom, unless extremes
-come and go in a large pair. Mean and variance follow each
-change by Welford's update, forwards and backwards, and are summed again before rounding can build up.
+The layers of a pair are rebuilt, in time proportional to its slots, when λ has left [λ₀/2, 2λ₀], when its heaviest slots
+left, when a slot came that is heavier than the layers reach, and periodically for the statistics. This is rare, unless
+extremes come and go in a large pair. Mean and variance follow each
+change by Welford's update, forwards and backwards, and are summed again before rounding errors accumulate.
 
 A scheme may measure x in a unit of the whole memory (see :class:`~safereplay.EntropicReplay`): u = Σ d² / Σ |d| over all slots, with
-d = x − mean of the pair. It is measured before a draw, once an eighth of what is held has changed. Layers are made with the unit at which all pairs
-were last layered; draws use the newest.
+d = x − mean of the pair. It is measured before a draw, after an eighth of the slots held has changed. Layers are built with the unit
+at which all pairs were last rebuilt; draws use the newest.
 
-A pair has at most 2·REACH + 1 layers: what is lighter than e^{−REACH} of the heaviest shares the last. The slots of a layer are a
-stretch of one pool; stretches have room for a power of two and are reused. A slot whose x is not known (NaN) belongs to its pair but to no layer.
+A pair has at most 2·REACH + 1 layers: slots lighter than e^{−REACH} of the heaviest share the last. The slots of a layer are a
+stretch of one pool; stretches have a size that is a power of two and are reused. A slot with unknown x (NaN) belongs to its pair but to no layer.
 
-Whether the arrays of :mod:`.layers` fit together: for files that anybody may have changed, and for tests.
+:func:`is_sound` checks that the arrays are consistent, for files, which may have been modified, and for tests.
 """
 
 from math import floor, inf, isnan
@@ -36,7 +36,7 @@ from .compile import Array, jit, kernel
 
 NONE = -1
 REACH = 63  #: layers on either side of the origin
-DEEP = 31  #: the first layer must not be deeper, lest the last one, which holds the rest, be picked in vain
+DEEP = 31  #: the first layer is at most this deep, so that the last one, which holds the rest, is rarely picked in vain
 LARGEST = 1e100  #: x must lie within ±
 
 SLOT = np.dtype([("x", "f8"), ("pair", "i4"), ("layer", "i4"), ("place", "i4")], align=True)
@@ -45,49 +45,49 @@ PAIR = np.dtype(
         ("key", "u8"),
         ("mean", "f8"),
         ("m2", "f8"),
-        ("m2_then", "f8"),  # the largest since last layered
-        ("slope", "f8"),  # when last layered, likewise:
+        ("m2_then", "f8"),  # the largest since the layers were built
+        ("slope", "f8"),  # when the layers were built, likewise:
         ("origin", "f8"),
-        ("n", "i4"),  # slots whose x is known
+        ("n", "i4"),  # slots with known x
         ("held", "i4"),  # all slots
-        ("first", "i4"),  # the heaviest layer; of a row that is free, the next free row
-        ("changes", "i4"),  # since last layered
+        ("first", "i4"),  # the heaviest layer; in a free row, the next free row
+        ("changes", "i4"),  # since the layers were built
     ],
     align=True,
 )
 LAYER = np.dtype([("bin", "i4"), ("n", "i4"), ("start", "i4"), ("room", "i4"), ("next", "i4")], align=True)
 
-#: Columns of ``heads``: counts, ends of what is in use, and heads of the lists of what is free.
+#: Columns of ``heads``: counts, ends of the used parts, and heads of the free lists.
 HELD, HIGH, N_PAIRS, FREE_PAIR, PAIR_TOP, N_LAYERS, FREE_LAYER, LAYER_TOP, POOL_TOP, TROUBLE, WHERE, FREE_ROOM = range(
     12
 )
 N_HEADS = FREE_ROOM + 32
 
-#: Entries of ``scale``: the unit, the one that layers were made with, and how many slots changed since it was measured.
+#: Entries of ``scale``: the unit, the one that the layers were built with, and the slots changed since it was measured.
 UNIT, LAYERED, CHANGED = range(3)
 N_SCALE = 3
 
-#: What stops a kernel before slot k is touched, in ``heads[TROUBLE]``.
+#: Reasons why a kernel stops before slot k is changed, in ``heads[TROUBLE]``.
 FINE, PAIRS_FULL, LAYERS_FULL, POOL_FULL, BAD_SLOT, BAD_X, BAD_WEIGHT, NOT_HELD = range(8)
 
 
 class Layers(NamedTuple):
-    """The arrays."""
+    """The arrays of a memory in layers."""
 
-    slots: Array  #: [N] SLOT; pair is NONE where nothing is held
+    slots: Array  #: [N] SLOT; pair is NONE for an empty slot
     pairs: Array  #: [P] PAIR
     layers: Array  #: [L] LAYER
     pool: Array  #: stretches of slot numbers
-    table: Array  #: open addressing from key to pair, a power of two
+    table: Array  #: open addressing from key to pair; its size is a power of two
     heads: Array  #: [N_HEADS]
     scale: Array  #: [3] UNIT, LAYERED, CHANGED
-    tree: Array  #: sum tree of the pairs' weights; of one leaf where nobody draws pairs by weight
+    tree: Array  #: sum tree of the pairs' weights; of one leaf if pairs are not drawn by weight
     generator: Array  #: [4]
-    sums: Array  #: [2·REACH + 2] for scratch
+    sums: Array  #: [2·REACH + 2] work space
 
 
 def allocate(capacity: int, generator: Array, by_weight: bool) -> Layers:
-    """Nothing held; room for some pairs, more as they come."""
+    """Empty arrays, with room for some pairs; they grow later."""
     slots = np.zeros(capacity, SLOT)
     slots["pair"] = slots["layer"] = NONE
     heads = np.zeros(N_HEADS, np.int64)
@@ -112,7 +112,7 @@ def allocate(capacity: int, generator: Array, by_weight: bool) -> Layers:
 
 @kernel
 def measure(here: Layers) -> float:
-    """u of what is held, or 0 where no pair varies."""
+    """u of the slots held, or 0 if no pair varies."""
     total = squares = 0.0
     for slot in range(here.heads[HIGH]):
         i, x = here.slots[slot]["pair"], here.slots[slot]["x"]
@@ -136,7 +136,7 @@ def _home(table: Array, key: np.uint64) -> int:
 
 @jit
 def pair_of(here: Layers, key: np.uint64) -> int:
-    """The pair of a key; NONE if it has no slot."""
+    """The pair of a key; NONE if it has no slots."""
     j = _home(here.table, key)
     while here.table[j] != NONE:
         if here.pairs[here.table[j]]["key"] == key:
@@ -147,7 +147,7 @@ def pair_of(here: Layers, key: np.uint64) -> int:
 
 @jit
 def claim(here: Layers, key: np.uint64) -> int:
-    """A new row for a key that has none."""
+    """A new row for a key."""
     heads, pairs = here.heads, here.pairs
     i = heads[FREE_PAIR]
     if i == NONE:
@@ -174,7 +174,7 @@ def _enlist(here: Layers, i: int) -> None:
 
 @jit
 def release(here: Layers, i: int) -> None:
-    """Take a pair without slots out of the table; those that were pushed past its place move up."""
+    """Remove a pair without slots from the table; displaced entries move up."""
     table, last = here.table, here.table.size - 1
     j = _home(table, here.pairs[i]["key"])
     while table[j] != i:
@@ -207,7 +207,7 @@ def enlist_all(here: Layers) -> None:
 
 @jit
 def _stretch(here: Layers, size: int) -> int:
-    """The start of a stretch with room for 2**size."""
+    """The start of a free stretch of 2**size entries."""
     start = here.heads[FREE_ROOM + size]
     if start == NONE:
         start = here.heads[POOL_TOP]
@@ -225,7 +225,7 @@ def _give_back(here: Layers, start: int, size: int) -> None:
 
 @jit
 def room_for(n: int) -> int:
-    """The least size with n ≤ 2**size."""
+    """The smallest size with n ≤ 2**size."""
     size = 0
     while (1 << size) < n:
         size += 1
@@ -234,7 +234,7 @@ def room_for(n: int) -> int:
 
 @kernel
 def live_pool(here: Layers) -> int:
-    """How long a pool would do, were it packed."""
+    """The length of the pool after packing."""
     total = 0
     for i in range(here.heads[PAIR_TOP]):
         if here.pairs[i]["held"] > 0:
@@ -274,7 +274,7 @@ def depth(row: Array, x: float) -> float:
 
 @jit
 def _layer_at(here: Layers, i: int, b: int) -> int:
-    """The layer b of pair i, made if it is not there; layers are chained, heaviest first."""
+    """Layer b of pair i, created if necessary; layers are linked, heaviest first."""
     layers, heads = here.layers, here.heads
     before, after = NONE, int(here.pairs[i]["first"])
     while after != NONE and layers[after]["bin"] < b:
@@ -319,7 +319,7 @@ def enter(here: Layers, i: int, slot: int) -> None:
 
 @jit
 def unchain(here: Layers, i: int, b: int) -> None:
-    """Free a layer that has become empty."""
+    """Free an empty layer."""
     layers = here.layers
     if here.pairs[i]["first"] == b:
         here.pairs[i]["first"] = layers[b]["next"]
@@ -336,7 +336,7 @@ def unchain(here: Layers, i: int, b: int) -> None:
 
 @jit
 def leave(here: Layers, i: int, slot: int) -> None:
-    """Take a slot out of its layer; the layer's last takes its place."""
+    """Remove a slot from its layer; the layer's last slot takes its place."""
     b, place = here.slots[slot]["layer"], here.slots[slot]["place"]
     layer = here.layers[b]
     last = layer["n"] - 1
@@ -351,7 +351,7 @@ def leave(here: Layers, i: int, slot: int) -> None:
 
 @kernel
 def is_sound(here: Layers) -> bool:
-    """Whether the arrays fit together: no number points astray, and slots, layers, pairs and table agree with one another."""
+    """Whether the arrays are consistent: indices are in range, and slots, layers, pairs and table agree."""
     slots, pairs, layers, heads = here.slots, here.pairs, here.layers, here.heads
     n, rows, n_layers, pool = slots.shape[0], pairs.shape[0], layers.shape[0], here.pool.size
     if not (0 <= heads[PAIR_TOP] <= rows and 0 <= heads[LAYER_TOP] <= n_layers and 0 <= heads[POOL_TOP] <= pool):
@@ -377,7 +377,7 @@ def is_sound(here: Layers) -> bool:
 
 @jit
 def _table_is_sound(here: Layers) -> bool:
-    """Every entry is a pair, and there are as many as pairs that hold slots; so some are free, and a search ends."""
+    """Whether every entry is a pair with slots and all of them are there; then some entries are free, and searches end."""
     listed = 0
     for j in range(here.table.size):
         if not NONE <= here.table[j] < here.heads[PAIR_TOP]:
@@ -407,7 +407,7 @@ def _pairs_are_sound(here: Layers, held: int) -> bool:
 
 @jit
 def _layers_of(here: Layers, i: int) -> int:
-    """How many layers pair i has; −1 if something is wrong with them."""
+    """The number of layers of pair i; −1 if they are inconsistent."""
     row, known, count = here.pairs[i], 0, 0
     b, before = row["first"], -REACH - 1
     while b != NONE:
@@ -433,7 +433,7 @@ def _layers_of(here: Layers, i: int) -> int:
 
 @jit
 def _lists_are_sound(here: Layers) -> bool:
-    """The lists of free pairs and free layers hold all that are free, and end. (Those of the pool are made anew.)"""
+    """Whether the free lists of pairs and layers are complete and end. (Those of the pool are rebuilt.)"""
     heads = here.heads
     j, steps = heads[FREE_PAIR], 0
     while j != NONE:

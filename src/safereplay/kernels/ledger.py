@@ -1,18 +1,18 @@
-"""The loop of learners that keep a second table beside the value of a pair, and choose by a score of both.
+"""The loop of learners with a second table besides the value of a pair, and a score of both.
 
 A ledger has, for each pair (s,a), its mean value X(s,a) and a second quantity M(s,a); for the whole run a *price*, and
-whether this episode has been harmed. Actions are compared by Q(s,a) = score(X, M, price). On a step (s, a, r, s'),
-with b* = argmax_b Q(s',b) the action that would follow,
+whether the current episode has been harmed. Actions are compared by Q(s,a) = score(X, M, price). On a step (s, a, r,
+s'), with b* = argmax_b Q(s',b),
 
     X(s,a) ← value(q, m, r, best, ahead, unsafe, α, γ)       q = X(s,a), m = M(s,a), best = X(s',b*), ahead = M(s',b*)
     M(s,a) ← second(q, m, r, best, ahead, unsafe, α, γ)      best = ahead = 0 where the episode ended
     Q(s,a) ← score(q, m, price)                              of the new X(s,a) and M(s,a)
 
-and after an episode from s₀ price ← reprice(price, harmed, forecast, episode), forecast = M(s₀,b*), whereupon every
-score is renewed. Each function names what it needs, and the learner's own dials. Steps are fresh ones only: nothing is
+and after an episode from s₀ price ← reprice(price, harmed, forecast, episode), forecast = M(s₀,b*), and all
+scores are recomputed. Each function names the quantities it needs, and the learner's own dials. Nothing is
 replayed.
 
-X starts where Q does, M and the price at 0. An episode that is cut off counts as one, harmed or not.
+X starts where Q does, M and the price at 0. A truncated episode counts as an episode.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ import numpy as np
 from . import loop, step
 from .compile import Array, Bound, at, digest_of, jit
 
-#: What value and second may name, besides the learner's dials; then score, then reprice.
+#: Quantities that value and second may name, besides the learner's dials; then score, then reprice.
 UPDATE_OFFERS = ("q", "m", "r", "best", "ahead", "unsafe", "alpha", "gamma")
 SCORE_OFFERS = ("q", "m", "price")
 REPRICE_OFFERS = ("price", "harmed", "forecast", "episode")
@@ -32,12 +32,12 @@ PRICE, HARMED, HARMS, START = range(4)  # entries of Memory.book
 
 
 class Memory(NamedTuple):
-    """What a run keeps beside its tables."""
+    """The arrays of a run besides its tables."""
 
     X: Array  #: [P] mean value of a pair
     M: Array  #: [P] its second quantity
-    unsafe: Array  #: [K] which outcomes are harm
-    book: Array  #: [4] price, whether this episode was harmed, how many episodes were, the state this one began in
+    unsafe: Array  #: [K] whether the outcome is unsafe
+    book: Array  #: [4] price, whether this episode was harmed, number of harmed episodes, first state of this episode
 
 
 class Recipe(NamedTuple):
@@ -52,7 +52,7 @@ class Recipe(NamedTuple):
     softmax: bool
 
     def digest(self) -> str | None:
-        """What the compiled code is made from; None if it must not be kept on disk."""
+        """A digest of the source of the compiled code; None if it must not be cached on disk."""
         return digest_of([x for x in self if isinstance(x, Bound)], "ledger", self.softmax)
 
     def make(self) -> Callable[..., None]:
@@ -60,7 +60,7 @@ class Recipe(NamedTuple):
         return make(self)
 
     def room(self, mdp: Any) -> Memory:
-        """The memory of a run before its first iteration."""
+        """The initial memory of a run."""
         return Memory(np.zeros(mdp.n_pairs), np.zeros(mdp.n_pairs), mdp.unsafe, np.zeros(4))
 
 
@@ -100,7 +100,7 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
 
 
 def make_renew(recipe: Recipe) -> Callable[..., None]:
-    """The function that brings every score up to date."""
+    """The function that recomputes all scores."""
     score = recipe.score.call
 
     @jit
@@ -112,7 +112,7 @@ def make_renew(recipe: Recipe) -> Callable[..., None]:
 
 
 def make_iterate(recipe: Recipe) -> Callable[..., int]:
-    """The function of one iteration in state s; the state it leaves."""
+    """The function of one iteration in state s; returns the next state."""
     choose, learn, renew = step.make_choose(recipe), make_learn(recipe), make_renew(recipe)  # type: ignore[arg-type]
     reprice, priced = recipe.reprice.call, recipe.score.uses("price")
 

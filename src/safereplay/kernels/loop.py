@@ -1,8 +1,8 @@
-"""The loop of a run over an outcome table, and what is compiled into it for Algorithm 1.
+"""The loop of a run over an outcome table, and the iteration of Algorithm 1.
 
-Every family of learners has its own iteration; episodes begin and end alike, and one loop drives them all. It stops
-after a given number of iterations and goes on from exactly there when called again. So a caller can show progress, take
-snapshots and be interrupted without changing a single bit of the result.
+Every family of learners has its own iteration; episodes begin and end in the same way, and one loop runs them all. It
+stops after a given number of iterations and continues from there when called again. So a caller can show progress, take
+snapshots and be interrupted without changing a bit of the result.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from .table import sample as sample
 
 @jit
 def begin(model: Model, tables: step.Tables) -> int:
-    """Begin an episode: its first state."""
+    """Begin an episode; returns its first state."""
     tables.clock[step.STEP] = 0
     return int(model.start_state[at(pick(model.start_cum, 0, model.start_cum.size, rng.uniform(tables.generator)))])
 
 
 @jit
 def leave(tables: step.Tables, s_next: int, ends: bool, max_steps: int) -> int:
-    """Count a step of the MDP to s_next: the state after it, or NO_STATE where the episode ends or is cut off."""
+    """Count a step of the MDP to s_next; returns the next state, or NO_STATE if the episode ends or is truncated."""
     tables.clock[step.STEP] += 1
     if ends or tables.clock[step.STEP] >= max_steps:
         tables.clock[step.EPISODE] += 1
@@ -33,10 +33,10 @@ def leave(tables: step.Tables, s_next: int, ends: bool, max_steps: int) -> int:
 
 
 def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[..., int]:
-    """The function of one iteration in state s, a replay or a step of the MDP; the state it leaves.
+    """The function of one iteration in state s, a replay or a step of the MDP; returns the next state.
 
-    An outcome of a table *is* its slot in the memory. So both kinds of iteration differ only in how they come by a
-    slot, and the update after it is the same code for both: threads of a GPU that do different things meet there.
+    The index of an outcome in the table is its slot in the memory. Both kinds of iteration differ only in how they find
+    a slot, and share the code of the update, so that GPU threads with different kinds converge there.
     """
     recall, choose, learn = step.make(recipe, form)
     dense, eager, tally = form.dense, form.eager, form.tally
@@ -73,9 +73,9 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
 
 
 def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
-    """The loop around an iteration: up to iteration ``last``, or until so many episodes are over and no replay is due.
+    """The loop around an iteration: up to iteration ``last``, or until ``episodes`` are over and no replay is due.
 
-    It writes the clock's LAST of each iteration to ``log``, as far as that reaches.
+    It writes the clock's LAST of each iteration to ``log``, up to its length.
     """
 
     @jit
@@ -102,7 +102,7 @@ def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
 
 
 def compiled(iterate: Callable[..., int], digest: str | None) -> Callable[..., None]:
-    """The compiled loop around an iteration that was made from what ``digest`` says."""
+    """The compiled loop around an iteration whose source has this ``digest``."""
     advance = make_advance(iterate)
 
     def run(

@@ -1,15 +1,15 @@
 """The memory M of a tabular learner: the distinct outcomes of each pair, and w_t over them, exact at every step.
 
 Pair i = s·|A| + a owns the slots first[i], ..., first[i] + used[i] − 1, sorted by reward, then next state. A slot
-is a distinct outcome (r, s', ends) with the number of times it was seen; an outcome not yet seen has count 0. What
-is replayed factors as
+is a distinct outcome (r, s', ends) with the number of times it was seen; an outcome not yet seen has count 0. The
+replay probabilities factor as
 
     w_t(s,a,s',r)  =  pair_weight(s,a) / Σ pair_weight  ·  e^{log_tilt(r)} / Σ_{r'} e^{log_tilt(r')}  ·  next_weight(s') / Σ
 
 where the second sum runs over the distinct rewards seen at the pair (M_t) and the third over the distinct next
-states seen with that reward (L_t). The first factor lives in a sum tree over pairs. The other two are, per pair, a
-running sum ``share`` over its slots, built in the log domain (the largest tilt is taken out first, so no e^{−βr}
-overflows) and rebuilt only when something it depends on has changed.
+states seen with that reward (L_t). The first factor is kept in a sum tree over pairs. The other two are, per pair, a
+running sum ``share`` over its slots, computed in the log domain (the largest tilt is subtracted first, so no e^{−βr}
+overflows) and rebuilt only when a quantity it depends on has changed.
 
 Ref: Szlak & Shamir (2021), Lemma 4.
 """
@@ -23,13 +23,13 @@ import numpy as np
 from . import moments, tree
 from .compile import Array, Bound, at, jit, kernel
 
-#: What a scheme's functions may name: the statistics of a pair. The last three are surveyed (see ``step.make_survey``).
+#: Statistics of a pair that a scheme's functions may name. The last three are surveyed (see ``weighing.make_survey``).
 STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td", "down", "harm", "spread")
 MEAN, M2, R_MIN, R_MAX, TD, DOWN, HARM, SPREAD = range(8)  # columns of Memory.stats
-N_STATS, FEWER = 8, 2  # all of them; mean and variance alone
-#: What a tilt may name of an outcome beside its reward: times seen, r + γ·max_b Q(s',b), and whether it was unsafe.
+N_STATS, FEWER = 8, 2  # all of them; only mean and variance
+#: Quantities of an outcome that a tilt may name besides its reward: times seen, r + γ·max_b Q(s',b), whether it was unsafe.
 OF_OUTCOME = ("count", "y", "unsafe")
-NOTHING = (0.0, 0.0, 0.0)  #: stands for them where a tilt names none
+NOTHING = (0.0, 0.0, 0.0)  #: their values for a tilt that names none
 NO_ROW = -1
 
 
@@ -43,15 +43,13 @@ class Memory(NamedTuple):
     ends: Array  #: [K] whether the episode ends there
     count: Array  #: [K] times seen
     replayed: Array  #: [K] times replayed
-    distinct: Array  #: [K] distinct rewards that the slot stands for: 1, more where near rewards were merged
-    unsafe: Array  #: [K] whether the outcome is unsafe; no entries where nobody asks
+    distinct: Array  #: [K] distinct rewards that the slot stands for: 1, or more where near rewards were merged
+    unsafe: Array  #: [K] whether the outcome is unsafe; empty if not needed
     share: Array  #: [K] running sum of tilt × next state over the pair's slots
-    stats: Array  #: [P, N_STATS] running statistics of the pair's reward; [P, FEWER] where nobody names the others
+    stats: Array  #: [P, N_STATS] running statistics of the pair's reward; [P, FEWER] if the others are not needed
     tree: Array  #: [2·leaves] sum tree of the pair weights
-    row: (
-        Array  #: [pairs] where only some pairs are remembered: the P that are number the rows, NO_ROW stands for others
-    )
-    pair: Array  #: [P] the pair of each row, likewise; both are empty where row i is pair i
+    row: Array  #: [pairs] if only some pairs are stored: the row of each of the P stored pairs, NO_ROW for others
+    pair: Array  #: [P] the pair of each row; both arrays are empty if row i is pair i
 
 
 def allocate(
@@ -65,15 +63,15 @@ def allocate(
     unsafe: Array = None,
     n_stats: int = N_STATS,
 ) -> Memory:
-    """An empty memory over given slots; ``columns`` are zeros to keep count, replayed and share in, where no slot will
-    ever stand for several rewards. ``n_stats`` is N_STATS, or FEWER where nobody names the others.
+    """An empty memory over given slots; ``columns`` are zero arrays for count, replayed and share, if no slot will
+    stand for several rewards. ``n_stats`` is N_STATS, or FEWER if the others are not needed.
     """
     if columns is None:
         count, replayed, share = np.zeros(r.size), np.zeros(r.size, np.int64), np.zeros(r.size)
         distinct = np.ones(r.size)
     else:
         count, replayed, share = columns
-        distinct = np.broadcast_to(1.0, r.size)  # ones that take no memory and cannot be written
+        distinct = np.broadcast_to(1.0, r.size)  # ones that take no memory and are read-only
     stats = np.zeros((n_pairs, n_stats))
     if n_stats == N_STATS:
         stats[:, R_MIN], stats[:, R_MAX] = inf, -inf
@@ -97,7 +95,7 @@ def allocate(
 
 @jit
 def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
-    """The tuple of STATISTICS of pair i after n visits; 0 for what is not kept."""
+    """The tuple of STATISTICS of pair i after n visits; 0 for those not kept."""
     row = memory.stats[at(i)]
     kept = row.size == N_STATS
     low, high, td = (row[R_MIN], row[R_MAX], row[TD]) if kept else (0.0, 0.0, 0.0)
@@ -106,12 +104,12 @@ def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
 
 
 def make_record(ranges: bool) -> Callable[..., None]:
-    """The function that stores visit number n of pair i: outcome ``slot`` with reward r. The ``ranges`` of the rewards are kept only where somebody names them: that is memory to go to."""
+    """The function that stores visit number n of pair i: outcome ``slot`` with reward r. ``ranges``: also update r_min and r_max."""
 
     @jit
     def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
         row = memory.stats[at(i)]
-        seen, mean, m2 = memory.count[at(slot)], row[MEAN], row[M2]  # asked for together, then changed
+        seen, mean, m2 = memory.count[at(slot)], row[MEAN], row[M2]  # read together, then changed
         memory.count[at(slot)] = seen + 1.0
         row[MEAN], row[M2] = moments.joined(mean, m2, r, n)
         if ranges:
@@ -123,13 +121,13 @@ def make_record(ranges: bool) -> Callable[..., None]:
 
 @jit
 def total_share(memory: Memory, i: int) -> float:
-    """The end of pair i's running sum: 0 while nothing of it can be replayed."""
+    """The end of pair i's running sum; 0 while none of its outcomes can be replayed."""
     return float(memory.share[at(memory.first[at(i)] + memory.used[at(i)] - 1)])
 
 
 @jit
 def draw(memory: Memory, i: int, u: float) -> int:
-    """The slot of pair i at the uniform number u of its running sum: the first whose share exceeds u·total."""
+    """The slot of pair i for the uniform number u: the first whose share exceeds u·total."""
     low = memory.first[at(i)]
     high = low + memory.used[at(i)] - 1
     x = u * memory.share[at(high)]
@@ -143,11 +141,11 @@ def draw(memory: Memory, i: int, u: float) -> int:
 
 
 def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
-    """The function that rebuilds a pair's running sum for these two factors, and says whether they gave numbers that
-    can be used: tilts below infinity, weights of at least 0. If not, nothing of the pair is replayed.
+    """The function that rebuilds a pair's running sum for these two factors. It returns whether they gave valid numbers:
+    tilts below infinity, weights of at least 0. If not, the pair is not replayed.
 
-    ``log_tilt`` sees (r, *STATISTICS, *OF_OUTCOME, *scheme's fields), ``next_weight`` sees (count, *scheme's fields). A
-    tilt that names something of an outcome is a softmax over outcomes: see ``step.make_refresh_outcomes``.
+    ``log_tilt`` takes (r, *STATISTICS, *OF_OUTCOME, *scheme's fields), ``next_weight`` takes (count, *scheme's fields). A
+    tilt that names a quantity of an outcome is a softmax over outcomes: see ``weighing.make_refresh``.
     """
     tilt_of, weight_of = log_tilt.call, next_weight.call
 
@@ -171,7 +169,7 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
         total = 0.0
         k = start
         while k < stop:
-            mass = 0.0  # of the next states seen with this reward
+            mass = 0.0  # sum over the next states seen with this reward
             distinct = 0.0
             after = k
             while after < stop and memory.r[after] == memory.r[k]:
@@ -215,7 +213,7 @@ def weights(memory: Memory, out: Array) -> None:
 
 @jit
 def precedes(memory: Memory, k: int, r: float, s_next: int, ends: bool) -> bool:
-    """Whether slot k sorts before an outcome: by reward, then next state, then whether it ends."""
+    """Whether slot k sorts before an outcome: by reward, then next state, then end."""
     if memory.r[k] != r:
         return bool(memory.r[k] < r)
     if memory.s_next[k] != s_next:
@@ -241,7 +239,7 @@ def locate(memory: Memory, i: int, r: float, s_next: int, ends: bool) -> int:
 
 @kernel
 def insert(memory: Memory, i: int, slot: int, r: float, s_next: int, ends: bool) -> None:
-    """Make room at ``slot`` and put an outcome there that has not been counted yet."""
+    """Make room at ``slot`` and put a new outcome with count 0 there."""
     for k in range(memory.first[i] + memory.used[i], slot, -1):
         move(memory, k - 1, k)
     memory.r[slot] = r
@@ -266,11 +264,11 @@ def move(memory: Memory, source: int, target: int) -> None:
 
 @kernel
 def squeeze(memory: Memory, i: int) -> None:
-    """Free one slot of a full pair: merge the two nearest rewards that lead to the same place.
+    """Free one slot of a full pair: merge the two nearest rewards with the same next state and end.
 
-    They become one slot at their mean by counts, which stands for both distinct rewards; their replays are added up.
-    Where no two slots lead to the same place, the outcome replayed least is forgotten (of equals, the one seen least): a
-    cautious scheme must not lose a catastrophe for being rare.
+    They become one slot at their mean weighted by counts, which stands for both distinct rewards; their replays are added.
+    If no two slots have the same next state and end, the outcome replayed least is dropped (of ties, the one seen least):
+    a cautious scheme must not lose a catastrophe because it is rare.
     """
     start = memory.first[i]
     stop = start + memory.used[i]
@@ -303,7 +301,7 @@ def squeeze(memory: Memory, i: int) -> None:
 
 @jit
 def settle(memory: Memory, keep: int, drop: int, merged: float) -> None:
-    """Give slot ``keep`` its merged reward, and carry it up so that slots below ``drop`` stay sorted."""
+    """Set the merged reward of slot ``keep``, and move it up so that the slots below ``drop`` stay sorted."""
     s_next, ends = memory.s_next[keep], memory.ends[keep]
     count, replayed, distinct = memory.count[keep], memory.replayed[keep], memory.distinct[keep]
     k = keep

@@ -1,11 +1,11 @@
 """Running statistics: mean and variance, and n-step returns.
 
-Mean and variance of numbers that come, and go (Welford 1962): M2 is the sum of squares about the mean.
+Mean and variance of numbers that are added and removed (Welford 1962): M2 is the sum of squares about the mean.
 
-n-step returns as they become known: Σ_{k<n} γ^k·r_{t+k}, cut off where the episode ends.
+n-step returns Σ_{k<n} γ^k·r_{t+k}, truncated at the end of the episode.
 
 Each environment has a window of the last n − 1 steps whose return is not known yet. A step adds its reward to all in the
-window; then the oldest is known, or, at the end of an episode, all are.
+window; then the return of the oldest is known, or of all at the end of an episode.
 """
 
 from .compile import Array, jit, kernel
@@ -13,7 +13,7 @@ from .compile import Array, jit, kernel
 
 @jit
 def joined(mean: float, m2: float, x: float, n: float) -> tuple[float, float]:
-    """Mean and M2 with one more number; now there are n."""
+    """Mean and M2 after adding a number; n counts it."""
     delta = x - mean
     mean += delta / n
     return mean, m2 + delta * (x - mean)
@@ -21,7 +21,7 @@ def joined(mean: float, m2: float, x: float, n: float) -> tuple[float, float]:
 
 @jit
 def parted(mean: float, m2: float, x: float, n: float) -> tuple[float, float]:
-    """Mean and M2 with one number less: the same step backwards. Now there are n."""
+    """Mean and M2 after removing a number, the inverse of :func:`joined`; n no longer counts it."""
     if n == 0:
         return 0.0, 0.0
     delta = x - mean
@@ -41,9 +41,9 @@ def returns(
     out: Array,
     out_x: Array,
 ) -> int:
-    """Steps of len(n_open) environments in turn: gives how many slots are now known, in ``out``, with their returns.
+    """Process steps of len(n_open) environments in turn; returns how many returns became known; ``out`` has their slots.
 
-    ``waiting`` and ``sums`` [n_envs, n] are the windows, oldest first; ``out`` has room for all that may be waiting or come.
+    ``waiting`` and ``sums`` [n_envs, n] are the windows, oldest first; ``out`` has room for all waiting and new steps.
     """
     n_envs, n = waiting.shape
     known = 0
@@ -52,7 +52,7 @@ def returns(
         waiting[e, n_open[e]], sums[e, n_open[e]] = slots[k], 0.0
         n_open[e] += 1
         discount = 1.0
-        for j in range(n_open[e] - 1, -1, -1):  # the newest sees this reward undiscounted
+        for j in range(n_open[e] - 1, -1, -1):  # the newest gets this reward undiscounted
             sums[e, j] += discount * rewards[k]
             discount *= gamma
         leaving = n_open[e] if ends[k] else n_open[e] // n  # all, or the oldest of a full window

@@ -1,8 +1,8 @@
-"""A history of transitions, and the pieces of the rules by which one of them is drawn again.
+"""A history of transitions, and the functions of the rules that draw from it.
 
-A transition is the number k of an outcome of the model; pair, reward, next state and end follow from it. The last N of
-them are kept in a ring: transition t is at t mod N. Each piece takes O(log N). The heap of ranks is sorted every N steps,
-which is O(log N) a step as well. What the pieces amount to is said in :mod:`safereplay.kernels.history`.
+A transition is stored as the number k of an outcome of the model; pair, reward, next state and end follow from it. The
+last N are kept in a ring: transition t is at t mod N. Each function takes O(log N). The heap of ranks is sorted every N
+steps, which is O(log N) per step as well. :mod:`safereplay.kernels.history` describes the rules.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from .compile import Array, at, jit
 from .table import Model, pick
 
 NOTHING = -1
-SCALE = 1000.0  # the updates that η is the decay for, in a cycle of any length
+SCALE = 1000.0  # η is the decay over this many updates, in a cycle of any length
 
 # Entries of History.marks. Transitions, and episodes, are numbered 0, 1, 2, ... as they happen.
 STORED, PHASE, AT, LOW, LAST, BEGUN, EPISODES, OLDEST, STATES, SORTED = range(10)
@@ -20,44 +20,44 @@ TOP, AHEAD = range(2)  # entries of History.numbers
 
 
 class History(NamedTuple):
-    """The arrays of a history; those that a rule has no use for have one entry."""
+    """The arrays of a history; those that a rule does not use have one entry."""
 
     ring: Array  #: [N] outcomes; transition t is at t mod N
     pair: Array  #: [K] the pair of each outcome
-    marks: Array  #: [10] transitions stored, where in a cycle, and what the rules keep
-    numbers: Array  #: [2] the largest priority so far; the target of the step after
+    marks: Array  #: [10] transitions stored, position in a cycle, and the rules' own state
+    numbers: Array  #: [2] the largest priority so far; the target of the next step
     tree: Array  #: proportional: sum tree of the priorities
     least: Array  #: proportional: tree of their minima
-    key: Array  #: rank: [N] |δ| of each place of the ring
-    order: Array  #: rank: [N] the heap: a place of the ring at each position
-    where: Array  #: rank: [N] the position of each place
+    key: Array  #: rank: [N] |δ| of each ring position
+    order: Array  #: rank: [N] the heap: a ring position at each heap position
+    where: Array  #: rank: [N] the heap position of each ring position
     law: Array  #: rank: [N] running sum of rank^−α
-    first: Array  #: backward: [N] the first transition of each whole episode
+    first: Array  #: backward: [N] the first transition of each complete episode
     last: Array  #: backward: [N] its last
     newest: Array  #: dyna: [P] the last outcome of each pair, NOTHING if it was not tried
     seen: Array  #: dyna: [K] how often each outcome happened
     states: Array  #: dyna: [S] the states that were seen
 
 
-# -- what rules share ---------------------------------------------------------------------------------------------------
+# -- common to rules ---------------------------------------------------------------------------------------------------
 
 
 @jit
 def due(tables: step.Tables, dials: step.Dials) -> bool:
-    """Whether this iteration is to be a replay; without replay it costs no random number."""
+    """Whether this iteration is a replay; with v = 0 no random number is drawn."""
     v = dials.update_params[0]
     return v > 0.0 and rng.uniform(tables.generator) < v
 
 
 @jit
 def filled(memory: History) -> int:
-    """How many transitions the ring holds."""
+    """The number of transitions in the ring."""
     return int(min(memory.marks[STORED], memory.ring.size))
 
 
 @jit
 def put_in(memory: History, k: int) -> int:
-    """Store a transition; its place."""
+    """Store a transition; returns its position."""
     place = memory.marks[STORED] % memory.ring.size
     memory.ring[at(place)] = k
     memory.marks[STORED] += 1
@@ -66,7 +66,7 @@ def put_in(memory: History, k: int) -> int:
 
 @jit
 def one_step(model: Model, memory: History, tables: step.Tables, k: int, dials: step.Dials) -> float:
-    """r + γ·max_b Q(s',b); r alone where the episode ends."""
+    """r + γ·max_b Q(s',b); r if the episode ends."""
     best = 0.0
     if not model.ends[at(k)]:
         best = step.highest(tables.Q, model.s_next[at(k)], dials.n_actions)
@@ -81,13 +81,13 @@ def alike(memory: History, dials: step.Dials) -> float:
 
 @jit
 def store(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
-    """Into the ring, and nothing else."""
+    """Store in the ring only."""
     put_in(memory, k)
 
 
 @jit
 def forget(memory: History, delta: float, dials: step.Dials) -> None:
-    """The TD error of a replay does not matter."""
+    """Ignore the TD error of a replay."""
 
 
 # -- by age -------------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def recall_recent(model: Model, memory: History, tables: step.Tables, dials: ste
 
 @jit
 def recall_combined(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
-    """The newest transition once a batch, else any."""
+    """The newest transition once per batch, else any."""
     if not due(tables, dials):
         return NOTHING
     phase = memory.marks[PHASE]
@@ -130,7 +130,7 @@ def recall_combined(model: Model, memory: History, tables: step.Tables, dials: s
 
 @jit
 def put_least(least: Array, i: int, value: float) -> None:
-    """Set thing i of a tree of minima."""
+    """Set entry i of a tree of minima."""
     j = (least.size >> 1) + i
     least[at(j)] = value
     while j > 1:
@@ -140,7 +140,7 @@ def put_least(least: Array, i: int, value: float) -> None:
 
 @jit
 def prioritise(memory: History, place: int, priority: float) -> None:
-    """Give a place of the ring its priority."""
+    """Set the priority of a ring position."""
     tree.put(memory.tree, place, priority)
     if memory.least.size > 1:
         put_least(memory.least, place, priority)
@@ -150,13 +150,13 @@ def prioritise(memory: History, place: int, priority: float) -> None:
 def store_at_the_top(
     model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials
 ) -> None:
-    """A new transition has the largest priority there ever was."""
+    """Store a new transition with the largest priority so far."""
     prioritise(memory, put_in(memory, k), memory.numbers[TOP])
 
 
 @jit
 def recall_proportional(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
-    """A transition drawn ∝ its priority."""
+    """A transition drawn in proportion to its priority."""
     if not due(tables, dials):
         return NOTHING
     memory.marks[AT] = tree.find(memory.tree, rng.uniform(tables.generator) * tree.total(memory.tree))
@@ -194,7 +194,7 @@ def key_at(memory: History, j: int) -> float:
 
 @jit
 def rise(memory: History, j: int) -> None:
-    """Carry the thing at position j up to where it belongs; the largest is at 0."""
+    """Move the entry at position j up to its place; the largest is at 0."""
     while j > 0 and key_at(memory, j) > key_at(memory, (j - 1) >> 1):
         swap(memory, j, (j - 1) >> 1)
         j = (j - 1) >> 1
@@ -202,7 +202,7 @@ def rise(memory: History, j: int) -> None:
 
 @jit
 def sink(memory: History, j: int, size: int, sign: float) -> None:
-    """Carry it down; with sign −1 in a heap whose smallest is at 0."""
+    """Move it down; sign −1 is for a heap with the smallest at 0."""
     while 2 * j + 1 < size:
         child = 2 * j + 1
         if child + 1 < size and sign * key_at(memory, child + 1) > sign * key_at(memory, child):
@@ -215,7 +215,7 @@ def sink(memory: History, j: int, size: int, sign: float) -> None:
 
 @jit
 def sort(memory: History) -> None:
-    """Sort the heap, largest first: that is a heap as well, whose positions are the ranks."""
+    """Sort the heap in decreasing order; the result is a heap, and positions are ranks."""
     size = filled(memory)
     for j in range(size // 2 - 1, -1, -1):
         sink(memory, j, size, -1.0)
@@ -226,7 +226,7 @@ def sort(memory: History) -> None:
 
 @jit
 def store_in_heap(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
-    """A new transition has the largest |δ| there ever was; it takes the heap's place of the one that it replaces."""
+    """Store a new transition with the largest |δ| so far, at the heap position of the one that it replaces."""
     j = memory.marks[STORED]
     place = put_in(memory, k)
     if j < memory.ring.size:
@@ -261,7 +261,7 @@ def weigh_by_rank(memory: History, dials: step.Dials) -> float:
 
 @jit
 def note_by_rank(memory: History, delta: float, dials: step.Dials) -> None:
-    """|δ_i| moves the transition in the heap."""
+    """Move the transition in the heap according to |δ_i|."""
     place = memory.marks[AT]
     memory.key[at(place)] = abs(delta)
     memory.numbers[TOP] = max(memory.numbers[TOP], abs(delta))
@@ -274,7 +274,7 @@ def note_by_rank(memory: History, delta: float, dials: step.Dials) -> None:
 
 @jit
 def store_episode(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
-    """Store a transition, note an episode that is over, and drop those that are no longer whole."""
+    """Store a transition; at the end of an episode record it, and drop episodes that are no longer complete."""
     marks, size = memory.marks, memory.ring.size
     put_in(memory, k)
     if stops:
@@ -288,11 +288,11 @@ def store_episode(model: Model, memory: History, tables: step.Tables, k: int, st
 
 @jit
 def recall_backward(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
-    """The transition before the one replayed last; at an episode's start, the last one of another episode."""
+    """The transition before the last replayed one; at the start of an episode, the last one of another episode."""
     if not due(tables, dials):
         return NOTHING
     marks, size = memory.marks, memory.ring.size
-    if marks[AT] < max(marks[LOW], marks[STORED] - size):  # done, or overwritten meanwhile
+    if marks[AT] < max(marks[LOW], marks[STORED] - size):  # done, or overwritten since
         if marks[OLDEST] == marks[EPISODES]:
             return NOTHING
         e = (marks[OLDEST] + rng.below(tables.generator, marks[EPISODES] - marks[OLDEST])) % size
@@ -303,7 +303,7 @@ def recall_backward(model: Model, memory: History, tables: step.Tables, dials: s
 
 @jit
 def target_backward(model: Model, memory: History, tables: step.Tables, k: int, dials: step.Dials) -> float:
-    """r + γ·max_b Q̃(s',b), where Q̃ of the action that was taken there is β·y' + (1−β)·Q, y' its own target."""
+    """r + γ·max_b Q̃(s',b), where Q̃ of the action taken there is β·y' + (1−β)·Q, with y' its target."""
     marks = memory.marks
     if marks[AT] == marks[LAST]:
         y = one_step(model, memory, tables, k, dials)
@@ -322,7 +322,7 @@ def target_backward(model: Model, memory: History, tables: step.Tables, k: int, 
 
 @jit
 def go_back(memory: History, delta: float, dials: step.Dials) -> None:
-    """One step towards the episode's start."""
+    """Move one step towards the start of the episode."""
     memory.marks[AT] -= 1
 
 
@@ -331,7 +331,7 @@ def go_back(memory: History, delta: float, dials: step.Dials) -> None:
 
 @jit
 def store_in_model(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
-    """Model(s,a) learns the outcome, and n planning steps are due."""
+    """Store the outcome in Model(s,a); n planning steps become due."""
     i = memory.pair[at(k)]
     s = i // dials.n_actions
     known = False
@@ -374,7 +374,7 @@ def recall_last(model: Model, memory: History, tables: step.Tables, dials: step.
 
 @jit
 def recall_counted(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
-    """An outcome of such a pair, as often as it was seen."""
+    """An outcome of such a pair, drawn in proportion to its count."""
     if memory.marks[PHASE] <= 0:
         return NOTHING
     memory.marks[PHASE] -= 1

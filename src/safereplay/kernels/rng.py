@@ -1,7 +1,7 @@
 """The generator: xoshiro256++ (Blackman & Vigna 2021), four 64-bit words per run.
 
-Each run owns its state, seeded from its seed alone. So a run gives the same bits wherever and beside
-whatever it is run, and a saved state continues as if nothing had happened.
+Each run owns its state, seeded from its seed alone. So a run gives the same bits on any machine and thread, and a
+saved state continues the same stream.
 """
 
 from typing import TypeAlias
@@ -22,7 +22,7 @@ TO_UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 def seeded(seed: int, stream: int = 0) -> Array:
     """The state of run ``stream`` of ``seed``: four words from numpy's SeedSequence, shape [4]."""
-    words = [seed & 0xFFFFFFFF, seed >> 32, stream]  # split here, or a large seed would reach into the stream's word
+    words = [seed & 0xFFFFFFFF, seed >> 32, stream]  # split, so that a large seed does not reach the stream's word
     return np.random.SeedSequence(words).generate_state(4, np.uint64)
 
 

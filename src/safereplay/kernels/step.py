@@ -1,11 +1,11 @@
-"""One iteration of Algorithm 1, in the pieces that the loop over a table and an agent in a real environment share.
+"""One iteration of Algorithm 1, in pieces shared by the loop over a table and the agent in an environment.
 
-    recall    the memory's row that this iteration replays, or NO_ROW where it is one of the MDP
-    choose    the action of an iteration of the MDP
-    learn     from a transition, fresh or replayed: store it if it is fresh, update Q and w_t
+        recall    the memory's row that this iteration replays, or NO_ROW for an iteration of the MDP
+        choose    the action of an iteration of the MDP
+        learn     from a transition, fresh or replayed: store it if it is fresh, update Q and w_t
 
-A :class:`Recipe` is what a learner, its scheme and its schedules amount to: bound functions and constant switches.
-:func:`make` builds the pieces around a recipe; what the recipe does not use is not in the compiled code.
+A :class:`Recipe` combines a learner, its scheme and its schedules: bound functions and constant switches.
+:func:`make` builds the pieces for a recipe; parts that the recipe does not use are not compiled.
 
 Ref: Szlak & Shamir (2021), Algorithm 1.
 """
@@ -26,7 +26,7 @@ from .weighing import lowest as lowest
 from .weighing import worst_outcome_value as worst_outcome_value
 from .weighing import worst_state_value as worst_state_value
 
-#: What a learner's update may name, besides its own fields: the new Q(s,a) from the old one and a transition.
+#: Quantities that a learner's update may name, besides its own fields; it returns the new Q(s,a).
 #:   q      Q(s,a) before                            r      reward
 #:   best   max_b Q(s',b), 0 where the episode ended  worst  min_b Q(s',b), likewise
 #:   worst_state  min over the next states seen from (s,a) of mean reward on the way there + γ·max_b Q(s',b)
@@ -36,12 +36,12 @@ UPDATE_OFFERS = ("q", "r", "best", "worst", "worst_state", "worst_outcome", "alp
 
 VISITS, REPLAYS = range(2)  # columns of Tables.counts
 #: Entries of Tables.clock.
-#:   STEP    of the episode                            WRONG    1 + a pair whose factors gave no usable number
-#:   DUE     replays that the last visit still needs   DUE_ROW  the memory's row of the pair that was visited
+#:   STEP    of the episode                            WRONG    1 + a pair whose factors gave an invalid number
+#:   DUE     replays still due after a visit          DUE_ROW  the memory's row of the pair that was visited
 #:   LAST    2·outcome of the last iteration, + 1 if it was a replay
 ITERATION, STATE, EPISODE, STEP, WRONG, DUE, DUE_ROW, LAST = range(8)
 CLOCK = 8
-AT_REST = 5  # the first entries: all that matters where no replay is due
+AT_REST = 5  # the first entries: the whole state if no replay is due
 NO_STATE = -1  # the clock's STATE between two episodes
 
 LITERAL, MATCHED = range(2)  # mixings
@@ -58,7 +58,7 @@ class Tables(NamedTuple):
 
 
 class Dials(NamedTuple):
-    """Every number that a run depends on, none of them compiled in."""
+    """Every parameter of a run; none is compiled in."""
 
     gamma: float
     v: float
@@ -92,7 +92,7 @@ class Recipe(NamedTuple):
 
     @property
     def n_stats(self) -> int:
-        """How many statistics of a pair somebody needs."""
+        """The number of statistics per pair that some function needs."""
         names = ("r_min", "r_max", "td", *SURVEYED)
         return mem.N_STATS if self.weighs(*names) else mem.FEWER
 
@@ -101,18 +101,18 @@ class Recipe(NamedTuple):
         return self.pair_weight.uses(*names) or self.log_tilt.uses(*names)
 
     def digest(self) -> str | None:
-        """What the compiled code is made from; None if it must not be kept on disk."""
+        """A digest of the source of the compiled code; None if it must not be cached on disk."""
         bounds = [x for x in self if isinstance(x, Bound)]
         return digest_of(bounds, self.softmax, self.replays, self.mixing)
 
 
 class Form(NamedTuple):
-    """What the compiled code does without, where nobody needs it."""
+    """Optional parts of the compiled code."""
 
-    tally: bool = True  #: count how often each outcome is replayed, and note the last one
-    dense: bool = True  #: every pair is remembered, so that the memory's row i is pair i
+    tally: bool = True  #: count the replays of each outcome, and record the last one
+    dense: bool = True  #: every pair is stored, so that the memory's row i is pair i
     wide: bool = False  #: keep pair weights in a wide tree
-    eager: bool = False  #: ask memory early for what may not be needed: for a GPU, which waits at the first use
+    eager: bool = False  #: load values early that may not be needed, for a GPU, which waits at the first use
 
     @property
     def sums(self) -> Any:
@@ -134,7 +134,7 @@ class Pieces(NamedTuple):
 def allocate(
     n_states: int, n_actions: int, c0: float, generator: Array, Q: Array = None, counts: Array = None
 ) -> Tables:
-    """The tables of a run before its first iteration; Q [P] and zeros for counts [P, 2] may be given."""
+    """The initial tables of a run; Q [P] and zeros for counts [P, 2] may be given."""
     n_pairs = n_states * n_actions
     clock = np.zeros(CLOCK, np.int64)
     clock[STATE] = NO_STATE
@@ -166,7 +166,7 @@ def make_choose(recipe: Recipe) -> Callable[..., int]:
 
     @jit
     def choose(tables: Tables, s: int, best: int, dials: Dials) -> int:
-        """The action of an iteration of the MDP in state s, where the greedy one is ``best``."""
+        """The action of an iteration of the MDP in state s, where ``best`` is the greedy one."""
         n = tables.visited[at(s)] + 1
         tables.visited[at(s)] = n
         if tables.clock[ITERATION] <= dials.T0:
@@ -198,10 +198,10 @@ def make_alpha(alpha: Bound) -> Callable[..., float]:
 
 
 def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that takes Q_{t−1}(s,a) and one transition, fresh or replayed, to Q_t(s,a), and stores it.
+    """The function that computes Q_t(s,a) from Q_{t−1}(s,a) and one transition, fresh or replayed, and stores it.
 
-    It first asks memory for everything that it needs, then computes, then stores: a GPU waits where a number is first
-    used, and so waits once.
+    It first loads all values, then computes, then stores: a GPU waits at the first use of a value,
+    so it waits only once.
     """
     step_size, update = make_alpha(recipe.alpha), recipe.update.call
     needs_worst, needs_state = recipe.update.uses("worst"), recipe.update.uses("worst_state")
@@ -255,14 +255,14 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
 
 
 def make_reweigh(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that brings a pair's weight up to date."""
+    """The function that updates a pair's weight."""
     pair_weight, put = recipe.pair_weight.call, form.sums.put
 
     @jit
     def reweigh(tables: Tables, memory: mem.Memory, i: int, row: int, dials: Dials) -> None:
         stats = mem.statistics(memory, row, tables.counts[at(i), VISITS])
         weight = pair_weight((*stats, *dials.scheme_params))
-        if not 0.0 <= weight < inf:  # the caller reports it; meanwhile the pair is not drawn
+        if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
             tables.clock[WRONG] = i + 1
             weight = 0.0
         if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
@@ -290,7 +290,7 @@ def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
             return int(tables.clock[DUE_ROW])
         if literal and tables.clock[ITERATION] > dials.T0 and rng.uniform(tables.generator) < dials.v:
             total = total_of(memory.tree)
-            if total > 0.0:  # else no pair has weight: there is nothing to replay
+            if total > 0.0:  # else no pair has weight, and nothing can be replayed
                 return int(find(memory.tree, rng.uniform(tables.generator) * total))
         return mem.NO_ROW
 
@@ -298,9 +298,9 @@ def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
 
 
 def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that learns from outcome ``slot`` of pair i, after the pair's slots have ``moved`` or not.
+    """The function that learns from outcome ``slot`` of pair i; ``moved`` tells whether the pair's slots have moved.
 
-    ``row`` is where the memory keeps the pair. With matched mixing a visit is followed by replays of the same pair,
+    ``row`` is the pair's row in the memory. With matched mixing a visit is followed by replays of the same pair,
     v·W/(1−v) of them on average, W the pair's share of the weights. They become due here, and ``recall`` returns them.
     """
     backup, follow = make_backup(recipe, form), make_follow(recipe, form)
@@ -340,9 +340,9 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
 
 
 def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that brings w_t up to date after an update of pair i.
+    """The function that updates w_t after an update of pair i.
 
-    What depends on Q ahead of the pair is brought up to date when the pair is: w_t lags behind Q by as much as Q itself.
+    Quantities that depend on Q of next states are updated only with their pair, as Q itself is.
     """
     reweigh, refresh = make_reweigh(recipe, form), make_refresh(recipe.log_tilt, recipe.next_weight)
     survey = make_survey(recipe.pair_weight, recipe.log_tilt)

@@ -1,4 +1,4 @@
-"""Sweeps over the states of a model, in place: how a million states are solved.
+"""Sweeps over the states of a model, in place, for models of up to millions of states.
 
 A Gauss–Seidel sweep visits the states in a fixed order and uses each new value at once:
 
@@ -6,25 +6,25 @@ A Gauss–Seidel sweep visits the states in a fixed order and uses each new valu
 
 where ``reward`` is a pair's mean reward and q = γ·p of its outcomes that go on. The theory, for ‖·‖ the largest entry:
 
-**It contracts.** From V and W a sweep makes V⁺ and W⁺. Each new value is made of rewards and of at most γ times values
+**It contracts.** From V and W a sweep makes V⁺ and W⁺. Each new value consists of rewards and of at most γ times values
 that are old, or new and by induction at most γ‖V − W‖ apart. So ‖V⁺ − W⁺‖ ≤ γ‖V − W‖: the sweep in place is a
-γ-contraction as the plain one is, and has the same fixed point. The last change bounds the error:
+γ-contraction like the plain one, with the same fixed point. The last change bounds the error:
 
     ‖V⁺ − V*‖  ≤  γ/(1−γ)·‖V⁺ − V‖     for a maximising sweep.
 
-**It rises.** From a V below every return, each sweep only raises V, and no sweep takes it above V*. So sweeps under a
-policy, however many, never undo what a maximising one has gained: k of these, whatever is between them, leave an error
-of at most γᵏ times the first.
+**It rises.** From a V below every return, each sweep only raises V, and never above V*. So sweeps under a
+policy never undo the gain of a maximising one: after k maximising sweeps, with any sweeps between them, the error
+is at most γᵏ times the first.
 
-**The shift.** Where episodes are long, V is soon off by much the same everywhere, and a sweep takes 1 − γ of that away. But
-under a policy a sweep is affine: from V + α·u it makes V⁺ + α·Gu, with G its linear part. The largest α that still rises,
+**The shift.** In long episodes the error of V is soon nearly constant over states, and a sweep removes only 1 − γ of it. But
+under a policy a sweep is affine: V + α·u becomes V⁺ + α·Gu, with G its linear part. The largest α that still rises,
 
     α  =  min over s of (V⁺ − V)(s) / (u − Gu)(s),
 
-spares the sweeps that would get there. Here u = G1, which vanishes where an end is near and certain.
+saves these sweeps. Here u = G1, which vanishes where an end is near and certain.
 
-**The order.** States by their number of steps to an end, when every action has its likeliest outcome. So one sweep carries
-what an end is worth all the way. States are renumbered in that order: a sweep reads memory from front to back.
+**The order.** States are sorted by their number of likeliest steps to an end, so one sweep carries the value of an end
+to all states. They are renumbered in that order: a sweep reads memory from front to back.
 
 Ref: Puterman (1994), Sections 6.3.3 and 6.5; MacQueen (1966) for the shift.
 """
@@ -48,13 +48,13 @@ class Table(NamedTuple):
 class Space(NamedTuple):
     """Work space of :func:`arrange`."""
 
-    ahead: Array  #: [P] where the likeliest outcome of a pair leads; S for an end
+    ahead: Array  #: [P] the next state of a pair's likeliest outcome; S for an end
     first: Array  #: [S + 2]
-    behind: Array  #: [P] states, by where their pairs lead
+    behind: Array  #: [P] states, sorted by the next states of their pairs
 
 
 class Model(NamedTuple):
-    """A table made ready for sweeps: states are numbered by their place in the order, and only steps that go on are kept."""
+    """A table prepared for sweeps: states are numbered by their position in the order, and steps that end are left out."""
 
     row: Array  #: [P + 1]
     s_next: Array  #: [n]
@@ -63,9 +63,9 @@ class Model(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A model under a policy: state s has the steps first[s], ..., last[s] − 1, none of which stays where it is."""
+    """A model under a policy: state s has the steps first[s], ..., last[s] − 1; self-loops are eliminated."""
 
-    action: Array  #: [S] the policy; −1 before there is one
+    action: Array  #: [S] the policy; −1 before the first
     first: Array  #: [S + 1] with room for the steps of any action
     last: Array  #: [S]
     s_next: Array  #: [n]
@@ -77,7 +77,7 @@ class Chain(NamedTuple):
 
 @jit
 def likeliest(table: Table, i: int, end: int) -> int:
-    """Where the likeliest outcome of pair i leads; ``end`` if the episode is over then, or the pair has no outcomes."""
+    """The next state of the likeliest outcome of pair i; ``end`` if it ends the episode, or the pair has no outcomes."""
     best = table.row[at(i)]
     if best == table.row[at(i + 1)]:
         return end
@@ -89,7 +89,7 @@ def likeliest(table: Table, i: int, end: int) -> int:
 
 @kernel
 def arrange(table: Table, order: Array, place: Array, space: Space) -> None:
-    """Fill ``order`` with the states by how many likeliest steps they are from an end, and ``place`` with its inverse."""
+    """Fill ``order`` with the states by the number of likeliest steps to an end, and ``place`` with its inverse."""
     first, n_states = space.first, order.size
     n_actions = space.ahead.size // n_states
     first[:] = 0
@@ -99,7 +99,7 @@ def arrange(table: Table, order: Array, place: Array, space: Space) -> None:
         first[at(s + 1)] += 1
     for s in range(n_states + 1):
         first[at(s + 1)] += first[at(s)]
-    for i in range(space.ahead.size):  # sorts pairs by where they lead, and moves first[s] to where those of s end
+    for i in range(space.ahead.size):  # sort pairs by next state; first[s] moves to the end of its group
         s = space.ahead[at(i)]
         space.behind[at(first[at(s)])] = i // n_actions
         first[at(s)] += 1
@@ -115,7 +115,7 @@ def arrange(table: Table, order: Array, place: Array, space: Space) -> None:
         if done == found:
             break
         s = order[at(done)]
-    for t in range(n_states):  # what never gets to an end comes last, in the order it had
+    for t in range(n_states):  # states that never reach an end come last, in their old order
         if place[at(t)] < 0:
             place[at(t)] = found
             order[at(found)] = t
@@ -124,7 +124,7 @@ def arrange(table: Table, order: Array, place: Array, space: Space) -> None:
 
 @kernel
 def prepare(table: Table, gamma: float, order: Array, place: Array, model: Model) -> None:
-    """Fill the model of a table."""
+    """Fill the model from a table."""
     n_actions = model.reward.size // order.size
     n = 0
     model.row[0] = 0
@@ -143,7 +143,7 @@ def prepare(table: Table, gamma: float, order: Array, place: Array, model: Model
 
 @kernel
 def improve(model: Model, chain: Chain, V: Array) -> tuple[float, float, int]:
-    """A maximising sweep; the chain follows where an action is better. Largest change, largest |V|, actions changed."""
+    """A maximising sweep; the chain adopts better actions. Returns the largest change, the largest |V|, actions changed."""
     n_actions = model.reward.size // V.size
     change, size, switched = 0.0, 0.0, 0
     i, k = 0, 0
@@ -170,7 +170,7 @@ def improve(model: Model, chain: Chain, V: Array) -> tuple[float, float, int]:
 
 @jit
 def adopt(model: Model, chain: Chain, s: int, a: int) -> None:
-    """Let the chain take action a in s. A step that stays is summed up: V = r + q·V + x is V = (r + x) / (1 − q)."""
+    """Set the chain's action in s to a. A self-loop is eliminated: V = r + q·V + x is V = (r + x) / (1 − q)."""
     i = s * (model.reward.size // chain.action.size) + a
     n, stays = chain.first[at(s)], 0.0
     for k in range(model.row[at(i)], model.row[at(i + 1)]):
@@ -198,7 +198,7 @@ def onward(chain: Chain, V: Array, s: int) -> float:
 
 @kernel
 def fade(chain: Chain, least: float) -> None:
-    """Fill Gu and u − Gu of the chain's policy, u = G1. What is below ``least`` is 0 but for rounding."""
+    """Fill Gu and u − Gu of the chain's policy, u = G1. Values below ``least`` are 0 except for rounding."""
     u, Gu = chain.fades, chain.Gu
     u[:] = 1.0
     for s in range(u.size):
@@ -213,7 +213,7 @@ def fade(chain: Chain, least: float) -> None:
 
 @kernel
 def evaluate(chain: Chain, V: Array, slack: float) -> tuple[float, float]:
-    """A sweep under the chain's policy. Largest change, and the α of the shift it allows if rounding may cost ``slack``."""
+    """A sweep under the chain's policy. Returns the largest change, and the α of the shift, with ``slack`` for rounding."""
     change, alpha = 0.0, inf
     for s in range(V.size):
         x = chain.reward[at(s)] + onward(chain, V, s)
@@ -228,7 +228,7 @@ def evaluate(chain: Chain, V: Array, slack: float) -> tuple[float, float]:
 
 @kernel
 def shift(chain: Chain, V: Array, alpha: float) -> None:
-    """V + α·Gu."""
+    """Add α·Gu to V."""
     for s in range(V.size):
         V[at(s)] += alpha * chain.Gu[at(s)]
 

@@ -1,4 +1,4 @@
-"""Tables: an outcome table laid out for sampling, and a schedule's values tabulated."""
+"""Tables: an outcome table for sampling, and the tabulated values of a schedule."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ TABLE_SIZE = 1 << 16  # schedules are tabulated up to this n
 
 
 class Model(NamedTuple):
-    """An outcome table laid out for sampling: pair i has outcomes first[i], ..., stop[i] − 1."""
+    """An outcome table for sampling: pair i has outcomes first[i], ..., stop[i] − 1."""
 
     first: Array  #: [P]
     stop: Array  #: [P]
@@ -18,7 +18,7 @@ class Model(NamedTuple):
     s_next: Array  #: [K]
     r: Array  #: [K]
     ends: Array  #: [K]
-    slot: Array  #: [K] where the memory keeps the outcome: the first that is alike in all but its unsafe flag
+    slot: Array  #: [K] the outcome's slot in the memory: the first outcome that differs at most in its unsafe flag
     start_state: Array  #: the states an episode can start in
     start_cum: Array  #: running sum of their probabilities
 
@@ -38,7 +38,7 @@ def pick(cumulative: Array, low: int, high: int, u: float) -> int:
 
 @jit
 def sample(model: Model, i: int, generator: Array) -> int:
-    """An outcome of pair i; a sure one costs no random number."""
+    """An outcome of pair i; draws no random number if there is only one."""
     low = model.first[at(i)]
     high = model.stop[at(i)]
     if high - low == 1:
@@ -47,7 +47,7 @@ def sample(model: Model, i: int, generator: Array) -> int:
 
 
 def make_tabulate(bound: Bound) -> Callable[..., None]:
-    """Fill a table with a schedule's values at n = 0, 1, 2, ... (n = 0 is given that of n = 1)."""
+    """Fill a table with a schedule's values at n = 0, 1, 2, ... (the entry for n = 0 is the value at n = 1)."""
     value_of = bound.call
 
     def tabulate(table: Array, params: Any) -> None:

@@ -1,8 +1,8 @@
-"""Tilted draws for one scheme: its two factors compiled into what puts slots into layers, and draws from them.
+"""Tilted draws for one scheme: its two factors compiled into the kernels that update layers and draw from them.
 
-Of a pair's statistics the scheme makes a weight W and, since its tilt is a straight line in x, a slope λ. A ``pooled`` scheme has
-its slope in the unit of the memory, and each draw takes a uniform share of it. Whenever the statistics
-have changed the pair is *settled*: its weight is noted, and it is layered anew where the layers no longer serve.
+From a pair's statistics the scheme computes a weight W and, since its tilt is a straight line in x, a slope λ. The slope of a
+``pooled`` scheme is in the unit of the memory, and each draw uses a uniform share of it. When the statistics
+have changed the pair is *settled*: its weight is stored, and its layers are rebuilt if necessary.
 """
 
 from collections.abc import Callable
@@ -63,21 +63,21 @@ class Pieces(NamedTuple):
 
 @jit
 def _join(row: Array, x: float) -> None:
-    """One more x."""
+    """Add an x."""
     row["n"] += 1
     row["mean"], row["m2"] = moments.joined(row["mean"], row["m2"], x, row["n"])
 
 
 @jit
 def _part(row: Array, x: float) -> None:
-    """One x less."""
+    """Remove an x."""
     row["n"] -= 1
     row["mean"], row["m2"] = moments.parted(row["mean"], row["m2"], x, row["n"])
 
 
 @jit
 def _statistics(row: Array) -> tuple[float, ...]:
-    """What a scheme's factors may name, in the order of ``memory.STATISTICS``; the others are not kept."""
+    """The quantities that a scheme's factors may name, in the order of ``memory.STATISTICS``; 0 for those not kept."""
     n = float(row["n"])
     return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 
@@ -87,7 +87,7 @@ def _make_weight(pair_weight: Bound) -> Callable[..., float]:
 
     @jit
     def weight(row: Array, params: tuple[float, ...]) -> float:
-        """The weight of a pair; 0 while nothing is known of it."""
+        """The weight of a pair; 0 while no x is known."""
         if row["n"] == 0:
             return 0.0
         return float(weight_of((*_statistics(row), *params)))
@@ -100,7 +100,7 @@ def _make_slope(log_tilt: Bound) -> Callable[..., float]:
 
     @jit
     def slope(row: Array, params: tuple[float, ...]) -> float:
-        """λ: how much log_tilt, a straight line, falls from x = mean to one standard deviation above, over that."""
+        """λ: the decrease of log_tilt, a straight line, from the mean to one standard deviation above, per unit of x."""
         stats = _statistics(row)
         step = sqrt(stats[2]) if stats[2] > 0.0 else 1.0
         low = tilt_of((stats[1] + step, *stats, *NOTHING, *params))
@@ -110,12 +110,12 @@ def _make_slope(log_tilt: Bound) -> Callable[..., float]:
     return slope
 
 
-# -- one change after another ------------------------------------------------------------------------------------------
+# -- changes ------------------------------------------------------------------------------------------------------------
 
 
 @jit
 def _gathered(here: Layers, i: int, slot: int) -> int:
-    """Take all slots of pair i out of their layers, and ``slot`` if it is one: they become a chain through ``place``."""
+    """Remove all slots of pair i, and ``slot`` unless it is NONE, from their layers and link them through ``place``."""
     row, chain = here.pairs[i], slot
     if slot != NONE:
         here.slots[slot]["place"] = NONE
@@ -131,7 +131,7 @@ def _gathered(here: Layers, i: int, slot: int) -> int:
 
 
 class _Settling(NamedTuple):
-    """What has to be done when pair i has changed; ``slot`` is new in it, or NONE."""
+    """The functions to call after pair i has changed; ``slot`` is new in it, or NONE."""
 
     settle: Callable[..., None]
     layer_anew: Callable[..., None]
@@ -149,7 +149,7 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> _Settling
 
     @jit
     def layer_anew(here: Layers, i: int, slot: int, params: tuple[float, ...]) -> None:
-        """Sum the statistics again and put every slot into its layer."""
+        """Sum the statistics again and rebuild the layers."""
         row, chain = here.pairs[i], _gathered(here, i, slot)
         row["n"], row["mean"], row["m2"] = 0, 0.0, 0.0
         lightest, heaviest = -inf, inf
@@ -197,7 +197,7 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> _Settling
 
 @jit
 def _short(here: Layers, slot: int, key_pair: int) -> int:
-    """What there might be too little of to change ``slot``, or NONE, and to add to pair ``key_pair``."""
+    """The resource that may be too small to change ``slot`` (or NONE) and to add to pair ``key_pair``."""
     heads = here.heads
     if heads[FREE_PAIR] == NONE and heads[PAIR_TOP] == here.pairs.shape[0]:
         return PAIRS_FULL
@@ -208,7 +208,7 @@ def _short(here: Layers, slot: int, key_pair: int) -> int:
         most += here.pairs[here.slots[slot]["pair"]]["n"]
     if key_pair != NONE:
         most += here.pairs[key_pair]["n"]
-    most *= 4  # n slots that enter a layer one by one take stretches of 1, 2, 4, ...: fewer than 4n in all
+    most *= 4  # n slots that enter a layer one by one use stretches of 1, 2, 4, ...: fewer than 4n in all
     if here.pool.size - heads[POOL_TOP] < most:
         heads[WHERE] = most
         return POOL_FULL
@@ -216,11 +216,11 @@ def _short(here: Layers, slot: int, key_pair: int) -> int:
 
 
 def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Callable[..., None]]:
-    """What the changes below are made of: a slot goes, a slot gets its x."""
+    """The operations that changes consist of: remove a slot, and set its x."""
 
     @jit
     def take_out(here: Layers, slot: int, params: tuple[float, ...]) -> None:
-        """Empty a slot that is held; a pair goes with its last."""
+        """Empty a slot that is held; a pair is removed with its last slot."""
         i = here.slots[slot]["pair"]
         row = here.pairs[i]
         if here.slots[slot]["layer"] != NONE:
@@ -235,7 +235,7 @@ def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Calla
 
     @jit
     def revalue(here: Layers, slot: int, x: float, params: tuple[float, ...]) -> None:
-        """Give a slot that is held, and in no layer, its x."""
+        """Set x of a slot that is held and in no layer."""
         i = here.slots[slot]["pair"]
         here.slots[slot]["x"] = x
         if not isnan(x):
@@ -248,12 +248,12 @@ def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Calla
 def _make_changes(
     settling: _Settling, digest: str | None
 ) -> tuple[Callable[..., int], Callable[..., int], Callable[..., int], Callable[..., int]]:
-    """put, value, drop and renew: each gives how many it has done, and stops before one that it has no room for."""
+    """put, value, drop and renew: each returns how many entries it processed, and stops before one without room."""
     settle, layer_anew = settling
     take_out, revalue = _make_moves(settle)
 
     def put(here: Layers, slots: Array, keys: Array, x: Array, done: int, params: tuple[float, ...]) -> int:
-        """Hold these slots, whatever they held before."""
+        """Store these slots, replacing their previous contents."""
         for k in range(done, slots.size):
             slot, i = slots[k], NONE
             trouble = _checked(here, slot, x[k])
@@ -276,13 +276,13 @@ def _make_changes(
         return int(slots.size)
 
     def value(here: Layers, slots: Array, x: Array, done: int, params: tuple[float, ...]) -> int:
-        """Give slots that are held another x."""
+        """Set x of slots that are held."""
         for k in range(done, slots.size):
             slot = slots[k]
             trouble = _checked(here, slot, x[k])
             if trouble == FINE:
                 i = here.slots[slot]["pair"]
-                trouble = _short(here, slot, i) if i != NONE else NOT_HELD  # it may be layered anew twice
+                trouble = _short(here, slot, i) if i != NONE else NOT_HELD  # its layers may be rebuilt twice
             if trouble != FINE:
                 here.heads[TROUBLE] = trouble
                 return k
@@ -295,7 +295,7 @@ def _make_changes(
         return int(slots.size)
 
     def drop(here: Layers, slots: Array, done: int, params: tuple[float, ...]) -> int:
-        """Hold these slots no more; one that is not held stays so."""
+        """Remove these slots; slots that are not held are ignored."""
         for k in range(done, slots.size):
             slot = slots[k]
             trouble = _checked(here, slot, 0.0)
@@ -311,7 +311,7 @@ def _make_changes(
         return int(slots.size)
 
     def renew(here: Layers, rows: Array, done: int, params: tuple[float, ...]) -> int:
-        """Layer these rows of pairs anew, by the slopes of now."""
+        """Rebuild the layers of these pairs for the current slopes."""
         for k in range(done, rows.size):
             trouble = _short(here, NONE, rows[k])
             if trouble != FINE:
@@ -333,12 +333,12 @@ def _checked(here: Layers, slot: int, x: float) -> int:
 
 # -- draws -------------------------------------------------------------------------------------------------------------
 
-TRIES = 10_000  # never needed: one pick in seven or more is accepted
+TRIES = 10_000  # upper bound that is not reached: at least one try in seven is accepted
 
 
 @jit
 def _anchor(here: Layers) -> int:
-    """A slot that is held, each alike."""
+    """A slot that is held, drawn uniformly."""
     slot = rng.below(here.generator, here.heads[HIGH])
     while here.slots[slot]["pair"] == NONE:
         slot = rng.below(here.generator, here.heads[HIGH])
@@ -382,12 +382,12 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | 
         return int(slot)
 
     def draw(here: Layers, v: float, params: tuple[float, ...], out: Array, tilted: Array) -> None:
-        """A batch of slots into ``out``; ``tilted`` says which were drawn by the tilt. Something must be held.
+        """Draw a batch of slots into ``out``; ``tilted`` marks those drawn by the tilt. At least one slot must be held.
 
-        With a tree of weights, a slot of a pair drawn by weight with probability v, else one of all (literal mixing). Without, one of
-        all, for which with ρ = v·min(1, weight) one of its own pair is taken (matched mixing).
+        With a tree of weights: with probability v a slot of a pair drawn by weight, else a uniform one (literal mixing). Without: a
+        uniform one, replaced with probability ρ = v·min(1, weight) by one of its own pair (matched mixing).
         """
-        for k in range(out.size):  # in three passes, so that memory is asked for many places at once
+        for k in range(out.size):  # in three passes, so that memory accesses overlap
             out[k] = _anchor(here)
         for k in range(out.size):
             if here.tree.size > 2:
@@ -410,7 +410,7 @@ def _make_weigh(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Call
     weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
 
     def weigh(pairs: Array, params: tuple[float, ...], weights: Array, slopes: Array) -> None:
-        """The weight and the slope of each row of ``pairs``, by its n, mean and m2."""
+        """The weight and the slope of each row of ``pairs``, from its n, mean and m2."""
         for i in range(pairs.shape[0]):
             weights[i] = weight_of(pairs[i], params)
             slopes[i] = slope_of(pairs[i], params) if weights[i] > 0.0 else 0.0

@@ -1,12 +1,12 @@
-"""A sum tree: weights of n things, drawn in proportion and changed in O(log n).
+"""A sum tree: n weights, drawn in proportion and changed in O(log n).
 
 A flat array holds a complete binary tree: node j has children 2j and 2j + 1, the root is node 1, and leaf i
-is node n_leaves + i. A parent is recomputed from its two children, never moved by a difference, so that
-nothing drifts however long the run. The total is ``tree[1]``.
+is node n_leaves + i. A parent is recomputed from its two children, never changed by a difference, so
+rounding errors do not accumulate. The total is ``tree[1]``.
 
-``put`` and ``find`` are for one thing at a time. ``put_many`` and ``find_many`` give the same bits for a batch, faster: a
-level at a time for many things, so that the processor waits for many places in memory at once, and the top of the
-tree, which all of a batch share, is summed once. A tree of minima has the same form and holds +∞ where there is nothing.
+``put`` and ``find`` handle one entry. ``put_many`` and ``find_many`` give the same bits for a batch, and are faster: they
+process one level at a time, so that memory accesses overlap, and sum the top of the
+tree, which all entries share, once. A tree of minima has the same layout and holds +∞ in empty entries.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import numpy as np
 
 from .compile import Array, at, jit, kernel, source_digest, specialise
 
-TOGETHER = 16  # searches that go down side by side: enough to hide how long memory takes
+TOGETHER = 16  # searches in parallel: enough to hide the latency of memory
 
 
 def allocate(n: int) -> Array:
@@ -28,7 +28,7 @@ def allocate(n: int) -> Array:
 
 @jit
 def leaf(tree: Array, i: int) -> float:
-    """The weight of thing i."""
+    """The weight of entry i."""
     return float(tree[at((tree.size >> 1) + i)])
 
 
@@ -40,7 +40,7 @@ def total(tree: Array) -> float:
 
 @jit
 def put(tree: Array, i: int, weight: float) -> None:
-    """Set the weight of thing i."""
+    """Set the weight of entry i."""
     j = (tree.size >> 1) + i
     if tree[at(j)] == weight:
         return
@@ -53,12 +53,12 @@ def put(tree: Array, i: int, weight: float) -> None:
 
 @jit
 def find(tree: Array, x: float) -> int:
-    """The thing at position x of the running sum, 0 ≤ x < total. Never one of weight zero, whatever the rounding.
+    """The entry at position x of the running sum, 0 ≤ x < total. Its weight is never zero, whatever the rounding.
 
-    Going left needs x below the left sum (so that is positive) or nothing on the right; going right needs
-    something there. So each node on the way has a positive sum, the leaf as well; also where x is beyond the total, or not a
-    number because sums overflowed. (With branches, which a processor guesses and so asks memory for the next level early:
-    in large trees that is faster than to choose without one.)
+    The search goes left if x is below the left sum (which is then positive) or the right sum is 0, and right only if
+    the right sum is positive. So each node on the way has a positive sum, the leaf as well; also if x is beyond the
+    total, or NaN because sums overflowed. (Branches are faster in large trees than a branch-free choice: the processor
+    predicts them and loads the next level early.)
     """
     n_leaves = tree.size >> 1
     j = 1
@@ -76,7 +76,7 @@ def find(tree: Array, x: float) -> int:
 
 @kernel
 def find_many(tree: Array, x: Array, things: Array) -> None:
-    """The things at positions x, as :func:`find` finds each; x is used up."""
+    """The entries at positions x, as in :func:`find`; x is overwritten."""
     n_leaves = tree.size >> 1
     for first in range(0, x.size, TOGETHER):
         after = min(first + TOGETHER, x.size)
@@ -87,7 +87,7 @@ def find_many(tree: Array, x: Array, things: Array) -> None:
             for k in range(first, after):
                 j = 2 * things[k]
                 left = tree[at(j)]
-                right = (not x[k] < left) & (tree[at(j + 1)] > 0.0)  # no branch: nobody could guess it
+                right = (not x[k] < left) & (tree[at(j + 1)] > 0.0)  # branch-free: it cannot be predicted
                 x[k] -= left if right else 0.0
                 things[k] = j + right
             level *= 2
@@ -96,7 +96,7 @@ def find_many(tree: Array, x: Array, things: Array) -> None:
 
 
 def _putting(fold: Callable[[float, float], float]) -> Callable[[Array, Array, Array], None]:
-    """``put_many`` of a tree whose parents are fold(left, right)."""
+    """``put_many`` for a tree whose parents are fold(left, right)."""
 
     def put_many(tree: Array, things: Array, weights: Array) -> None:
         n, nodes = things.size, tree.size >> 1
@@ -104,7 +104,7 @@ def _putting(fold: Callable[[float, float], float]) -> Callable[[Array, Array, A
             tree[at(nodes + things[k])] = weights[k]
         nodes >>= 1
         up = 1
-        while nodes > n:  # more nodes at this level than things in the batch
+        while nodes > n:  # while a level has more nodes than the batch has entries
             for k in range(n):
                 j = nodes + (things[k] >> up)
                 tree[at(j)] = fold(tree[at(2 * j)], tree[at(2 * j + 1)])
@@ -113,7 +113,7 @@ def _putting(fold: Callable[[float, float], float]) -> Callable[[Array, Array, A
         for j in range(2 * nodes - 1, 0, -1):
             tree[at(j)] = fold(tree[at(2 * j)], tree[at(2 * j + 1)])
 
-    put_many.__doc__ = "Set the weights of many things; of a thing that is there twice, the later one counts."
+    put_many.__doc__ = "Set the weights of many entries; if an entry occurs twice, the later weight counts."
     return specialise(put_many, f"{source_digest()} {fold.__name__}")
 
 

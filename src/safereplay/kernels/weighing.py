@@ -1,10 +1,10 @@
-"""What a scheme weighs: values of states and outcomes, and w of a pair.
+"""Values of states and outcomes, and w of a pair.
 
-What Q says of a state, and of the outcomes that a pair is remembered by.
+:func:`greedy` to :func:`worst_outcome_value` read Q at a state, or at the remembered outcomes of a pair.
 
-What w_t needs beyond a pair's rewards: a look at all its outcomes, and at what Q says of where they lead.
+:func:`make_survey` computes the statistics of a pair that need all its outcomes and Q of their next states.
 
-A tilt that names something of an outcome (``count``, ``y``, ``unsafe``) is a softmax over the pair's distinct outcomes,
+A tilt that names a quantity of an outcome (``count``, ``y``, ``unsafe``) is a softmax over the pair's distinct outcomes,
 times next_weight; one that names only rewards and statistics is over distinct rewards (:mod:`safereplay.kernels.memory`).
 """
 
@@ -19,7 +19,7 @@ from .compile import Array, Bound, at, digest_of, jit, specialise
 
 @jit
 def greedy(Q: Array, s: int, n_actions: int) -> int:
-    """argmax_a Q(s,a); the first of equals."""
+    """argmax_a Q(s,a); ties go to the first."""
     i = s * n_actions
     best = i
     for j in range(i + 1, i + n_actions):
@@ -85,15 +85,15 @@ def worst_outcome_value(memory: mem.Memory, Q: Array, i: int, gamma: float, n_ac
     return value
 
 
-SURVEYED = ("down", "harm", "spread")  # statistics that take a look at all outcomes of a pair
+SURVEYED = ("down", "harm", "spread")  # statistics that need all outcomes of a pair
 
 
 def make_survey(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
-    """The function that takes the statistics of pair i which need a look at all its outcomes, after n visits:
+    """The function that computes, after n visits, the statistics of pair i that need all its outcomes:
 
     down     Σ min(r − mean, 0)² / n, the part of the reward's variance that lies below its mean
     harm     the share of visits that were unsafe
-    spread   the variance of y = r + γ·max_b Q(s',b), by how often each outcome was seen
+    spread   the variance of y = r + γ·max_b Q(s',b), weighted by the counts of outcomes
     """
     needs_down, needs_harm, needs_spread = (pair_weight.uses(x) or log_tilt.uses(x) for x in SURVEYED)
 
@@ -127,7 +127,7 @@ def make_survey(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
 
 
 def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
-    """The function that rebuilds pair i's running sum, by rewards or by outcomes; False if a factor gave no usable number."""
+    """The function that rebuilds pair i's running sum, by rewards or outcomes; False if a factor gave an invalid number."""
     by_reward = mem.make_refresh(log_tilt, next_weight)
     tilt_of, weight_of = log_tilt.call, next_weight.call
     by_outcome, needs_y, needs_harm = log_tilt.uses(*mem.OF_OUTCOME), log_tilt.uses("y"), log_tilt.uses("unsafe")
@@ -169,9 +169,9 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
 
 
 def make_limit(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Callable[..., int]:
-    """Fill a memory whose counts and statistics are given with the scheme's w for them and for Q, as a run would have it.
+    """Fill a memory with given counts and statistics with the scheme's w for them and for Q, as in a run.
 
-    ``n`` [P] are the visits. Returns 0, or 1 + a pair whose factors gave no usable number.
+    ``n`` [P] are the visits. Returns 0, or 1 + a pair whose factors gave an invalid number.
     """
     refresh, weigh = make_refresh(log_tilt, next_weight), pair_weight.call
     survey = make_survey(pair_weight, log_tilt)

@@ -1,10 +1,10 @@
-"""A sum tree of few, wide steps: the interface of :mod:`safereplay.kernels.tree`, laid out for a GPU.
+"""A sum tree with eight children per node: the interface of :mod:`safereplay.kernels.tree`, for a GPU.
 
-A node holds eight sums side by side: two sectors of memory, which arrive together. What a GPU's thread waits for is how
-often it must ask, one answer after the other. With eight children a node, up to 64 things are found in 2 steps, 512 in 3.
-Levels of 8, 64, 512, ... entries follow each other in one array, the last one, the weights themselves, cut to what is
+A node holds eight sums side by side: two sectors of memory, loaded together. A GPU thread's time depends on the number
+of dependent loads. With eight children per node, up to 64 entries are found in 2 loads, 512 in 3.
+Levels of 8, 64, 512, ... entries follow each other in one array, the last one, the weights themselves, cut to the size
 needed; entry k of a level is the sum of the entries 8k, ..., 8k + 7 of the next. There is no root: the total is the sum
-over the first eight. A sum is recomputed from its parts, never moved by a difference, so that nothing drifts.
+of the first eight. A sum is recomputed from its parts, never changed by a difference, so rounding does not accumulate.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def allocate(n: int) -> Array:
 
 @jit
 def leaf(tree: Array, i: int) -> float:
-    """The weight of thing i."""
+    """The weight of entry i."""
     start = 0
     level = WIDTH
     while start + level < tree.size:
@@ -49,7 +49,7 @@ def added(tree: Array, node: int) -> float:
 
 @jit
 def put(tree: Array, i: int, weight: float) -> None:
-    """Set the weight of thing i."""
+    """Set the weight of entry i."""
     start = 0
     level = WIDTH
     while start + level < tree.size:
@@ -68,10 +68,10 @@ def put(tree: Array, i: int, weight: float) -> None:
 
 @jit
 def find(tree: Array, x: float) -> int:
-    """The thing at position x of the running sum, 0 ≤ x < total. Never one of weight zero, whatever the rounding.
+    """The entry at position x of the running sum, 0 ≤ x < total. Its weight is never zero, whatever the rounding.
 
-    Of a node's entries the first that x lies in is taken, or the last that is positive where rounding has left x beyond
-    them all. A positive sum has a positive part: so each entry on the way is positive, the leaf as well.
+    At each node the search takes the first entry that contains x, or the last positive one if rounding has left x beyond
+    all. A positive sum has a positive part, so each entry on the way is positive, the leaf as well.
     """
     start = 0
     level = WIDTH

@@ -1,1 +1,1 @@
-"""Which transitions are of the same pair (s,a), where states are arrays: keys, and whether one fits."""
+"""Keys: which transitions belong to the same pair (s,a) if states are arrays, and whether a key fits the data."""

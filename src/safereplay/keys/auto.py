@@ -1,26 +1,26 @@
-"""Choosing a key: whether one fits the data, and the key that chooses by itself.
+"""Choosing a key: a diagnosis of whether one fits the data, and a key that chooses by itself.
 
-Whether a key fits the data: too fine, and no pair repeats; too coarse, and it invents variance.
+A key that is too fine finds no repeated pairs; one that is too coarse adds variance.
 
-**Too fine.** Only a transition whose pair has another one can be replaced by something else. Few of those, little to choose.
+**Too fine.** A transition can be replaced only by another one of its pair. If few pairs have another, there is little to choose.
 
-**Too coarse.** Let x be what is tilted. Within a pair its variance should be chance; what a finer key explains of it is
-position, which the agent could have known. With pair p cut into finer groups g, and sums of squares about their means,
+**Too coarse.** Let x be the tilted quantity. Its variance within a pair should be chance. The part that a finer key explains
+is due to position, which the agent could observe. With pair p cut into finer groups g, and sums of squares about their means,
 
     s²(p) = SS(p) / (n_p − 1),   f²(p) = Σ_g SS(g) / m_p,   m_p = Σ_g (n_g − 1),   invented = 1 − Σ m_p·f²(p) / Σ m_p·s²(p)
 
-Both are unbiased for the same variance if the finer groups mean nothing, in each pair, however different the pairs' variances
-are; so pure chance gives 0 on average. A pair with no finer group of two says nothing (m_p = 0). A warning needs two standard
-errors on top: a single disaster explains nothing.
+Both are unbiased for the same variance if the finer groups have no effect, in each pair, for any variances of the pairs;
+so pure chance gives 0 on average. A pair without a finer group of two has no information (m_p = 0). A warning needs two standard
+errors on top, so a single disaster does not cause one.
 
-The key that looks at the first data and chooses.
+:class:`AutoKey` chooses by the first data:
 
-1. Exact, if at least a quarter of the first transitions meet another one with exactly the same pair.
-2. Else tiles, up to 16 dimensions: the most of 16, 12, 8, 6, 4, 3 or 2 a dimension with which half of them meet another.
-3. Else SimHash, with the most of 64, 48, 32, 24 or 16 bits with which half of them meet another, and 16 if none does.
+1. Exact, if at least a quarter of the first transitions share their exact pair with another one.
+2. Else tiles, up to 16 dimensions: the most of 16, 12, 8, 6, 4, 3 or 2 per dimension for which half of them share their pair.
+3. Else SimHash, with the most of 64, 48, 32, 24 or 16 bits for which half of them share their pair, and 16 if none does.
 
-Half of the first thousand is a modest demand: a buffer of many thousands then has several transitions per pair. An exact key
-is asked for less, since it never takes position for risk; and continuous states hardly ever come back exactly at all.
+Half of the first thousand is a low threshold: a buffer of many thousands then has several transitions per pair. The threshold for
+an exact key is lower, since it never takes position for risk, and continuous states hardly ever repeat exactly.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from ..kernels import hashing
 from .base import ExactKey, PairKey, companions, is_whole, pairs
 from .spatial import SimHashKey, TileKey
 
-LEAST = 100  #: transitions, and degrees of freedom of the finer key, below which nothing is said
-TOO_FINE = 0.2  #: share of transitions with a companion, below which a key is too fine
+LEAST = 100  #: number of transitions, and degrees of freedom of the finer key, below which there is no diagnosis
+TOO_FINE = 0.2  #: share of transitions that share their pair with another, below which a key is too fine
 TOO_COARSE = 1 / 3  #: share of the variance within pairs that a finer key explains, above which a key is too coarse
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What :func:`diagnose` found. ``warning`` is a line, or None.
+    """The result of :func:`diagnose`. ``warning`` is one line, or None.
 
     >>> import numpy as np, safereplay as sr
     >>> sr.diagnose(np.array([7, 7, 8]), np.array([0.0, 1.0, 0.0]))
     Diagnosis(n=3, pairs=2, repeated=0.6666666666666666, invented=None, error=0.0, invented_std=0.0)
     """
 
-    n: int  #: transitions
-    pairs: int  #: different pairs among them
-    repeated: float  #: share of transitions whose pair another transition has too
-    invented: float | None  #: share of the variance within pairs that the finer key explains; None if nobody can say
+    n: int  #: number of transitions
+    pairs: int  #: number of different pairs
+    repeated: float  #: share of transitions that share their pair with another
+    invented: float | None  #: share of the variance within pairs that the finer key explains; None if unknown
     error: float = 0.0  #: standard error of that share
-    invented_std: float = 0.0  #: what is invented as a standard deviation, in the unit of x
+    invented_std: float = 0.0  #: the explained part as a standard deviation, in the unit of x
 
     @property
     def warning(self) -> str | None:
-        """What is wrong and what to do, in a line; None if nothing is, or there is too little data to say."""
+        """The problem and a suggestion, in one line; None if there is none, or too little data."""
         if self.n >= LEAST and self.repeated < TOO_FINE:
             return (
                 f"the key is too fine: only {self.repeated:.0%} of {self.n} transitions share their pair with another, so there is "
@@ -75,9 +75,9 @@ class Diagnosis:
 
 
 def diagnose(keys: Any, x: Any, finer_keys: Any = None) -> Diagnosis:
-    """How well pairs named by ``keys`` [n] fit the values ``x`` [n] that are tilted; NaN is a value not known yet.
+    """How well pairs named by ``keys`` [n] fit the values ``x`` [n] that are tilted; NaN marks an unknown value.
 
-    ``finer_keys`` [n] are the same transitions' words by a finer key (``key.finer()``).
+    ``finer_keys`` [n] are the words of the same transitions by a finer key (``key.finer()``).
 
     >>> import numpy as np, safereplay as sr
     >>> place = np.random.default_rng(0).random((5000, 1))
@@ -90,24 +90,22 @@ def diagnose(keys: Any, x: Any, finer_keys: Any = None) -> Diagnosis:
     _checks.require(
         words.shape == values.shape and words.ndim == 1,
         "keys and x",
-        "be rows of one length",
+        "have the same length",
         (words.shape, values.shape),
     )
     found: tuple[float | None, float, float] = (None, 0.0, 0.0)
     if finer_keys is not None:
         finer = np.asarray(finer_keys, np.uint64)
-        _checks.require(finer.shape == words.shape, "finer_keys", "be as many as keys", finer.shape)
+        _checks.require(finer.shape == words.shape, "finer_keys", "have the length of keys", finer.shape)
         known = np.isfinite(values)
         found = _invented(words[known], values[known], finer[known])
     return Diagnosis(len(words), len(np.unique(words)), companions(words), *found)
 
 
 def _invented(words: AnyArray, values: Floats, finer: AnyArray) -> tuple[float | None, float, float]:
-    """invented, its standard error with pairs as the sample, and √(Σ m·(s² − f²) / Σ m); or that nobody can say."""
+    """invented, its standard error with pairs as the sample, and √(Σ m·(s² − f²) / Σ m); None if unknown."""
     _, pair = np.unique(words, return_inverse=True)
-    both = np.full(
-        words.size, hashing.START
-    )  # finer groups within a pair, also where the finer key is not nested in it
+    both = np.full(words.size, hashing.START)  # finer groups within a pair, even if the finer key is not nested in it
     hashing.fold_whole(np.column_stack([words, finer]), both)
     _, first, group = np.unique(both, return_index=True, return_inverse=True)
     n, ss = _spread(pair, values)
@@ -124,24 +122,24 @@ def _invented(words: AnyArray, values: Floats, finer: AnyArray) -> tuple[float |
 
 
 def _spread(group: AnyArray, values: Floats) -> tuple[Floats, Floats]:
-    """How many are in each group, and their sum of squares about its mean."""
+    """The size of each group, and its sum of squares about the mean."""
     n = np.bincount(group).astype(np.float64)
     mean = np.bincount(group, weights=values) / np.maximum(n, 1.0)
     return n, np.asarray(np.bincount(group, weights=(values - mean[group]) ** 2), np.float64)
 
 
-ENOUGH = 0.5  #: of the first transitions must meet another of their pair
+ENOUGH = 0.5  #: share of the first transitions that must share their pair
 ENOUGH_EXACTLY = 0.25  #: the same for the exact key
-MOST_DIMENSIONS = 16  #: for tiles; columns that never change do not count
+MOST_DIMENSIONS = 16  #: for tiles; constant columns do not count
 TILES = (16, 12, 8, 6, 4, 3, 2)
 BITS = (64, 48, 32, 24, 16)
 
 
 @dataclass(frozen=True, repr=False)
 class AutoKey(PairKey):
-    """Chooses a key by the first ``warm_up`` transitions: exact if pairs come back, else tiles, else SimHash.
+    """Chooses a key by the first ``warm_up`` transitions: exact if pairs repeat, else tiles, else SimHash.
 
-    ``draft`` says what is known before: bounds, and how actions are cut. What was chosen is ``chosen``.
+    ``draft`` has what is known in advance: bounds, and the tiles of actions. ``chosen`` is the chosen key.
 
     >>> import numpy as np, safereplay as sr
     >>> rng = np.random.default_rng(0)
@@ -171,11 +169,11 @@ class AutoKey(PairKey):
 
     @property
     def ready(self) -> bool:
-        """Whether it has chosen."""
+        """Whether a key was chosen."""
         return self.chosen is not None
 
     def prepared(self, observation_space: Any, action_space: Any) -> AutoKey:
-        """With the spaces' bounds. Where states and actions are Discrete, there is nothing to wait for."""
+        """The key with the spaces' bounds; ready at once if states and actions are Discrete."""
         if self.chosen is not None:
             return self
         draft = self.draft.prepared(observation_space, action_space)
@@ -183,18 +181,18 @@ class AutoKey(PairKey):
         return self.changed(draft=draft, chosen=ExactKey() if plain else None)
 
     def learn(self, observation: Any, action: Any) -> AutoKey:
-        """With a key chosen by the first data."""
+        """The key after choosing by the first data."""
         if self.chosen is not None:
             return self
         return self.changed(chosen=_choice(self.draft, observation, action))
 
     def finer(self) -> PairKey | None:
-        """What is finer than the chosen key."""
+        """A finer key than the chosen one."""
         return None if self.chosen is None else self.chosen.finer()
 
 
 def _choice(draft: TileKey, observation: Any, action: Any) -> PairKey:
-    """The finest key with which enough of the data repeats."""
+    """The finest key for which enough of the data repeats."""
     found, acted = pairs(observation, action, least=1)
     exact: PairKey = ExactKey()
     if not is_whole(acted):
@@ -210,14 +208,14 @@ def _choice(draft: TileKey, observation: Any, action: Any) -> PairKey:
 
 
 def _cut(draft: TileKey, tiles: int) -> TileKey:
-    """The draft with so many tiles on each dimension that is cut."""
+    """The draft with this many tiles on each dimension that is cut."""
     if isinstance(draft.tiles, int):
         return draft.changed(tiles=tiles)
     return draft.changed(tiles=tuple(tiles if n > 1 else n for n in draft.tiles))
 
 
 def _hashed(draft: TileKey, observation: Any, action: Any) -> SimHashKey:
-    """The SimHash key with the most bits with which enough of the data repeats."""
+    """The SimHash key with the most bits for which enough of the data repeats."""
     actions = {name: getattr(draft, name) for name in ("action_tiles", "action_low", "action_high")}
     learned = SimHashKey(max(BITS), **actions).learn(observation, action)
     for bits in BITS:

@@ -1,22 +1,22 @@
-"""Keys: which transitions belong to the same pair (s,a). What a key is, the exact key, and a key of one's own.
+"""Keys: which transitions belong to the same pair (s,a). The base class, the exact key, and a key from a function.
 
-Observations and actions as rows of numbers, whatever their shape.
+Observations and actions are converted to rows of numbers, for any shape.
 
 An array [n, ...] becomes [n, d]; Discrete observations of shape [n] and [n, 1] are the same. A dict of arrays becomes its
-parts in the order of their names, so how it was built does not matter. Dicts in dicts are taken apart too.
+parts in the order of their names, for any insertion order. Nested dicts are flattened too.
 
-What a key is: a function that names the pair (s,a) of each transition by a word of 64 bits.
+A key is a function that maps each transition to a 64-bit word, which identifies its pair (s,a).
 
-Replay is shaped pair by pair, so it must know which transitions are of the same pair. Where states are numbers they say so
-themselves; where they are arrays somebody must decide how near is the same. A key is that decision:
+Replay is shaped per pair, so it must know which transitions belong to the same pair. For discrete states this is given;
+for arrays the user must decide which states are the same. A key is that decision:
 
     key(observation [n, ...], action [n, ...])  →  uint64 [n]
 
-Equal words, same pair. A key that is too fine gives each transition a pair of its own, and there is nothing to choose from;
-one that is too coarse calls different states the same, and takes their difference for risk. :mod:`.diagnosis` tells.
+Equal words mean the same pair. A key that is too fine gives each transition a pair of its own, and there is nothing to choose
+from; one that is too coarse merges different states, and takes their difference for risk. :func:`.diagnose` detects both.
 
-Keys are frozen values: they compare, print, pickle, and give the same words in every process. Some learn bounds from the
-first data; that gives a new key. A key of one's own:
+Keys are frozen values: they can be compared, printed and pickled, and give the same words in every process. Some learn bounds
+from the first data, which gives a new key. A custom key:
 
 >>> import numpy as np, safereplay as sr
 >>> from dataclasses import dataclass
@@ -31,11 +31,11 @@ first data; that gives a new key. A key of one's own:
 >>> bool(words[0] == words[1]), FirstKey(3)
 (True, FirstKey(k=3))
 
-The exact key: a pair is the same if every number of it is.
+The exact key: pairs are the same if all their numbers are equal.
 
-For worlds with few states: grids, one-hot rows, Discrete and MultiDiscrete spaces, small pictures.
+It suits worlds with few states: grids, one-hot rows, Discrete and MultiDiscrete spaces, small pictures.
 
-The user's own key: a function of observations and actions that gives whole numbers.
+The function key: a user's function of observations and actions that returns whole numbers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .._config import Config
 from .._types import AnyArray
 from ..kernels import hashing
 
-#: What kernels read as it is.
+#: Types that kernels read directly.
 NATIVE = frozenset(np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)) | {
     np.dtype(np.float32),
     np.dtype(np.float64),
@@ -61,7 +61,7 @@ NATIVE = frozenset(np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2,
 
 
 def rows(argument: str, values: Any) -> AnyArray:
-    """An array [n, ...] as [n, d], in a type that kernels read."""
+    """An array [n, ...] as [n, d], in a type that kernels can read."""
     array = np.asarray(values)
     if array.dtype not in NATIVE:
         _checks.require(array.dtype.kind in "biuf", argument, "be an array of numbers", values)
@@ -73,7 +73,7 @@ def rows(argument: str, values: Any) -> AnyArray:
 
 
 def parts(observation: Any, name: str = "observation") -> list[AnyArray]:
-    """The rows of an observation: one array, or one for each part of a dict in the order of their names."""
+    """The rows of an observation: one array, or one per part of a dict in the order of their names."""
     if not isinstance(observation, Mapping):
         return [rows(name, observation)]
     found = [part for key in sorted(observation) for part in parts(observation[key], f"{name}[{key!r}]")]
@@ -82,7 +82,7 @@ def parts(observation: Any, name: str = "observation") -> list[AnyArray]:
 
 
 def pairs(observation: Any, action: Any, least: int = 0) -> tuple[list[AnyArray], AnyArray]:
-    """The parts of observations, and the actions' rows; as many of each, and at least so many."""
+    """The parts of observations, and the actions' rows; checked to be of equal length, at least ``least``."""
     found, acted = parts(observation), rows("action", action)
     for part in found:
         if len(part) != len(acted):
@@ -93,7 +93,7 @@ def pairs(observation: Any, action: Any, least: int = 0) -> tuple[list[AnyArray]
 
 
 def is_whole(part: AnyArray) -> bool:
-    """Whether the numbers are whole by their type."""
+    """Whether the numbers have an integer type."""
     return part.dtype.kind in "iu"
 
 
@@ -102,12 +102,12 @@ def columns(found: list[AnyArray]) -> AnyArray:
     return np.concatenate([part.astype(np.float64) for part in found], axis=1)
 
 
-SHOWN = 8  # numbers of a long row that a repr shows
+SHOWN = 8  # numbers of a long row shown in a repr
 
 
 @dataclass(frozen=True, repr=False)
 class PairKey(Config):
-    """The base of all keys. One of your own needs ``__call__``, or only ``_fold``; the rest has an answer that may do."""
+    """The base class of all keys. A custom key needs ``__call__``, or only ``_fold``; the other methods have defaults."""
 
     def __call__(self, observation: Any, action: Any) -> AnyArray:
         """The words of n transitions, uint64 [n]."""
@@ -123,23 +123,23 @@ class PairKey(Config):
 
     @property
     def ready(self) -> bool:
-        """Whether the key can be called. If not: :meth:`prepared`, then :meth:`learn`."""
+        """Whether the key can be called. If not, call :meth:`prepared`, then :meth:`learn`."""
         return True
 
     def prepared(self, observation_space: Any, action_space: Any) -> PairKey:
-        """The key with what Gymnasium spaces say about bounds; None where there is no space."""
+        """The key with the bounds of Gymnasium spaces; None for a missing space."""
         return self
 
     def learn(self, observation: Any, action: Any) -> PairKey:
-        """The key, ready, with what it still had to know taken from the first data (``warm_up`` transitions are enough)."""
+        """The key, ready, with missing parameters learned from the first data (``warm_up`` transitions are enough)."""
         return self
 
     def finer(self) -> PairKey | None:
-        """A key that tells more apart, to see what this one misses; None if there is none."""
+        """A finer key, for the diagnosis; None if there is none."""
         return None
 
     def _put(self, **values: Any) -> None:
-        """Set fields to what checks made of them: plain numbers, and tuples of those."""
+        """Set fields to their checked values: plain numbers, and tuples of those."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -160,13 +160,13 @@ class PairKey(Config):
 
     @staticmethod
     def from_state(state: dict[str, Any], function: Callable[..., Any] | None = None) -> PairKey:
-        """The inverse of :meth:`state_dict`. A :class:`FunctionKey` needs its function: a file's word does not run code."""
+        """The inverse of :meth:`state_dict`. A :class:`FunctionKey` needs its function, since files must not run code."""
         kind = _checks.choice("kind of key", state.get("kind"), _kinds(PairKey))
         return cast(PairKey, Config.from_dict({**state, **_kinds(PairKey)[kind]._given(state, function)}))
 
     @classmethod
     def _given(cls, state: dict[str, Any], function: Callable[..., Any] | None) -> dict[str, Any]:
-        """What a saved state must get from the caller."""
+        """Fields that the caller must supply for a saved state."""
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -186,14 +186,14 @@ def shown(value: Any) -> str:
 
 
 def numbers(argument: str, values: Any, unknown: float) -> float | tuple[float, ...] | None:
-    """One number for all columns, or one a column; ``unknown`` for those that are None or infinite. None: all unknown."""
+    """One number for all columns, or one per column; ``unknown`` replaces None and infinity. None: all unknown."""
     if values is None or isinstance(values, str) or not np.ndim(values):
         return None if values is None else _checks.real(argument, values)
     return tuple(unknown if x is None or x in (np.inf, -np.inf) else _checks.real(argument, x) for x in values)
 
 
 def counts(argument: str, values: Any, least: int) -> int | tuple[int, ...]:
-    """One whole number for all columns, or one a column."""
+    """One whole number for all columns, or one per column."""
     if isinstance(values, str) or not np.ndim(values):
         return _checks.whole(argument, values, least, bits=31)
     return tuple(_checks.whole(argument, x, least, bits=31) for x in values)
@@ -207,9 +207,9 @@ def _kinds(cls: type[PairKey]) -> dict[str, type[PairKey]]:
 
 @dataclass(frozen=True, repr=False)
 class ExactKey(PairKey):
-    """A pair is the same if every number of its observation and of its action is. (−0.0 is 0.0; 1 is 1.0.)
+    """Pairs are the same if all numbers of observation and action are equal. (−0.0 is 0.0; 1 is 1.0.)
 
-    For states that come back exactly. Observations that do, with actions that do not: ``TileKey(tiles=0)``.
+    For states that repeat exactly. If observations repeat but actions do not, use ``TileKey(tiles=0)``.
 
     >>> import numpy as np, safereplay as sr
     >>> rooms, moves = np.eye(3)[[0, 2, 0]], np.array([1, 1, 1])
@@ -231,7 +231,7 @@ def fold_exactly(part: AnyArray, out: AnyArray) -> None:
 
 
 def companions(words: AnyArray) -> float:
-    """The share of transitions whose pair another one has too."""
+    """The share of transitions that share their pair with another."""
     _, pair, n = np.unique(words, return_inverse=True, return_counts=True)
     return float(np.mean(n[pair] > 1)) if words.size else 0.0
 
@@ -242,10 +242,10 @@ HINT = "define it with def at the top of a module, not as a lambda, a closure or
 
 @dataclass(frozen=True, repr=False)
 class FunctionKey(PairKey):
-    """A pair is the same if ``function(observation, action)`` gives the same whole number, or the same row of them.
+    """Pairs are the same if ``function(observation, action)`` gives the same whole number, or the same row of them.
 
-    The function gets whole batches, [n, ...], and gives [n] or [n, k]. It must be importable by name. A saved key knows only
-    that name, and wants the function itself when it is loaded: ``PairKey.from_state(state, function=...)``.
+    The function gets whole batches, [n, ...], and returns [n] or [n, k]. It must be importable by name. A saved key stores only
+    that name; loading needs the function itself: ``PairKey.from_state(state, function=...)``.
 
     >>> import numpy as np, safereplay as sr
     >>> words = sr.FunctionKey(np.maximum)(np.array([3, 1, 2]), np.array([1, 3, 1]))  # the larger of the two is all that counts
@@ -261,7 +261,7 @@ class FunctionKey(PairKey):
 
     @property
     def name(self) -> str:
-        """Where the function lives: 'module:name'."""
+        """The function as 'module:name'."""
         return _name(self.function)
 
     def __call__(self, observation: Any, action: Any) -> AnyArray:
@@ -297,7 +297,7 @@ def _name(function: Any) -> str:
 
 
 def _found_by_name(function: Any) -> bool:
-    """Whether its module holds this very function under its name."""
+    """Whether its module holds this function under its name."""
     module, _, path = _name(function).partition(":")
     found: Any = sys.modules.get(module)
     for name in path.split("."):

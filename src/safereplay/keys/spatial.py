@@ -1,21 +1,21 @@
 """Keys for arrays of numbers: tiles, and SimHash.
 
-The columns of rows cut into tiles: how many on each column, from where to where.
+The columns of rows are cut into tiles: a number of tiles per column, between two bounds.
 
-Columns get their bounds from whoever knows them best: the user, then a bounded space, then the first data, of which the
-1 % and 99 % quantiles count. What lies outside is in the outermost tile. Columns of Discrete, MultiDiscrete and MultiBinary
-spaces are not cut (0 tiles): each of their values is its own. A column with one tile is as good as not there.
+Bounds come from the user, then from a bounded space, then from the 1 % and 99 % quantiles of the first data.
+Values outside are in the outermost tile. Columns of Discrete, MultiDiscrete and MultiBinary spaces
+are not cut (0 tiles): each value is its own tile. A column with one tile has no effect.
 
-The tile key: space is cut into boxes, and a pair is the same if it lies in the same box.
+The tile key: space is cut into boxes, and pairs in the same box are the same.
 
-For few dimensions: points, carts, landers. The boxes are per column, so the number of pairs grows with the power of the
-columns; but only boxes that are visited count, and what is visited is often thin.
+It suits few dimensions: points, carts, landers. The number of boxes grows exponentially with the columns, but only boxes
+that are visited count, and these are often few.
 
-The SimHash key: a pair is the same if it lies on the same sides of many random planes.
+The SimHash key: pairs on the same sides of many random planes are the same.
 
-Charikar (2002): the chance that a plane parts two points is the angle between them over π, seen from the centre of the data.
-So near-by pictures get the same word, however many numbers they have. In few dimensions angles say little (in one dimension
-there are two of them), and tiles are far better there; below 16 bits different states fall together in any dimension.
+Charikar (2002): the probability that a plane separates two points is the angle between them over π, seen from the centre of the
+data. So similar pictures get the same word, for any number of pixels. In few dimensions angles carry little information (in one
+dimension there are two), and tiles are far better; below 16 bits different states are merged in any dimension.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from .._types import AnyArray, Floats
 from ..kernels import hashing
 from .base import PairKey, columns, counts, fold_exactly, is_whole, numbers, pairs
 
-QUANTILES = (0.01, 0.99)  #: of the first data, as bounds
+QUANTILES = (0.01, 0.99)  #: of the first data, used as bounds
 HINT = (
     "key = key.prepared(observation_space, action_space), then key.learn(observation, action) if it is still not ready"
 )
-FAR = 1e10  #: a space's bound as large as this is none
+FAR = 1e10  #: a space's bound from this size on counts as none
 
 
 class Column(NamedTuple):
-    """What a space says of one number: whether its values are all it can be, and between what it lies."""
+    """A space's information on one number: whether it is discrete, and its bounds."""
 
     whole: bool
     low: float
@@ -52,9 +52,9 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Axes:
-    """Tiles of the columns of an array: one value for all columns or one a column; infinite bounds are not known yet."""
+    """Tiles of the columns of an array: one value for all columns or one per column; infinite bounds are unknown."""
 
-    name: str  #: before the names of the fields: '' or 'action_'
+    name: str  #: prefix of the field names: '' or 'action_'
     tiles: Any
     low: Any
     high: Any
@@ -69,7 +69,7 @@ class Axes:
             object.__setattr__(self, name, value)
         sizes = {f"{self.name}{name}": len(value) for name, value in fixed.items() if isinstance(value, tuple)}
         _checks.require(
-            len(set(sizes.values())) < 2, " and ".join(sizes), "have one number a column", [*sizes.values()]
+            len(set(sizes.values())) < 2, " and ".join(sizes), "have one number per column", [*sizes.values()]
         )
         low, high = self._row("low", -np.inf), self._row("high", np.inf)
         wrong = np.flatnonzero(~(low <= high))
@@ -77,7 +77,7 @@ class Axes:
             _checks.fail(f"{self.name}low", "be at most high", float(low[wrong[0]]), f"in column {wrong[0]}")
 
     def fields(self) -> dict[str, Any]:
-        """The three values, by the names that a key has for them."""
+        """The three values, by the key's field names."""
         return {f"{self.name}{name}": getattr(self, name) for name in ("tiles", "low", "high")}
 
     @property
@@ -86,17 +86,17 @@ class Axes:
 
     @cached_property
     def _columns(self) -> int:
-        """How many columns there are; 0 if nobody says."""
+        """The number of columns; 0 if unknown."""
         return max(len(v) if isinstance(v, tuple) else 0 for v in (self.tiles, self.low, self.high))
 
     @cached_property
     def ready(self) -> bool:
-        """Whether each column that is cut has its bounds."""
+        """Whether all columns that are cut have bounds."""
         cut = self._row("tiles", 0) > 1
         return not (cut & ~_both_known(self._row("low", -np.inf), self._row("high", np.inf))).any()
 
     def _row(self, name: str, unknown: float) -> Floats:
-        """A field as an array: of one number if it is the same everywhere, and nobody says how many columns there are."""
+        """A field as an array; of length one if it is the same for all columns and their number is unknown."""
         value = getattr(self, name)
         values = np.atleast_1d(np.asarray(unknown if value is None else value, np.float64))
         return np.repeat(values, max(1, self._columns)) if len(values) == 1 else values
@@ -105,13 +105,13 @@ class Axes:
         """tiles, low and high of n columns."""
         for name, value in self.fields().items():
             if isinstance(value, tuple):
-                _checks.require(len(value) == n, name, f"have {n} numbers, one a column", len(value))
+                _checks.require(len(value) == n, name, f"have {n} numbers, one per column", len(value))
         rows = (self._row(*field) for field in (("tiles", 0), ("low", -np.inf), ("high", np.inf)))
         tiles, low, high = (np.resize(row, n) for row in rows)
         return tiles, low, high
 
     def prepared(self, space: Any) -> Axes:
-        """With the bounds of a space, where it has some and the user gave none."""
+        """The axes with the bounds of a space, where the user gave none."""
         if space is None:
             return self
         known = space_columns(f"{self._what} space", space)
@@ -123,7 +123,7 @@ class Axes:
         return self._with(tiles, low, high)
 
     def learned(self, found: list[AnyArray]) -> Axes:
-        """With bounds from data for what is still open. Whole numbers are left whole: actions, and parts that are one number."""
+        """The axes with missing bounds from data. Whole numbers are not cut: actions, and parts that are one number."""
         if self.ready:
             return self
         tiles, low, high = self._spread(sum(part.shape[1] for part in found))
@@ -141,7 +141,7 @@ class Axes:
         return self._with(tiles, low, high)
 
     def _with(self, tiles: Floats, low: Floats, high: Floats) -> Axes:
-        cut = tiles > 1  # the others need no bounds
+        cut = tiles > 1  # other columns need no bounds
         return replace(
             self,
             tiles=tuple(tiles.astype(int).tolist()),
@@ -157,7 +157,7 @@ class Axes:
 
     @cached_property
     def table(self) -> Floats:
-        """(low, tiles a unit, tiles) of each column [d, 3], as kernels read it; one row if it is the same everywhere."""
+        """(low, tiles per unit, tiles) of each column [d, 3], as kernels read it; one row if all columns are the same."""
         tiles, low, high = self._row("tiles", 0), self._row("low", -np.inf), self._row("high", np.inf)
         if not self.ready:
             _checks.fail("key", "be ready", f"no {self.name}low and {self.name}high", HINT)
@@ -166,9 +166,9 @@ class Axes:
         return np.column_stack([np.where(cut, low, 0.0), np.where(cut, tiles / width, 0.0), tiles])
 
     def fold(self, found: list[AnyArray], out: AnyArray) -> None:
-        """Absorb the tiles of rows into words."""
+        """Absorb the tiles of rows into the words."""
         table = self.table
-        if len(table) == 1 and not table[0, 2]:  # nothing is cut
+        if len(table) == 1 and not table[0, 2]:  # no column is cut
             for part in found:
                 fold_exactly(part, out)
             return
@@ -176,7 +176,7 @@ class Axes:
         for part in found:
             given += part.shape[1]
         if self._columns and given != self._columns:
-            _checks.fail(self._what, f"have {self._columns} numbers a row, as the key was made for", given)
+            _checks.fail(self._what, f"have {self._columns} numbers per row, as the key was made for", given)
         first = 0
         for part in found:
             hashing.fold_tiles(part, table, first, out)
@@ -188,7 +188,7 @@ def _both_known(low: Any, high: Any) -> Any:
 
 
 def data_bounds(values: AnyArray, tiles: int) -> tuple[float, float]:
-    """Between what the bulk of the values lies; all of them if they are few different ones, such as a flag that is rarely 1."""
+    """Bounds of the bulk of the values; of all if there are few different ones, such as a flag that is rarely 1."""
     finite = values[np.isfinite(values)].astype(np.float64)
     if not finite.size:
         return 0.0, 0.0
@@ -198,7 +198,7 @@ def data_bounds(values: AnyArray, tiles: int) -> tuple[float, float]:
 
 
 def space_columns(name: str, space: Any) -> list[Column]:
-    """What a space says of each number of its elements' rows; the parts of a Dict in the order of their names."""
+    """A space's information on each number of a row; the parts of a Dict in the order of their names."""
     if isinstance(space, spaces.Dict):
         return [c for key in sorted(space.spaces) for c in space_columns(f"{name}[{key!r}]", space.spaces[key])]
     if isinstance(space, spaces.Box):
@@ -215,15 +215,15 @@ def space_columns(name: str, space: Any) -> list[Column]:
     return _checks.fail(name, "be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of those", space)
 
 
-ACTION_TILES = 5  #: on each dimension of a Box of actions, unless told
+ACTION_TILES = 5  #: default for each dimension of a Box of actions
 
 
 @dataclass(frozen=True, repr=False)
 class TileKey(PairKey):
-    """A pair is the same if each number of it lies in the same tile: ``tiles`` between ``low`` and ``high``.
+    """Pairs are the same if all their numbers lie in the same tile: ``tiles`` between ``low`` and ``high``.
 
-    Each of the three is one number for all dimensions of the flat observation, or one a dimension; 1 tile leaves a dimension out,
-    0 tiles take its values exactly. Bounds that are None come from the space where it has some, else from the first
+    Each of the three is one number for all dimensions of the flat observation, or one per dimension; 1 tile ignores a dimension,
+    0 tiles use its exact values. Bounds that are None come from the space if it has some, else from the first
     ``warm_up`` transitions (:meth:`learn`). Whole-number actions are exact, others have ``action_tiles``.
 
     >>> import numpy as np, safereplay as sr
@@ -262,12 +262,12 @@ class TileKey(PairKey):
         return self._seen.ready and self._done.ready
 
     def prepared(self, observation_space: Any, action_space: Any) -> TileKey:
-        """With the bounds of the spaces, where they have some and none are given."""
+        """The key with the bounds of the spaces, where none are given."""
         seen, done = self._seen.prepared(observation_space), self._done.prepared(action_space)
         return self.changed(**seen.fields(), **done.fields())
 
     def learn(self, observation: Any, action: Any) -> TileKey:
-        """With bounds between which the first data lies, where none are known."""
+        """The key with bounds from the first data, where none are known."""
         found, acted = pairs(observation, action, least=1)
         return self.changed(**self._seen.learned(found).fields(), **self._done.learned([acted]).fields())
 
@@ -277,15 +277,13 @@ class TileKey(PairKey):
 
 
 MOST_BITS = 64  #: of a word
-LEAST_SPREAD = (
-    0.1  #: a dimension's standard deviation counts as at least this share of all dimensions' root mean square
-)
-STEPS = 32.0  #: planes are kept as whole numbers, this many to a standard deviation: a quarter of the memory
+LEAST_SPREAD = 0.1  #: least standard deviation of a dimension, as a share of the root mean square of all
+STEPS = 32.0  #: planes are stored as integers, in units of 1/STEPS of a standard deviation: a quarter of the memory
 
 
 @dataclass(frozen=True, repr=False)
 class SimHashKey(PairKey):
-    """A pair is the same if its observation lies on the same sides of ``bits`` random planes, and its action is the same.
+    """Pairs are the same if their observations lie on the same sides of ``bits`` random planes, and their actions are equal.
 
     The planes go through the ``mean`` of the data, whose dimensions are scaled by their ``std``; both are learned from the
     first ``warm_up`` transitions unless given. Use 16 bits or more, and more than about 16 dimensions. Parts of an observation that
@@ -314,7 +312,7 @@ class SimHashKey(PairKey):
         _checks.require(bits <= MOST_BITS, "bits", f"be at most {MOST_BITS}", bits)
         mean, std = numbers("mean", self.mean, 0.0), numbers("std", self.std, 0.0)
         alike = np.shape(mean or 0.0) == np.shape(std or 0.0) and (mean is None) == (std is None)
-        _checks.require(alike, "mean and std", "be given together, as many of one as of the other", (mean, std))
+        _checks.require(alike, "mean and std", "be given together and have the same length", (mean, std))
         least = float(np.min(std or 0.0))
         _checks.require(least >= 0.0, "std", "be at least 0", least)
         self._put(bits=bits, seed=_checks.whole("seed", self.seed, 0), mean=mean, std=std)
@@ -339,13 +337,13 @@ class SimHashKey(PairKey):
         self._done.fold([acted], out)
 
     def _tables(self, n: int) -> tuple[Floats, AnyArray]:
-        """(mean, 1/std) of n dimensions [n, 2], and the planes [n, bits]; made once."""
+        """(mean, 1/std) of n dimensions [n, 2], and the planes [n, bits]; computed once."""
         tables: tuple[Floats, AnyArray] | None = self.__dict__.get("_made")
         if tables is None or len(tables[0]) != n:
             _checks.require(self.mean is not None, "key", "be ready", "no mean and std", HINT)
             mean, std = (np.atleast_1d(np.asarray(x, np.float64)) for x in (self.mean, self.std))
             made_for = not isinstance(self.mean, tuple) or len(mean) == n
-            _checks.require(made_for, "observation", f"have {len(mean)} numbers a row, as the key was made for", n)
+            _checks.require(made_for, "observation", f"have {len(mean)} numbers per row, as the key was made for", n)
             scale = np.divide(1.0, std, out=np.zeros(len(std)), where=std > 0.0)
             tables = np.resize(np.column_stack([mean, scale]), (n, 2)), _planes(self.seed, n, self.bits)
             self.__dict__["_made"] = tables
@@ -353,15 +351,15 @@ class SimHashKey(PairKey):
 
     @property
     def ready(self) -> bool:
-        """Whether the centre and the scale of the data are known, and the bounds of actions."""
+        """Whether the mean and std of the data are known, and the bounds of actions."""
         return self.mean is not None and self._done.ready
 
     def prepared(self, observation_space: Any, action_space: Any) -> SimHashKey:
-        """With the bounds of the action space. The centre of a space of pictures is no centre of its pictures: it is learned."""
+        """The key with the bounds of the action space. The mean is always learned: the centre of a space of pictures is no use."""
         return self.changed(**self._done.prepared(action_space).fields())
 
     def learn(self, observation: Any, action: Any) -> SimHashKey:
-        """With the mean and standard deviation of the first data, where none are given."""
+        """The key with the mean and standard deviation of the first data, where none are given."""
         found, acted = pairs(observation, action, least=1)
         actions = self._done.learned([acted]).fields()
         if self.mean is not None:
@@ -371,7 +369,7 @@ class SimHashKey(PairKey):
         data = np.nan_to_num(data, nan=0.0, posinf=0.0, neginf=0.0)
         std = data.std(0)
         rms = float(np.sqrt(np.mean(std**2))) if std.size else 0.0
-        std = np.maximum(std, LEAST_SPREAD * rms) if rms else np.ones_like(std)  # what never moved so far may yet
+        std = np.maximum(std, LEAST_SPREAD * rms) if rms else np.ones_like(std)  # constant so far, but may change
         return self.changed(mean=tuple(data.mean(0).tolist()), std=tuple(std.tolist()), **actions)
 
     def finer(self) -> SimHashKey | None:
@@ -381,14 +379,14 @@ class SimHashKey(PairKey):
 
 
 def _is_label(part: AnyArray) -> bool:
-    """Whether a part of an observation is one whole number: which of some things, and not how much."""
+    """Whether a part of an observation is one whole number, that is, a label rather than a quantity."""
     return part.shape[1] == 1 and is_whole(part)
 
 
 def _planes(seed: int, n: int, bits: int) -> AnyArray:
-    """Normal directions of the planes, int8 [n, bits]: from a generator whose words no version of numpy changes.
+    """Normal vectors of the planes, int8 [n, bits], from a generator that does not depend on numpy's version.
 
-    Of the same seed, fewer planes are the first of more: more bits tell strictly more apart.
+    For the same seed, fewer planes are the first of more: a key with more bits is strictly finer.
     """
     words = np.empty(n * MOST_BITS, np.uint64)
     hashing.stream(seed, words)

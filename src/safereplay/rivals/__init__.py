@@ -1,1 +1,1 @@
-"""Rivals: other ways to be safe and other ways to replay, one file each."""
+"""Other methods for safety and other replay methods, one file each."""

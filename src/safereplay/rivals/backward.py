@@ -1,4 +1,4 @@
-"""Episodic backward update: a whole episode from memory, from its end to its start (Lee, Choi & Chung 2019).
+"""Episodic backward update: replay of a whole episode from its end to its start (Lee, Choi & Chung 2019).
 
 With the episode's transitions (s_k, a_k, r_k, s_{k+1}), k = 1, ..., T, and a diffusion factor β,
 
@@ -7,26 +7,26 @@ With the episode's transitions (s_k, a_k, r_k, s_{k+1}), k = 1, ..., T, and a di
     y_k = r_k + γ·max_b Q̃(s_{k+1}, b),    k = T−1, ..., 1
 
 and Q(s_k,a_k) moves towards y_k. β = 1 carries a reward back through the whole episode at once; β = 0 is Q-learning's
-update in backward order. The source takes Q from a network that lags behind; a table needs none, so Q is the present
-one. An episode is drawn uniformly from those that are whole in the window, and gone through one replay at a time; an
-episode that was cut off still looks ahead at its last step.
+update in backward order. The source uses a target network for Q; a table needs none, so Q is the current
+one. An episode is drawn uniformly from those that lie fully in the window, and processed one replay at a time. The target
+of the last step of a truncated episode still includes γ·max_b Q.
 
 **Limit.** Where each pair has one outcome, Q*, for every β: y_T is off by at most γ·‖Q − Q*‖, and with y_{k+1} and Q both off
-by at most ‖Q − Q*‖ so is their mixture, hence y_k by at most γ·‖Q − Q*‖: a γ-contraction towards Q*. With β = 0, Q* in random
-worlds as well, as the window grows. (In a small one, how many episodes there are to draw from depends on how long
-they were, so that outcomes of a pair before short and long episodes are not drawn alike: ``sr.exact`` gives the limit of
-a long window, whatever the window.) With β > 0 in a random world there is **no such limit** in general: y_{k+1} is what
-happened once. The mean of a maximum over it is at least the maximum of its mean: where a_{k+1} went badly, the next best
-action caps the loss; where it went well, nothing caps the gain. So Q is too high where luck decides whether y_{k+1} or
-another action is the better, by an amount that depends on which actions are explored. Where it does not decide that, or
-there is no other action, luck averages out.
+by at most ‖Q − Q*‖ so is their mixture, hence y_k by at most γ·‖Q − Q*‖: a γ-contraction towards Q*. With β = 0 the limit
+is Q* in stochastic worlds as well, as the window grows. (A small window holds more episodes when they are short, so the outcomes
+of a pair before short and long episodes are drawn with different probabilities. ``sr.exact`` gives the limit of a
+long window for every window.) With β > 0 in a stochastic world there is **no such limit** in general: y_{k+1} is a single
+sample. The mean of a maximum over it is at least the maximum of its mean: a low sample of a_{k+1} is replaced by the next
+best action, a high one is not. So Q is too high where chance decides whether y_{k+1} or another action is better, by an
+amount that depends on the exploration. Where chance does not decide that, or there is no other action, the samples
+average out.
 
-**w_t does not settle**: after (s_k,a_k) comes the transition before it, for certain.
+**w_t does not converge**: after (s_k,a_k) the transition before it is replayed with certainty.
 
-**When it fails.** In random worlds with β near 1, by the bias above: it thinks little of danger, since the loss after a bad
-turn is replaced by the next best action's value. Measured on the cliff (20 seeds, 10⁶ steps each, ε = 0.1, α = n^−0.6, v = 0.5):
-the value of the start, right for β = 0 (−0.35), is 0.3 higher for β = 0.5 and 1.1 higher for β = 1. The greedy policy is that of
-Q-learning all the same, on every seed: it falls with probability 0.119.
+**When it fails.** In stochastic worlds with β near 1, by the bias above: it underestimates danger, since the loss after
+a bad outcome is replaced by the next best action's value. Measured on the cliff (20 seeds, 10⁶ steps each, ε = 0.1, α =
+n^−0.6, v = 0.5): the value of the start, right for β = 0 (−0.35), is 0.3 too high for β = 0.5 and 1.1 too high for β =
+1. The greedy policy is still that of Q-learning on every seed: it falls with probability 0.119.
 
 Ref: Lee, Choi & Chung (2019), Sample-efficient deep reinforcement learning via episodic backward update.
 """
@@ -74,7 +74,7 @@ class BackwardReplay(HistoryLearner):
 
     @property
     def rule(self) -> str:
-        """An episode from its end."""
+        """Episodes from their end."""
         return "backward"
 
 

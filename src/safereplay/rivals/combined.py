@@ -1,18 +1,18 @@
-"""Combined replay: the newest transition is always among those replayed (Zhang & Sutton 2017).
+"""Combined replay: each batch of replays includes the newest transition (Zhang & Sutton 2017).
 
     a batch of n replays:    the newest transition, then n − 1 drawn uniformly from the last N
 
-The source mends what a window does that is too large: a new transition may wait long to be replayed, and its batch costs
-nothing more. Here a batch is gone through over n replays. Algorithm 1's own step learns from the newest transition once
-already; combined replay does it again. n = 1 replays the newest alone, n → ∞ is uniform replay.
+The source corrects a drawback of large windows: a new transition may wait long for its first replay. The batch size does
+not change. Here a batch is spread over n replays. Algorithm 1's own step already learns from the newest transition once;
+combined replay does so again. n = 1 replays only the newest, n → ∞ is uniform replay.
 
-**Limit.** Q*: whether a transition is replayed as the newest is a matter of when it happened, and not of what it is; later
+**Limit.** Q*: whether a transition is replayed as the newest depends on when it happened, not on its outcome; later
 it is drawn like all others (see :mod:`safereplay.rivals.histories`).
 
-**w_t does not settle**: a share 1/n of it lies on the newest transition, which is another one after each step.
+**w_t does not converge**: a share 1/n of it lies on the newest transition, which changes with each step.
 
-**When it fails.** With small n, the same outcome is learned from twice in a row: at a large step size that moves Q as far as
-a step size of 1 − (1−α)² would, and Q spreads more around its mean. It is neutral to risk.
+**When it fails.** With small n, the same outcome is learned from twice in a row: this moves Q as far as a step size of
+1 − (1−α)² would, and Q varies more around its mean. It is risk-neutral.
 Measured on the cliff (20 seeds, 10⁶ steps each, ε = 0.1, α = n^−0.6): batches of 1 and 8 at v = 0.5 learn the policy of
 Q-learning on every seed, which falls with probability 0.119.
 
@@ -60,7 +60,7 @@ class CombinedReplay(HistoryLearner):
 
     @property
     def rule(self) -> str:
-        """The newest, then any."""
+        """The newest, then uniform."""
         return "combined"
 
 

@@ -1,28 +1,28 @@
-"""CVaR of the return: Q-learning on the state and what is still owed.
+"""CVaR of the return: Q-learning on the state and the remaining target.
 
-CVaR_α, the mean return of the worst share α of episodes, is the modern measure of a bad tail. The best of it may need to
-know the return so far: who has won can afford a risk, who has lost enough has nothing left to protect. With a target y₀,
+CVaR_α is the mean return of the worst share α of episodes. A policy that maximises it may depend on the return so far:
+after gains it can take a risk, after large losses there is nothing left to protect. With a target y₀,
 
     CVaR_α(G)  =  max_{y₀}  y₀ − E[(y₀ − G)⁺] / α,
 
 and the learner is plain Q-learning on states (s, y), y = y₀ − return so far, with rewards y⁺ − (y − r)⁺ that add up to
-y₀⁺ − (y₀ − G)⁺ (see :mod:`safereplay.theory.augmented`). ``training_model`` is the model it learns on, ``judging_model`` the same states
-with the real rewards, in which its policy is judged.
+y₀⁺ − (y₀ − G)⁺ (see :mod:`safereplay.theory.augmented`). It learns on ``training_model``; its policy is evaluated on
+``judging_model``, which has the same states and the real rewards.
 
-**The target.** The outer maximum is not learned. ``target=None`` takes the best y₀ for α, worked out from the model; where
-a loop gains for ever there is none, and it takes the α-quantile of what the best discounted policy returns.
+**The target.** The outer maximum is not learned. ``target=None`` uses the best y₀ for α, computed from the model. If
+a loop gains forever there is none, and the α-quantile of the best discounted policy's return is used.
 
-**Limit.** That of Q-learning on the augmented model: the least expected shortfall of any policy, with memory or without.
-With the best y₀ its CVaR is the best there is: see :func:`safereplay.theory.augmented.best_cvar`.
+**Limit.** That of Q-learning on the augmented model: the least expected shortfall of any policy, with or without memory.
+With the best y₀ its CVaR is the maximum: see :func:`safereplay.theory.augmented.best_cvar`.
 
 **When it fails.** The table grows: at α = 0.1 from 24 states to 99 on the cliff, from 20 to 3,848 on the volatile grid, from
-28 to 1,516 on the lottery, from 40 to 275 on the bridge. The deeper the tail, the rarer what is learned from: on the
+28 to 1,516 on the lottery, from 40 to 275 on the bridge. For small α the relevant episodes are rare: on the
 cliff after 100,000 episodes five runs are within 0.14 of the best CVaR at α = 0.1 (−0.40; after 20,000 within 1.3), and
-within 1.4 at α = 0.02 (−6.15; after 20,000 within 3.5; Q-learning's limit is 8.3 below). Only the shortfall counts:
-where no target above 0 is within reach of the tail, as on frozen_lake at α = 0.1, to never move is as good as any. Where
-a loop gains for ever, as on the volatile grid, a high target goes round it: α = 0.9 asks for 349 where 145 is sure, and
-64 % of episodes meet something unsafe; from α = 0.5 down none does. And a disaster rarer than α is averaged with what
-is merely bad.
+within 1.4 at α = 0.02 (−6.15; after 20,000 within 3.5; Q-learning's limit is 8.3 below). Only the shortfall counts: if
+the tail cannot reach a target above 0, as on frozen_lake at α = 0.1, never moving is as good as any policy. Where a
+loop gains forever, as on the volatile grid, a high target repeats it: α = 0.9 has the target 349 where 145 is certain, and
+64 % of episodes have an unsafe outcome; from α = 0.5 down none has. And a disaster rarer than α is averaged with
+moderate losses.
 
 Ref: Bäuerle & Ott (2011), Markov decision processes with Average-Value-at-Risk criteria; Rockafellar & Uryasev (2000),
 Optimization of conditional value-at-risk.
@@ -43,7 +43,7 @@ from ..theory.risk import evaluate
 
 @dataclass(frozen=True)
 class CVaRQLearning(Learner):
-    """Q-learning of the least expected shortfall of a target, on states that know what is still owed.
+    """Q-learning that minimises the expected shortfall of a target, on states that include the remaining target.
 
     ``alpha`` chooses the target, unless one is given.
 
@@ -68,7 +68,7 @@ class CVaRQLearning(Learner):
         _checks.real("target", 0.0 if self.target is None else self.target)
 
     def target_on(self, mdp: TabularMDP) -> float:
-        """The target that it learns with."""
+        """The target used for learning."""
         if self.target is not None:
             return self.target
         found = best_target(mdp, self.alpha)
@@ -78,15 +78,15 @@ class CVaRQLearning(Learner):
         return _checks.real("target that is worked out", quantile)
 
     def augmented(self, mdp: TabularMDP) -> Augmented:
-        """The model with what is owed in its state."""
+        """The model with the remaining target in its state."""
         return augmented(mdp, self.target_on(mdp))
 
     def training_model(self, mdp: TabularMDP) -> TabularMDP:
-        """Where it learns: rewards are by how much the shortfall falls."""
+        """The model it learns on: a reward is the decrease of the shortfall."""
         return self.augmented(mdp).training_model
 
     def judging_model(self, mdp: TabularMDP) -> TabularMDP:
-        """Where its policy is judged: rewards are the model's own."""
+        """The model for evaluating its policy: the rewards are the original ones."""
         return self.augmented(mdp).judging_model
 
     def describe(self) -> str:

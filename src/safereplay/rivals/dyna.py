@@ -1,29 +1,29 @@
-"""Dyna-Q: after each step of the MDP, n planning steps from a model that was learned (Sutton 1990, 1991).
+"""Dyna-Q: after each step of the MDP, n planning steps from a learned model (Sutton 1990, 1991).
 
     n times:    s ← a state seen before,  a ← an action tried there,  (r, s') ← Model(s,a)
                 Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b))
 
-Model(s,a) is the last outcome of the pair (``model="last"``: the textbook's, which takes the world to be certain), or one
-drawn as often as it was seen (``model="counts"``). The latter is replay as planning. Van Seijen & Sutton show for a method
-of policy evaluation that replay and planning with a learned model find exactly the same values; for Q-learning it is the
-limit that is the same. There are n replays per step, so v = n/(n+1).
+Model(s,a) is the last outcome of the pair (``model="last"``: the textbook's, which assumes a deterministic world), or one
+drawn in proportion to its count (``model="counts"``). The latter is replay as planning. Van Seijen & Sutton show for a method
+of policy evaluation that replay and planning with a learned model find exactly the same values; for Q-learning only the
+limit is the same. There are n replays per step, so v = n/(n+1).
 
-**Limit.** With counts, Q*: each pair's outcomes are planned with at the shares in which they were seen, which go to
-q(s',r|s,a), so the mean target is Q-learning's. With the last outcome, Q* where each pair has one outcome. In a random world
-an outcome is planned with until the pair is visited again. So outcomes after which that takes longer count for more: with
+**Limit.** With counts, Q*: each pair's outcomes are used in the proportions in which they were seen, which tend to
+q(s',r|s,a), so the mean target is Q-learning's. With the last outcome, Q* where each pair has one outcome. In a stochastic
+world an outcome is used until the pair is visited again, so outcomes followed by a longer wait count more. With
 τ_k the mean number of steps from a visit with outcome k to the next visit, and φ the probability that the pair is drawn,
 
     p̃(k|s,a)  ∝  q(k|s,a)·(1 + n·φ(s,a)·τ_k(s,a))
 
-is what the pair seems to lead to. τ depends on how the world is explored. For a given behaviour and a step size that falls
-:func:`last_outcome_limit` solves it; there is **no limit** that the world alone determines, and with a constant step size
-none at all: Q follows the last outcome. The source takes the world to be certain, and so does the textbook.
+are the effective probabilities. τ depends on the exploration. For a given behaviour and a decreasing step size
+:func:`last_outcome_limit` computes the limit. **No limit** is determined by the world alone, and with a constant step size
+there is none: Q follows the last outcome. The source and the textbook assume a deterministic world.
 
-**w_t settles** with counts, at φ(s,a)·q(k|s,a). With the last outcome it jumps with each visit.
+**w_t converges** with counts, to φ(s,a)·q(k|s,a). With the last outcome it jumps with each visit.
 
-**When it fails.** ``last``, in random worlds. A pair that is visited seldom is planned with many times between two visits: α must
-fall below one over that number before its outcomes average out at all. Until then Q of a risky pair is what happened
-last, and whoever is greedy on Q takes the risky way after good luck.
+**When it fails.** ``last``, in stochastic worlds. A pair that is rarely visited is used many times between two visits: α must
+fall below one over that number before its outcomes average out. Until then Q of a risky pair reflects its last
+outcome, and a greedy policy takes the risky way after good outcomes.
 Measured on the cliff (20 seeds, 10⁶ steps each, ε = 0.1, α = n^−0.6): with the last outcome the value of the start is 0.25 too
 high for n = 5 and 0.38 for n = 50; with counts it is right to 0.01 for n = 50. The greedy policy is that of Q-learning in all
 of them, on every seed: it falls with probability 0.119.
@@ -54,7 +54,7 @@ TIES = ("first", "random")
 
 @dataclass(frozen=True)
 class DynaQ(HistoryLearner):
-    """Dyna-Q with ``planning`` steps after each step; ``ties`` between greedy actions: the first, or any (the textbook's).
+    """Dyna-Q with ``planning`` steps after each step; ``ties`` between greedy actions go to the first, or any (textbook).
 
     >>> import safereplay as sr
     >>> from safereplay.rivals.dyna import DynaQ
@@ -82,7 +82,7 @@ class DynaQ(HistoryLearner):
 
     @property
     def rule(self) -> str:
-        """From the model's last outcomes, or from its counts."""
+        """From the last outcomes, or from the counts."""
         return MODELS[self.model]
 
     def _shuffles(self) -> bool:
@@ -102,9 +102,9 @@ def _(learner: DynaQ, mdp: TabularMDP) -> Floats:
 
 
 def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Floats:
-    """What planning with last outcomes converges to where ``behaviour`` π(a|s) [S, A] explores, for a falling α, [S, A].
+    """The limit of planning with last outcomes under a behaviour π(a|s) [S, A], for a decreasing α, [S, A].
 
-    Episodes must end by themselves: one that is cut off makes τ shorter.
+    Episodes must terminate: truncation makes τ shorter.
 
     >>> import numpy as np, safereplay as sr
     >>> from safereplay.rivals.dyna import DynaQ, last_outcome_limit
@@ -117,7 +117,7 @@ def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Float
     pi = _checks.finite_array("behaviour", behaviour, shape)
     even = bool((pi >= 0).all() and np.allclose(pi.sum(1), 1.0, atol=1e-9))
     _checks.require(even, "behaviour", "give each state probabilities that sum to 1", pi.sum(1).tolist())
-    onward = np.zeros((mdp.n_pairs, mdp.n_states))  # where each pair leads; an end leads to a start
+    onward = np.zeros((mdp.n_pairs, mdp.n_states))  # next states of each pair; an end leads to a start
     np.add.at(onward, (mdp.pair, mdp.s_next), np.where(mdp.terminal, 0.0, mdp.p))
     onward += (
         np.bincount(mdp.pair, weights=np.where(mdp.terminal, mdp.p, 0.0), minlength=mdp.n_pairs)[:, None] * mdp.start
@@ -129,7 +129,7 @@ def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Float
         s, a = divmod(int(i), mdp.n_actions)
         k = slice(mdp.row[i], mdp.row[i + 1])
         go = pi.copy()
-        go[s, a] = 0.0  # until the pair is visited
+        go[s, a] = 0.0  # stop when the pair is visited
         chain = np.einsum("sa,sat->st", go, onward.reshape(*shape, -1))[np.ix_(seen, seen)]
         wait = np.zeros(mdp.n_states)
         wait[seen] = np.linalg.solve(np.eye(int(seen.sum())) - chain, go.sum(1)[seen])
@@ -140,10 +140,10 @@ def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Float
 
 
 def _seen(mdp: TabularMDP, pi: Floats, onward: Floats) -> Bools:
-    """The states that the behaviour comes to, [S]; it must come back to each of them, again and again."""
+    """The states that the behaviour visits, [S]; it must return to each of them infinitely often."""
     chain = np.einsum("sa,sat->st", pi, onward.reshape(*pi.shape, -1)) > 0
     seen = reached(mdp.n_states, np.flatnonzero(mdp.start > 0), *np.nonzero(chain))
     classes = connected_components(chain[np.ix_(seen, seen)], connection="strong")[0]
-    hint = "it must come back to every state that it sees"
+    hint = "it must return to every state that it visits"
     _checks.require(classes == 1, "classes of states under the behaviour", "number 1", classes, hint)
     return np.asarray(seen, np.bool_)

@@ -1,34 +1,33 @@
-"""The chance of ever coming to harm as a second table, and a weight between it and the value.
+"""The probability of harm as a second table, weighted against the value.
 
 Geibel & Wysotzki (2005), *Risk-sensitive reinforcement learning applied to control under constraints*: the risk of a
-policy is the probability of ever meeting an error state. It is a return of its own, a cost of 1 at the first unsafe
-outcome, *not discounted*, and is learned like one:
+policy is the probability of ever reaching an error state. It is itself a return, with a cost of 1 at the first unsafe
+outcome and *no discount*, and is learned like one:
 
     X(s,a) ← X(s,a) + α·( r + γ·X(s',b*) − X(s,a) )
     M(s,a) ← M(s,a) + α·( u − M(s,a) ),        u = 1 if the outcome is unsafe, else M(s',b*), 0 where the episode ended
     score  = (1 − weight)·X − weight·scale·M
 
-The source compares by ξ·X − M, and begins at ξ = 0, all caution. That is the same order of actions at ξ = (1 −
-weight)/(weight·scale); so a harm is priced at 1/ξ = scale·weight/(1 − weight) of reward. ``weight`` = 0 is plain
-Q-learning, 1 looks at nothing but the chance of harm. Raising ξ as long as the risk stays within a limit ω, as the
-source does, is :func:`safereplay.rivals.lagrangian.bracket` on a known model, and LagrangianQ in learning.
+The source compares by ξ·X − M, and begins at ξ = 0, full caution. The order of actions is the same for ξ = (1 −
+weight)/(weight·scale), so the price of a harm is 1/ξ = scale·weight/(1 − weight) in reward. ``weight`` = 0 is plain
+Q-learning; 1 uses only the probability of harm. The source raises ξ while the risk stays within a limit ω;
+:func:`safereplay.rivals.lagrangian.bracket` does so on a known model, and LagrangianQ while learning.
 
 **Limit.** An equilibrium (see :mod:`safereplay.rivals.ledgers`). With γ → 1 in X too, and where harm ends the episode,
-the score is a return itself, of r − price·(harm), and there is one equilibrium: its best policy. So it was in all of
-100 random worlds of four states, against every policy.
+the score is itself a return, of r − price·(harm), and the equilibrium is unique: its best policy. This held in all of
+100 random worlds of four states, compared with every policy.
 
 **When it fails.** (1) With γ < 1 the two tables discount differently, and no stationary policy need be best from every
-state (Feinberg & Shwartz 1999, *Constrained dynamic programming with two discount factors*): rewards far ahead fade,
-risk does not. In 18 of such worlds (γ in 0.5–0.97, weight = 0.1) there is no such policy; the equilibrium is best from
-every state in 79, from the first in 88. (2) There may be none: in 4 of these worlds, and wherever one step pays more
-than its own risk costs, but going on for ever, which is sure to end in harm, does not. There *one step more, then
-stop* is always best, and never comes true. ``sr.exact`` refuses; the learner rests at a tie and takes both some of the
-time. (3) Where an unsafe outcome does not end the episode, a state does not tell whether harm was done already. M
-counts the first harm *from now on*, so a learner that has nothing left to lose is as careful as one that has;
-equilibria are then the best less often (in 67 of 100) and more often several (in 7). (4) To never end is safe. At
-weight = 1 to walk in circles is as good as the goal; on frozen_lake, where nothing costs anything but time, that
-begins at weight = 0.03. (5) All harms are one: how bad they are is not seen, nor is a loss that nobody marked as
-unsafe.
+state (Feinberg & Shwartz 1999, *Constrained dynamic programming with two discount factors*): distant rewards are
+discounted, risk is not. In 18 of such worlds (γ in 0.5–0.97, weight = 0.1) there is no such policy; the equilibrium is
+best from every state in 79, from the first in 88. (2) There may be no equilibrium: in 4 of these worlds, and wherever
+one step pays more than its risk costs, but continuing forever, which ends in harm with probability 1, does not. There
+*one step more, then stop* is always best, and never carried out. ``sr.exact`` raises an error; the learner ends at a
+tie and takes each action some of the time. (3) If an unsafe outcome does not end the episode, the state does not show
+whether harm has already happened. M counts the first harm *from now on*, so the learner is as careful after a harm as
+before; equilibria are then less often the best (in 67 of 100) and more often several (in 7). (4) Never ending is safe.
+At weight = 1 walking in circles is as good as the goal; on frozen_lake, where only time has a cost, that begins at
+weight = 0.03. (5) All harms count the same: neither their size is used, nor losses that are not marked unsafe.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from .ledgers import HarmLedger, settled
 class ErrorStates(HarmLedger):
     """Geibel & Wysotzki (2005): score = (1 − weight)·value − weight·scale·P(ever unsafe).
 
-    ``scale`` is the reward that weight = 1/2 puts a harm on a level with.
+    ``scale`` is the price of a harm, in reward, at weight = 1/2.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()

@@ -1,8 +1,8 @@
-"""Hindsight experience replay (Andrychowicz et al. 2017): what was reached by chance is learned as if it was the goal.
+"""Hindsight experience replay (Andrychowicz et al. 2017): reached states are replayed as if they were the goal.
 
 In a goal-conditioned model (:mod:`safereplay.goals`) an episode under goal g gives transitions (s_t, a_t, s_{t+1}),
-t < T. Each is learned at once, for g, as Q-learning does. After the episode each is learned again for goals g' that the
-episode came to,
+t < T. Each is learned at once, for g, as in Q-learning. After the episode each is learned again for goals g' that the
+episode reached,
 
     Q((s_t,g'),a_t) ← (1−α)·Q((s_t,g'),a_t) + α·(r' + γ·max_b Q((s_{t+1},g'),b)),
     r' = 0 and the end if s_{t+1} = g', else r' = −1;
@@ -14,13 +14,13 @@ episode came to,
 The source stores these transitions in a buffer and draws batches for a deep network; here each is learned once.
 
 **Limit.** Where moves are certain, the relabelled transition is what would have happened under g': all updates agree on
-the target and the limit is Q*, −(1−γ^{d−1})/(1−γ) at distance d. Where they are not, g' was chosen by looking at what
+the target and the limit is Q*, −(1−γ^{d−1})/(1−γ) at distance d. Where they are not, the choice of g' depends on what
 happened later. The relabelled transitions of ((s,g'),a) come from q(s'| s, a, g' is reached later), not from q(s'|s,a):
-the limit is that of a world where moves succeed more often, and how much more depends on the policy. Two where it does
+the limit is that of a world where moves succeed more often, by how much depends on the policy. In two examples it does
 not:
 
-*A slippery step.* From cell 0 a move reaches cell 1 with probability p, else it stays. An episode that takes T steps
-gives T fresh transitions, of which one succeeds. Draws that stay in cell 0 begin at their goal and teach nothing;
+*A slippery step.* From cell 0 a move reaches cell 1 with probability p, else it stays. An episode of T steps
+gives T fresh transitions, of which one succeeds. Draws that stay in cell 0 begin at their goal and are skipped;
 transition t draws cell 1 with probability 1/(T−t), so k·Σ 1/(T−t) = k·H_T relabelled ones are learned, of which k
 succeed. T is geometric, E T = 1/p and E H_T = −ln p/(1−p), hence
 
@@ -31,13 +31,13 @@ goal, so it is never relabelled; a success is, k times. The share of falls among
 
     p̃_fall = (1−p) / (1 + k·p),      Q = −c·p̃_fall      instead of Q* = −c·(1−p).
 
-**When it fails.** It underestimates danger, and the more it replays the more: no relabelled transition is ever the fall
-that ended its episode. On :func:`safereplay.goals.goal_cliff`, after 10⁶ steps and over 20 seeds, P(unsafe) from the
-start to the far end is 0.033 for Q-learning, as for Q*, and 0.094 with k = 4, 0.120 with k = 8: from a policy that goes
-round to one that walks the edge. (On the bias in deep learning: Lanka & Wu (2018), ARCHER.) And it has little to add
-where something else explores: in a table that starts from Q = 0, above every return, what was tried looks worse than
-what was not. With :func:`safereplay.goals.bit_flip` of 7 bits and 256,000 steps hindsight takes the share of ways found
-from 0.20 to 0.98 when Q starts from the value of never arriving, and leaves it at 0.55 when Q starts from 0.
+**When it fails.** It underestimates danger, the more the larger k is: no relabelled transition is ever the fall that
+ended its episode. On :func:`safereplay.goals.goal_cliff`, after 10⁶ steps and over 20 seeds, P(unsafe) from the start
+to the far end is 0.033 for Q-learning, as for Q*, and 0.094 with k = 4, 0.120 with k = 8: the policy changes from the
+way round to the edge. (On the bias in deep learning: Lanka & Wu (2018), ARCHER.) It has little effect if exploration is
+good for another reason: in a table that starts from Q = 0, above every return, actions that were tried look worse than
+untried ones. With :func:`safereplay.goals.bit_flip` of 7 bits and 256,000 steps hindsight raises the share of goals
+found from 0.20 to 0.98 when Q starts from the value of never arriving, and leaves it at 0.55 when Q starts from 0.
 
 Ref: Andrychowicz et al. (2017), Hindsight Experience Replay, Algorithm 1.
 """
@@ -63,10 +63,10 @@ STRATEGIES = {"none": hindsight.NONE, "future": hindsight.FUTURE, "final": hinds
 
 @dataclass(frozen=True)
 class HindsightQLearning(Learner):
-    """Q-learning that learns each episode again for ``k`` goals a transition that it did reach.
+    """Q-learning that learns each transition again for ``k`` goals that its episode reached.
 
-    ``strategy`` is "future", "final" (one goal, whatever k ≥ 1) or "none". ``window`` bounds what is kept of an
-    episode: of a longer one only the latest transitions are learned again.
+    ``strategy`` is "future", "final" (one goal for any k ≥ 1) or "none". ``window`` bounds the transitions kept of an
+    episode: of a longer one only the latest are learned again.
 
     >>> import safereplay as sr
     >>> from safereplay.goals import goal_room
@@ -79,7 +79,7 @@ class HindsightQLearning(Learner):
     """
 
     LABEL: ClassVar[str] = "hindsight"
-    GIVEN: ClassVar[str] = "what other goals would have paid"
+    GIVEN: ClassVar[str] = "the rewards under other goals"
     DIALS: ClassVar[tuple[str, ...]] = ("k",)
     DIAL: ClassVar[str] = "k"
     SETTINGS: ClassVar[tuple[float, ...]] = (0, 1, 2, 4, 8, 16)
@@ -98,7 +98,7 @@ class HindsightQLearning(Learner):
 
     @property
     def relabels(self) -> bool:
-        """Whether anything is learned again."""
+        """Whether transitions are relabelled."""
         return self.strategy != "none" and self.k > 0
 
     def training_model(self, mdp: TabularMDP) -> TabularMDP:
@@ -106,7 +106,7 @@ class HindsightQLearning(Learner):
         return checked(mdp)
 
     def recipe(self, exploration: Exploration, step_size: StepSize) -> hindsight.Recipe:
-        """What the compiled loop is built from."""
+        """The recipe that the compiled loop is built from."""
         strategy = STRATEGIES[self.strategy] if self.relabels else hindsight.NONE
         recipe = hindsight.Recipe(step_size.bound(), exploration.bound(), exploration.SOFTMAX, strategy, self.window)
         for part, owner in ((recipe.alpha, step_size), (recipe.rate, exploration)):
@@ -124,7 +124,7 @@ class HindsightQLearning(Learner):
 
 
 def checked(mdp: TabularMDP) -> GoalMDP:
-    """A model that has goals."""
+    """The model, checked to have goals."""
     if not isinstance(mdp, GoalMDP) or mdp.goals.size == 0:
         name = mdp.name if isinstance(mdp, TabularMDP) else mdp
         _checks.fail("mdp", "have goals to learn in hindsight", name, "make one with safereplay.goals.goal_mdp(mdp)")
@@ -133,7 +133,7 @@ def checked(mdp: TabularMDP) -> GoalMDP:
 
 @limit_of.register
 def _(learner: HindsightQLearning, mdp: TabularMDP) -> Floats:
-    """Q* where moves are certain; else known only where nothing is relabelled."""
+    """Q* where moves are certain; otherwise known only if nothing is relabelled."""
     model = checked(mdp)
     sure = int(np.diff(model.row).max()) <= 1
     hint = "relabelled transitions are chosen by what came later, so their limit depends on the policy"

@@ -1,15 +1,15 @@
-"""Learners that replay from a history of transitions, and what they have in common.
+"""Base class of learners that replay from a history of transitions.
 
 The last ``window`` transitions are kept. Each iteration is a replay with probability v, else a step of the MDP, whose
-transition is learned from and stored: as in Algorithm 1, so that v means the same for everybody. Batches and episodes
-are gone through one replay at a time, over as many iterations as they have.
+transition is learned from and stored. This is as in Algorithm 1, so v has the same meaning for all learners. Batches and
+episodes are processed one replay per iteration.
 
-**Why most of them converge to Q***. Let m_j be how often a transition is replayed on average while it is j steps old. It
-depends on the rule, and not on what the transition is, where rules look at age alone. So each transition is replayed
-M = Σ_j m_j times on average, whatever its outcome, and of the updates of a pair (s,a) a share q(s',r|s,a) is of each
-outcome, fresh or replayed. The mean of the target at (s,a) is then Σ q(s',r|s,a)·(r + γ·max_b Q(s',b)): that of
-Q-learning, whose limit is Q*. Replay speeds learning up and leaves its limit alone. A rule that looks at what it
-replays, at TD errors or at what came after, is free of this argument and biased in general.
+**Why most of them converge to Q***. Let m_j be the mean number of replays of a transition while it is j steps old. For
+rules that use age alone, it does not depend on the transition's outcome. So each transition is replayed
+M = Σ_j m_j times on average, and each outcome has a share q(s',r|s,a) of the updates of its pair (s,a), fresh or
+replayed. The mean of the target at (s,a) is then Σ q(s',r|s,a)·(r + γ·max_b Q(s',b)), as in
+Q-learning, whose limit is Q*. Replay changes the speed of learning, not its limit. The argument does not apply to rules
+that use TD errors or later events; these are biased in general.
 
 Ref: Lin (1992), Self-improving reactive agents based on reinforcement learning, planning and teaching.
 """
@@ -27,7 +27,7 @@ from ..schedules import Exploration, StepSize
 
 @dataclass(frozen=True)
 class HistoryLearner(Learner):
-    """What learners have in common that replay from a history: a subclass names its rule and how much it keeps.
+    """The base class of learners that replay from a history; a subclass defines its rule and how much is kept.
 
     >>> import safereplay as sr
     >>> from safereplay.rivals.histories import HistoryLearner
@@ -38,16 +38,16 @@ class HistoryLearner(Learner):
 
     @property
     def rule(self) -> str:
-        """Which of the rules of :mod:`safereplay.kernels.history` it replays by."""
+        """The rule of :mod:`safereplay.kernels.history` that it replays by."""
         raise NotImplementedError
 
     @property
     def kept(self) -> int:
-        """How many transitions are kept."""
+        """The number of transitions kept."""
         return int(getattr(self, "window", 1))
 
     def recipe(self, exploration: Exploration, step_size: StepSize) -> history.Recipe:
-        """What the compiled loop is built from."""
+        """The recipe that the compiled loop is built from."""
         parts = {"alpha": (step_size, step_size.bound()), "rate": (exploration, exploration.bound())}
         for name, (owner, bound) in parts.items():
             where, reason = f"{name} of {type(owner).__name__}", trouble(bound)
@@ -60,7 +60,7 @@ class HistoryLearner(Learner):
         return False
 
     def _top(self) -> float:
-        """The priority of what is stored before the first replay, for rules that have priorities."""
+        """The priority of transitions stored before the first replay, for rules with priorities."""
         return 1.0
 
     def describe(self) -> str:
@@ -71,6 +71,6 @@ class HistoryLearner(Learner):
     def _check_window(self) -> None:
         replay_chance(getattr(self, "v", 0.0))
         window = getattr(self, "window", 1)
-        if isinstance(window, float) and window.is_integer():  # a sweep's numbers may all be floats
+        if isinstance(window, float) and window.is_integer():  # a sweep may pass all numbers as floats
             object.__setattr__(self, "window", int(window))
         _checks.whole("window", getattr(self, "window", 1), 1, bits=24)

@@ -1,37 +1,37 @@
-"""A limit on the chance of harm, and a price on harm that rises while the limit is exceeded.
+"""A limit on the probability of harm, and a price on harm that rises while the limit is exceeded.
 
-A constrained MDP asks for the best mean return whose P(unsafe) is at most ``limit``. Its Lagrangian has a price λ on
+A constrained MDP maximises the mean return subject to P(unsafe) ≤ ``limit``. Its Lagrangian has a price λ on
 harm:
 
     max_π min_{λ ≥ 0}  E[return] − λ·( P(unsafe) − limit )
 
 Altman (1999), *Constrained Markov decision processes*, has the theory and the linear program; Borkar (2005), *An
-actor-critic algorithm for constrained Markov decision processes*, learns policy and price together, the price slower.
-Here the policy is that of a Q-table, as in the tabular form of either: X and M = P(ever unsafe) are learned as in
-:mod:`safereplay.rivals.error_states`, and after the k-th episode the price follows the harm,
+actor-critic algorithm for constrained Markov decision processes*, learns policy and price together, the price more
+slowly. Here the policy is greedy on a Q-table, as in the tabular form of either: X and M = P(ever unsafe) are learned
+as in :mod:`safereplay.rivals.error_states`, and after the k-th episode the price is updated from its harm,
 
     score = X − λ·M,        λ ← max(0, λ + η_k·(harm_k − limit)),        η_k = rate·k^−power
 
 harm_k is 1 if the episode was harmed, else 0. With ``trust`` = 1 it is the learner's own forecast M(s₀,b*) for the
-state the episode began in, which leaves out the harm that only exploring does; in between, a mixture. ``rate`` is in
-units of reward. ``power`` above that of the step sizes (0.6) makes the price the slower of the two.
+first state of the episode, which excludes harm caused only by exploration; values in between mix both. ``rate`` is in
+units of reward. With ``power`` above that of the step sizes (0.6) the price changes more slowly than Q.
 
 **Limit.** The price tends to that of the linear program, and the *average* over time to its solution: at λ* the best
-policies on both sides of the limit have the same score, and the learner goes to and fro between them. On the cliff
+policies on both sides of the limit have the same score, and the learner alternates between them. On the cliff
 from its start, γ = 0.999, P(unsafe) ≤ 5 %, the program gives 0.780 at a price of 5.73; with trust = 1 and ε = 0.1, 20
 seeds of 200,000 episodes have prices of 5.7 ± 0.9, and their greedy policies of the second half P(unsafe) = 4.9 % and
 a mean of 0.773.
 
-**When it fails.** (1) The last policy is one of the two, and the limit may fall between them: where a coin has to be
-tossed (:func:`bracket` says where) the last greedy policy keeps it in some runs: in 10 of 20 seeds on a fork that
-needs a fair coin, in 18 of 20 on that cliff. Nothing but the average is promised. (2) Exploration is charged for: with
-ε = 0.1 the cliff's safest behaviour is harmed in some 7 % of episodes. A limit of 5 % cannot be met, the price rises
-for ever, and the policy becomes as safe as there is. (3) The price falls by at most η·limit an episode and rises by up
-to η·(1 − limit): what the first, clumsy episodes did is paid off very slowly, and the smaller the limit the slower.
-(4) The linear program's mean is not discounted, X is. Discounting fades the goal and not the harm, so a larger price
-is needed: 5.73 with γ → 1, 7.3 at 0.99, 11.4 at 0.95, 13.2 at 0.9, for the same limit on the same cliff. The price
-adapts to that by itself; a price carried over from the program would not do. (5) During learning the limit does not
-hold: it is kept in the long run only.
+**When it fails.** (1) The last policy is one of the two, and the limit may lie between them. If the solution is a
+randomised policy (:func:`bracket` finds it), the last greedy policy keeps the limit only in some runs: in 10 of 20
+seeds on a fork that needs a fair coin, in 18 of 20 on that cliff. Only the average has a guarantee. (2) Harm from
+exploration counts: with ε = 0.1 the cliff's safest behaviour is harmed in about 7 % of episodes. A limit of 5 % cannot
+be met, the price rises forever, and the policy becomes the safest one. (3) Per episode the price falls by at most
+η·limit and rises by up to η·(1 − limit): the effect of the first, bad episodes decays very slowly, and more slowly for
+smaller limits. (4) The linear program's mean is not discounted, X is. Discounting reduces the goal and not the harm, so
+a larger price is needed: 5.73 with γ → 1, 7.3 at 0.99, 11.4 at 0.95, 13.2 at 0.9, for the same limit on the same cliff.
+The price adapts to that by itself; a price computed by the program would be wrong. (5) During learning the limit does
+not hold: it is kept only in the long run.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from ..theory.limits import limit_of
 from ..theory.solver import largest
 from .ledgers import HarmLedger, Ledger, equilibrium, settled
 
-PRECISION = 1e-7  # of a price found by halving
-DEAREST = 1e9  # price, in largest rewards
+PRECISION = 1e-7  # of a price found by bisection
+DEAREST = 1e9  # highest price, in units of the largest reward
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class LagrangianQ(HarmLedger):
     DIALS: ClassVar[tuple[str, ...]] = ("limit", "rate", "power", "trust")
     DIAL: ClassVar[str] = "limit"
     SETTINGS: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0)
-    COMPARED: ClassVar[dict[str, float]] = {"trust": 1.0, "rate": 100.0}  # else exploring is charged for
+    COMPARED: ClassVar[dict[str, float]] = {"trust": 1.0, "rate": 100.0}  # otherwise harm from exploration counts
     limit: float = dial(0.05, "[0, 1]")
     rate: float = dial(30.0, "(0, inf)")
     power: float = dial(0.7, "[0, 1]")
@@ -97,7 +97,7 @@ class LagrangianQ(HarmLedger):
 
 
 class Side(NamedTuple):
-    """A price, and what its equilibrium does."""
+    """A price, and its equilibrium."""
 
     price: float
     harm: float  #: P(unsafe)
@@ -105,10 +105,10 @@ class Side(NamedTuple):
 
 
 class Bracket(NamedTuple):
-    """Two prices with the limit kept at the one and not at the other."""
+    """Two prices: the limit is kept at one and exceeded at the other."""
 
     within: Side  #: keeps the limit
-    beyond: Side | None  #: does not, at a lower price; None where the limit is kept for nothing
+    beyond: Side | None  #: exceeds it, at a lower price; None if the limit is kept at price 0
 
     @property
     def price(self) -> float:
@@ -116,16 +116,16 @@ class Bracket(NamedTuple):
         return self.within.price
 
     def share(self, limit: float) -> float:
-        """How often to toss for the policy beyond the limit, so that the limit is just met."""
+        """The probability of the policy beyond the limit in a mixture that meets the limit exactly."""
         return 1.0 if self.beyond is None else (limit - self.within.harm) / (self.beyond.harm - self.within.harm)
 
 
 def bracket(mdp: TabularMDP, limit: float, start: Any = None) -> Bracket:
-    """The price at which the equilibrium of X − price·M begins to keep the limit, from the model's start or another.
+    """The lowest price at which the equilibrium of X − price·M keeps the limit, from the model's start or another.
 
-    The price is found by halving, as if harm could only fall while the price rises. That is so where both tables
-    discount alike (γ → 1) and harm ends the episode; elsewhere it is *a* price, with the limit kept above, not below.
-    Where there is no equilibrium in between, the search ends, and the two prices differ.
+    The price is found by bisection, assuming that harm decreases with the price. This holds where both tables have the
+    same discount (γ → 1) and harm ends the episode; elsewhere it is *a* price with the limit kept above, not below. If
+    there is no equilibrium in between, the search ends, and the two prices differ.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -147,7 +147,7 @@ def bracket(mdp: TabularMDP, limit: float, start: Any = None) -> Bracket:
     price = largest(mdp.r) or 1.0
     dearest, high = DEAREST * price, look(price)
     while high is None or high.harm > limit:
-        hint = "no price up to that keeps it"
+        hint = "no lower price keeps it"
         _checks.require(price < dearest, "limit", f"be kept at a price below {dearest:g}", limit, hint)
         low, price = high or low, 4.0 * price
         high = look(price)
@@ -166,9 +166,9 @@ def _harm(book: Ledger, start: Floats) -> float:
 
 @limit_of.register
 def _(learner: LagrangianQ, mdp: TabularMDP) -> Floats:
-    """Where harm costs nothing in the end: then it is Q-learning. Else the learner goes to and fro at the price."""
+    """Q-learning's, if the limit on harm is never binding; otherwise the learner alternates between two policies."""
     plain = settled(mdp, learner, 0.0)
     free = learner.limit == 1.0 or (learner.trust == 1.0 and _harm(plain, mdp.start) < learner.limit)
-    hint = "it goes to and fro between two policies (see bracket), and what exploring does moves the price"
+    hint = "it alternates between two policies (see bracket), and exploration changes the price"
     _checks.require(free, "limit", "be one that surely costs nothing, for an exact limit", learner.limit, hint)
     return plain.score

@@ -1,22 +1,22 @@
-"""Learners that keep a second table: what they have in common, and what they settle at.
+"""Base classes of learners with a second table, and their limits.
 
-For each pair there is a mean value X(s,a) and a second quantity M(s,a), a variance or a chance of harm; actions are
-compared by a score of both (see :mod:`safereplay.kernels.ledger` for the loop). All of them look ahead to the action
-that would follow, b* = argmax_b score(s',b), so that X and M speak of one and the same policy:
+For each pair there is a mean value X(s,a) and a second quantity M(s,a), a variance or a probability of harm; actions
+are compared by a score of both (see :mod:`safereplay.kernels.ledger` for the loop). All targets use the same next
+action, b* = argmax_b score(s',b), so X and M belong to the same policy:
 
     X(s,a) = Σ p·( r + γ·X(s',b*) ),        M(s,a) = Σ p·( gain + pass·M(s',b*) ).
 
-**What they settle at** is a policy π that is greedy for the score of its own X and M:
+**Their limit** is a policy π that is greedy for the score of its own X and M:
 
     π(s) = argmax_a score( X^π(s,a), M^π(s,a) ).
 
-That is an *equilibrium*: no single change of action helps, if everything after it stays as it is. It need not be the
-best policy by the score of the whole return, since a score of two tables does not obey Bellman's equation. There may
-be several, and there may be none: policy iteration then goes round in a circle. An equilibrium without ties attracts:
-where X and M are near, the choice is made, and what is left is evaluation, a contraction.
+This is an *equilibrium*: no change of a single action helps if everything after it stays the same. It need not be the
+best policy by the score of the whole return, since a score of two tables does not satisfy Bellman's equation. There may
+be several, and there may be none: policy iteration then cycles. An equilibrium without ties is attracting:
+near it the greedy actions are fixed, and the rest is evaluation, a contraction.
 
-:func:`settled` follows the expected updates from where the learner starts, then iterates policies, all states at once
-and, where that circles, one state at a time. Where that circles too it says so.
+:func:`settled` follows the expected updates from the learner's initial values, then iterates policies: all states at
+once and, if that cycles, one state at a time. If that cycles too, it raises an error.
 
 Ref: Björk & Murgoci (2010), A general theory of Markovian time inconsistent stochastic control problems.
 """
@@ -43,7 +43,7 @@ from ..schemes import check_compiles
 from ..theory.chain import chain_of
 from ..theory.solver import MAX_ROUNDS, finite, largest, slack, targets
 
-TIE = 1e-11  # scores nearer than this share of the largest are one
+TIE = 1e-11  # scores that differ by less than this share of the largest are equal
 MOST_SWEEPS = 2_000
 PARTS = {
     "value": ledger.UPDATE_OFFERS,
@@ -54,12 +54,12 @@ PARTS = {
 
 
 def keep(price: float) -> float:
-    """The price stays as it is."""
+    """The price does not change."""
     return price
 
 
 def unmoved(m: float) -> float:
-    """The second table stays as it is."""
+    """The second table does not change."""
     return m
 
 
@@ -70,10 +70,10 @@ def of_value(q: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerLearner(Learner):
-    """A learner with two tables. A kind of it says how the second one moves, and how the score is made of both.
+    """A learner with two tables. A subclass defines the update of the second one, and the score of both.
 
-    ``gain`` and ``passing`` say the same of the second table as ``second`` does, for whole arrays of outcomes [K]: they
-    are what the exact limit is worked out from.
+    ``gain`` and ``passing`` define the same update as ``second``, for whole arrays of outcomes [K]; the exact limit is
+    computed from them.
 
     >>> import safereplay as sr
     >>> from dataclasses import dataclass
@@ -101,7 +101,7 @@ class LedgerLearner(Learner):
             _checks.arguments(f"{name}.{part}", names, (*offered, *self.DIALS), MOST_NAMES)
 
     def recipe(self, exploration: Exploration, step_size: StepSize) -> ledger.Recipe:
-        """What the compiled loop is built from."""
+        """The recipe that the compiled loop is built from."""
         own = {part: bind(getattr(type(self), part), (*offered, *self.DIALS)) for part, offered in PARTS.items()}
         alpha, rate = step_size.bound(), exploration.bound()
         check_compiles(step_size, alpha=alpha)
@@ -115,15 +115,15 @@ class LedgerLearner(Learner):
         return any("unsafe" in parameters(getattr(type(self), part)) for part in ("value", "second"))
 
     def gain(self, mdp: TabularMDP, error: Floats) -> Floats:
-        """What an outcome adds to M, [K], given its error r + γ·X(s',b*) − X(s,a)."""
-        _checks.fail("learner", "say what an outcome adds to its second table, to have an exact limit", self)
+        """The amount that an outcome adds to M, [K], given its error r + γ·X(s',b*) − X(s,a)."""
+        _checks.fail("learner", "define gain, to have an exact limit", self)
 
     def passing(self, mdp: TabularMDP) -> Floats:
-        """How much of M(s',b*) an outcome passes on to M(s,a), [K]."""
-        _checks.fail("learner", "say what its second table passes on, to have an exact limit", self)
+        """The factor of M(s',b*) in M(s,a), per outcome, [K]."""
+        _checks.fail("learner", "define passing, to have an exact limit", self)
 
     def scores(self, X: Any, M: Any, price: float = 0.0) -> Floats:
-        """The scores of whole tables at a price; refused where they overflow."""
+        """The scores of whole tables at a price; raises an error if they overflow."""
         offered = {"q": X, "m": M, "price": price, **{name: getattr(self, name) for name in self.DIALS}}
         names = parameters(type(self).score)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -152,26 +152,26 @@ class HarmLedger(LedgerLearner):
         return mdp.unsafe.astype(np.float64)
 
     def passing(self, mdp: TabularMDP) -> Floats:
-        """All of it, unless harm was done already or the episode ends."""
+        """1, but 0 after harm or at the end of the episode."""
         return np.where(mdp.terminal | mdp.unsafe, 0.0, 1.0)
 
 
 class Ledger(NamedTuple):
-    """Both tables of a learner, the score they make, and the policy that looks best by it."""
+    """Both tables of a learner, their score, and its greedy policy."""
 
     X: Floats  #: [S, A]
     M: Floats  #: [S, A]
     score: Floats  #: [S, A]
     price: float = 0.0
-    harms: int = 0  #: episodes that were harmed; 0 for a limit
+    harms: int = 0  #: episodes with harm; 0 for a limit
 
     @property
     def policy(self) -> Ints:
-        """The greedy policy, [S]; the first of equal actions."""
+        """The greedy policy, [S]; ties go to the first action."""
         return np.asarray(self.score.argmax(1), np.int64)
 
 
-# -- what was learned --------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 def audit(
@@ -184,7 +184,7 @@ def audit(
     *,
     max_steps: int = 1_000,
 ) -> Ledger:
-    """The same run as :func:`safereplay.learn` makes with this seed, with both tables and the price to be read.
+    """The same run as :func:`safereplay.learn` with this seed, with access to both tables and the price.
 
     >>> import safereplay as sr
     >>> book = audit(sr.grids.cliff(), sr.ErrorStates(0.5), episodes=5_000)
@@ -204,7 +204,7 @@ def diary(
     *,
     max_steps: int = 1_000,
 ) -> list[Ledger]:
-    """One run, read after each of these numbers of episodes.
+    """One run, with its state after each of these numbers of episodes.
 
     >>> import safereplay as sr
     >>> early, late = diary(sr.grids.cliff(), sr.LagrangianQ(0.01), [10, 1_000])
@@ -225,11 +225,11 @@ def diary(
     return books
 
 
-# -- what it settles at ------------------------------------------------------------------------------------------------
+# -- limits ------------------------------------------------------------------------------------------------------------
 
 
 def ahead(mdp: TabularMDP, learner: LedgerLearner, x: Floats, m: Floats, price: float = 0.0) -> Ledger:
-    """X and M of every pair when what follows is worth x(s') [S] and has m(s') [S]: one expected update, α = 1."""
+    """X and M of every pair if s' has value x(s') [S] and second quantity m(s') [S]: one expected update, α = 1."""
     y = targets(mdp, x)
     X = mdp.expect(y)
     M = mdp.expect(learner.gain(mdp, y - X.ravel()[mdp.pair]) + learner.passing(mdp) * m[mdp.s_next])
@@ -237,9 +237,9 @@ def ahead(mdp: TabularMDP, learner: LedgerLearner, x: Floats, m: Floats, price: 
 
 
 def followed(mdp: TabularMDP, learner: LedgerLearner, policy: Ints, price: float = 0.0) -> Ledger:
-    """X and M of every pair when a policy [S] is followed after it.
+    """X and M of every pair if a policy [S] is followed afterwards.
 
-    M is the least solution that is not negative, where loops that never end leave a choice.
+    M is the least nonnegative solution; it is not unique if some loops never end.
 
     >>> import safereplay as sr
     >>> book = followed(sr.grids.volatile(), sr.MeanVariance(0.01), [1] * 20)     # right: three gambles, then the goal
@@ -256,7 +256,7 @@ def followed(mdp: TabularMDP, learner: LedgerLearner, policy: Ints, price: float
 
 
 def settled(mdp: TabularMDP, learner: LedgerLearner, price: float = 0.0) -> Ledger:
-    """The equilibrium that expected updates from X = c0, M = 0 lead to; refused where policies go round in a circle.
+    """The equilibrium that expected updates from X = c0, M = 0 lead to; raises an error if policies cycle.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -265,13 +265,13 @@ def settled(mdp: TabularMDP, learner: LedgerLearner, price: float = 0.0) -> Ledg
     """
     found = equilibrium(mdp, learner, price)
     if found is None:
-        hint = "its policies go round in a circle: each is left for the next by its own tables"
-        _checks.fail("learner", "settle on this model, to have an exact limit", learner.describe(), hint)
+        hint = "policy iteration cycles"
+        _checks.fail("learner", "have an equilibrium on this model, to have an exact limit", learner.describe(), hint)
     return found
 
 
 def equilibrium(mdp: TabularMDP, learner: LedgerLearner, price: float = 0.0) -> Ledger | None:
-    """The same, or None where policies go round in a circle.
+    """The same, or None if policies cycle.
 
     >>> import safereplay as sr
     >>> rows = [(0, 0, 1.0, 1, 0.0, True), (0, 1, 0.9, 0, 10.0), (0, 1, 0.1, 1, 0.0, True)]        # stop, or go on
@@ -286,7 +286,7 @@ def equilibrium(mdp: TabularMDP, learner: LedgerLearner, price: float = 0.0) -> 
 def iterated(
     mdp: TabularMDP, learner: LedgerLearner, policy: Ints, price: float = 0.0, *, at_once: bool = True
 ) -> Ledger | None:
-    """Policy iteration from a policy [S], for all states at once or for one at a time; None if it goes in a circle.
+    """Policy iteration from a policy [S], for all states at once or one at a time; None if it cycles.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -310,8 +310,8 @@ def iterated(
 
 
 def _swept(mdp: TabularMDP, learner: LedgerLearner, price: float) -> Ledger:
-    """The tables after expected updates of all pairs, from where the learner starts, until they are settled
-    as far as a γ-contraction would be."""
+    """The tables after expected updates of all pairs, from the learner's initial values, for as many sweeps as a
+    γ-contraction needs to converge."""
     x = np.where(mdp.is_terminal, 0.0, learner.initial_value(float(mdp.r.max()), mdp.gamma))
     m, states = np.zeros(mdp.n_states), np.arange(mdp.n_states)
     for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):

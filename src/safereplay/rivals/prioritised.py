@@ -3,32 +3,32 @@
     P(i) = p_i^α / Σ p^α,    p_i = |δ_i| + ε  (proportional)   or   p_i = 1/rank(i)  (rank, by |δ_i| in falling order)
     w_i = (N·P(i))^−β / max_j (N·P(j))^−β,    Q(s,a) ← Q(s,a) + α_t·w_i·δ_i
 
-δ_i is the TD error at the last replay; a new transition has the largest priority there ever was. In code α is ``priority``, β
-``importance``, ε ``floor``; before the first replay |δ| counts as ``first``, 1 in the source. Both are in units of reward. Ranks are places in a binary heap, sorted every ``window`` steps, as in the source.
+δ_i is the TD error at the last replay; a new transition has the largest priority so far. In code α is ``priority``, β
+``importance``, ε ``floor``; before the first replay |δ| is ``first``, 1 in the source. Both are in units of reward. Ranks are positions in a binary heap, sorted every ``window`` steps, as in the source.
 
-**Limit.** With β = 1, as the window grows, Q*: what is drawn too often is learned from less by the same factor. (In a small
-window max_j depends on the few transitions it holds, and Q stays off: ``sr.exact`` gives the limit of a long window,
-whatever the window.) With α = 0 it is uniform replay, Q* as well. With β = 0 it is biased, for ever: at Q a pair's outcomes
+**Limit.** With β = 1, as the window grows, Q*: importance weights cancel the sampling probabilities. (In a small
+window max_j depends on the few transitions it holds, and Q stays biased: ``sr.exact`` gives the limit of a long window
+for every window.) With α = 0 it is uniform replay, Q* as well. With β = 0 it is biased permanently: at Q a pair's outcomes
 have errors δ_k = y_k − Q(s,a) that do not vanish, and the larger ones are replayed more.
-Proportional priorities in a long window N have a limit that can be told. Let c = v/(1−v) be the replays per step, P_k =
-(|δ_k| + ε)^α, P̄ its mean over the steps of the MDP, M the largest priority so far, and x the number of times that a
-transition left at M would be drawn in its life. Until its first replay it is drawn at the rate x/N, then at x·P_k/(M·N):
+For proportional priorities in a long window N the limit can be computed. Let c = v/(1−v) be the replays per step, P_k =
+(|δ_k| + ε)^α, P̄ its mean over the steps of the MDP, M the largest priority so far, and x the number of draws of a
+transition that stayed at M all its life. Until its first replay it is drawn at the rate x/N, then at x·P_k/(M·N):
 
-    n_k = (1 − e^−x) + (x − 1 + e^−x)·P_k/M        replays of a transition with outcome k, on average
-    c   = (1 − e^−x) + (x − 1 + e^−x)·P̄/M          what all of them must amount to: one x ≥ 0 does it
-    0   = Σ_k q_k·(1 + n_k)·δ_k                    the fixed point at each pair, the 1 for the fresh update
+        n_k = (1 − e^−x) + (x − 1 + e^−x)·P_k/M        mean number of replays of a transition with outcome k
+        c   = (1 − e^−x) + (x − 1 + e^−x)·P̄/M          the mean over all of them; one x ≥ 0 solves it
+        0   = Σ_k q_k·(1 + n_k)·δ_k                    the fixed point at each pair, the 1 for the fresh update
 
-What a pair is visited at cancels in the last line; visits matter through the one number P̄. As δ·(A + B·(|δ| + ε)^α) rises with
-δ there is one Q(s,a) for given targets; it rises with them and is shifted with them, so that for given A and B this is
-a γ-contraction. :func:`prioritised_limit` solves it. Two ends of it: where M is far above all P_k and v ≤ 1/2, P_k does not
-matter and the limit is Q*: every transition is replayed at most once, being new. Where x is large, Σ q_k·|δ_k|^α·δ_k = 0: the
+The visits of a pair cancel in the last line; visits matter only through P̄. As δ·(A + B·(|δ| + ε)^α) rises with
+δ there is one Q(s,a) for given targets. It is monotone in them and shifts with them, so for given A and B this is
+a γ-contraction. :func:`prioritised_limit` solves it. Two extremes: where M is far above all P_k and v ≤ 1/2, P_k does not
+matter and the limit is Q*: every transition is replayed at most once, while new. Where x is large, Σ q_k·|δ_k|^α·δ_k = 0: the
 centre of the outcomes in the norm of order 2 + α, between their mean (α = 0) and the middle of their range (α → ∞).
 
-**w_t does not settle**: it follows the errors of the transitions in the window, one by one.
+**w_t does not converge**: it follows the errors of the single transitions in the window.
 
-**When it fails.** Whichever tail of the targets is longer pulls Q towards it. A rare catastrophe makes it cautious, a rare win
-bold; nobody chose which. Ranks have no limit that could be told in a line: outcomes with equal errors share their ranks
-as the heap happens to lie.
+**When it fails.** Q is biased towards the longer tail of the targets: cautious with a rare catastrophe, bold with a rare
+win, and neither can be chosen. Ranks have no simple limit: the ranks of outcomes with equal errors depend on the order
+of the heap.
 Measured on the cliff (20 seeds, 10⁶ steps each, ε = 0.1, α_t = n^−0.6), where Q-learning falls with probability 0.119. Mean over
 the learned greedy policies, ± a standard error:
 
@@ -36,8 +36,8 @@ the learned greedy policies, ± a standard error:
     v = 0.8    α = 0.6: 0.033                α = 1: 0.031            α = 2: 0.031    by rank, α = 0.7: 0.034
     v = 0.8, α = 0.6    β = 0.4: 0.090 ± 0.009    β = 1: 0.119 (all seeds), by rank as well
 
-So there it is a safe way to replay, unasked: with full importance weights it is none. The limit says so as well: at v = 0.8,
-α = 1 it is within 0.34 of what was learned at pairs visited 2,000 times, where Q* is up to 4.6 away, and falls with 0.032.
+So here it happens to be safe, except with full importance weights. The limit agrees: at v = 0.8,
+α = 1 it is within 0.34 of the learned values at pairs visited 2,000 times, where Q* is up to 4.6 away, and falls with 0.032.
 
 Ref: Schaul, Quan, Antonoglou & Silver (2016), Prioritized experience replay.
 Ref: Fujimoto, Meger & Precup (2020), An equivalence between loss functions and non-uniform sampling in experience replay.
@@ -62,7 +62,7 @@ from .histories import HistoryLearner
 
 KINDS = {"error": "proportional", "rank": "rank"}
 MANY = 100_000  # sweeps; a γ-contraction needs log(1e-12)/log γ
-NEWTON = 50  # steps towards a pair's root; each is kept inside what is known to hold it
+NEWTON = 50  # Newton steps for a pair's root; each stays inside the known bracket
 
 
 @dataclass(frozen=True)
@@ -96,17 +96,17 @@ class PrioritisedReplay(HistoryLearner):
         for name in ("floor", "first"):
             size = _checks.between(name, getattr(self, name), "(0, inf)")
             exponent = self.priority * log10(size)
-            usable = self.by == "rank" or -300.0 <= exponent <= 290.0  # a priority of 0 or inf makes Q nan
+            usable = self.by == "rank" or -300.0 <= exponent <= 290.0  # a priority of 0 or inf would make Q nan
             condition, hint = f"have {name}**priority from 1e-300 to 1e290", f"that is 1e{exponent:+.0f}"
             _checks.require(usable, name, condition, size, hint)
 
     @property
     def rule(self) -> str:
-        """By error or by rank, with importance weights or without."""
+        """By error or by rank, with or without importance weights."""
         return KINDS[self.by] + (" weighed" if self.importance > 0.0 else "")
 
     def _top(self) -> float:
-        """``first`` as a priority: ranks go by |δ| itself."""
+        """``first`` as a priority; ranks use |δ| itself."""
         return self.first if self.by == "rank" else float(self.first**self.priority)
 
     def describe(self) -> str:
@@ -118,16 +118,16 @@ class PrioritisedReplay(HistoryLearner):
 @limit_of.register
 def _(learner: PrioritisedReplay, mdp: TabularMDP) -> Floats:
     even = learner.v == 0.0 or learner.priority == 0.0 or learner.importance == 1.0
-    hint = "else the limit depends on what is visited: see safereplay.rivals.prioritised.prioritised_limit"
+    hint = "otherwise the limit depends on the visitation: see safereplay.rivals.prioritised.prioritised_limit"
     _checks.require(even, "importance", "be 1", learner.importance, hint)
     return optimal(mdp, mdp.p)
 
 
 def prioritised_limit(mdp: TabularMDP, learner: PrioritisedReplay, visitation: Any, top: float | None = None) -> Floats:
-    """What proportional priorities without importance weights converge to in a long window, [S, A].
+    """The limit of proportional priorities without importance weights, for a long window, [S, A].
 
-    ``visitation`` is d(s,a) [S, A], as in ``runs.visitation``; ``top`` is the largest priority there was, None for the largest
-    there is at the limit.
+    ``visitation`` is d(s,a) [S, A], as in ``runs.visitation``; ``top`` is the largest priority so far, None for the largest
+    at the limit.
 
     >>> import numpy as np, safereplay as sr
     >>> from safereplay.rivals.prioritised import PrioritisedReplay, prioritised_limit
@@ -156,7 +156,7 @@ def prioritised_limit(mdp: TabularMDP, learner: PrioritisedReplay, visitation: A
 
 
 def replays_of(v: float, mean: float, top: float) -> tuple[float, float]:
-    """A and B, where an outcome of priority P_k has A + B·P_k updates a visit; P_k is ``mean`` on average, at most ``top``.
+    """A and B, where an outcome of priority P_k has A + B·P_k updates per visit; P_k has mean ``mean``, maximum ``top``.
 
     >>> from safereplay.rivals.prioritised import replays_of
     >>> A, B = replays_of(v=0.5, mean=2.0, top=4.0)
@@ -175,7 +175,7 @@ def replays_of(v: float, mean: float, top: float) -> tuple[float, float]:
 def centre(mdp: TabularMDP, y: Floats, learner: PrioritisedReplay, A: float, B: float) -> Floats:
     """The Q(s,a) with Σ q_k·(A + B·(|δ_k| + ε)^α)·δ_k = 0, δ_k = y_k − Q(s,a), at every pair, [S, A].
 
-    By Newton's method, each step kept between the points where the sum is known to be positive and negative.
+    By Newton's method; each step stays between points where the sum is positive and negative.
 
     >>> import safereplay as sr
     >>> from safereplay.rivals.prioritised import PrioritisedReplay, centre

@@ -1,22 +1,22 @@
-"""Emphasising recent experience: the later in a cycle of updates, the younger what is replayed (Wang & Ross 2019).
+"""Emphasising recent experience: later updates of a cycle replay more recent transitions (Wang & Ross 2019).
 
     the k-th of K replays:    a transition uniformly from the c_k most recent,    c_k = max(N·η^(k·1000/K), c_min)
 
-η = 1 is uniform replay from the window N; the smaller η, the more recent. The order matters as well: old transitions
-come first in a cycle, so that they do not undo what the recent ones taught.
+η = 1 is uniform replay from the window N; a smaller η favours recent transitions. The order matters as well: old
+transitions come first in a cycle, so that they do not overwrite the updates of the recent ones.
 
-**On line.** The source makes its K updates after an episode of K steps. Here a replay comes with probability v at any time,
-so the cycle runs on its own: k = 1, ..., K over the replays as they come, then again from 1, for a given K (``cycle``). With
-the source's own cycle k would tell how long ago an episode ended. Given a pair, outcomes that end an episode would
-then be replayed at another age than those that do not: that is a bias for or against ends, which the source does not want.
+**Online.** The source makes its K updates after an episode of K steps. Here a replay happens with probability v at any
+time, so the cycle is independent of episodes: k = 1, ..., K over the replays, then again from 1, for a given K (``cycle``).
+With the source's cycle, k would depend on the time since the last episode ended. Outcomes that end an episode would
+then be replayed at another age than others of the same pair: a bias for or against ends, which is not intended.
 
-**Limit.** Q*: how often a transition is replayed at which age depends on k and c_k alone, not on what it is (see
+**Limit.** Q*: the number of replays at each age depends on k and c_k alone, not on the outcome (see
 :mod:`safereplay.rivals.histories`). While fewer than c_k transitions are stored, all of them are drawn from.
 
-**w_t does not settle**: it goes round with k, and each of the c_k transitions moves it.
+**w_t does not converge**: it cycles with k, and changes with each new transition.
 
-**When it fails.** Where what is rare matters: a small c_k forgets a rare outcome soon after it happened, and learns from it
-many times just before. The mean stays right, the spread of Q around it grows. It is neutral to risk.
+**When it fails.** If rare outcomes matter: a small c_k forgets a rare outcome soon after it happened, and learns from it
+many times just before. The mean stays right, but Q varies more around it. It is risk-neutral.
 Measured on the cliff (20 seeds, 10⁶ steps each, ε = 0.1, α = n^−0.6): η = 0.996 at v = 0.5 and η = 0.98 at v = 0.8 learn the
 policy of Q-learning on every seed, which falls with probability 0.119.
 
@@ -54,7 +54,7 @@ class RecentReplay(HistoryLearner):
     DIAL: ClassVar[str] = "eta"
     SETTINGS: ClassVar[tuple[float, ...]] = (1.0, 0.9998, 0.9995, 0.999, 0.998, 0.996, 0.99, 0.98)
     SETTLES: ClassVar[bool | None] = False
-    WHY: ClassVar[str] = "w_t goes round with the cycle, and a share of c_k transitions moves by about 1/√c_k for ever"
+    WHY: ClassVar[str] = "w_t cycles with k, and an outcome's share of c_k transitions keeps varying by about 1/√c_k"
     v: float = 0.5
     eta: float = dial(0.996, "(0, 1]")
     least: int = 50

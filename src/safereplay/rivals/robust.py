@@ -1,7 +1,7 @@
-"""Robust Q-learning: the outcome may be drawn by an adversary, with chance δ.
+"""Robust Q-learning: with probability δ an adversary draws the outcome.
 
-A robust MDP does not trust its probabilities. It knows of each pair a set 𝒫(s,a) of distributions, and values an action
-by the worst of them, each pair and each step on its own (a *rectangular* set):
+A robust MDP does not trust its probabilities. For each pair it has a set 𝒫(s,a) of distributions, and values an action
+by the worst of them, for each pair and step independently (a *rectangular* set):
 
     Q(s,a)  =  min_{p ∈ 𝒫(s,a)}  Σ p·(r + γ·max_b Q(s',b)).
 
@@ -9,27 +9,27 @@ Here the set is contamination, q the true probabilities and f any distribution o
 
     𝒫(s,a)  =  { (1−δ)·q + δ·f },    which makes    Q  =  (1−δ)·E[y] + δ·min y,    y = r + γ·max_b Q(s',b),
 
-since the worst f is all on the worst outcome. The learner moves Q(s,a) towards
+since the worst f puts all its mass on the worst outcome. The learner moves Q(s,a) towards
 
     (1−δ)·(r + γ·max_b Q(s',b)) + δ·min over the outcomes seen from (s,a) of (r' + γ·max_b Q(s'',b)).
 
-δ = 0 is Q-learning. δ = 1 has the limit of Heger's Q̂-learning, which only ever falls, and so never takes back a value
-that was too low; this one does.
+δ = 0 is Q-learning. δ = 1 has the limit of Heger's Q̂-learning. That one only decreases Q, and cannot correct a value
+that was too low; this one can.
 
 **Limit.** The fixed point of the equation, a γ-contraction.
 
-**Sources.** Iyengar and Nilim & El Ghaoui show that dynamic programming solves any rectangular set, and work out
+**Sources.** Iyengar and Nilim & El Ghaoui show that dynamic programming solves any rectangular set, and derive
 likelihood, entropy, interval and ellipsoid sets. Tamar, Xu & Mannor learn with function approximation: their set is any
-closed rectangular one around nominal transitions, given by its support function min_{p∈𝒫} p·v, with rewards that are
-known; what they scale up is the number of states. Contamination is one such set, with a support function in closed form;
-it was learned online by Wang & Zou, with f on all states. Two things differ here: f is on the outcomes seen, so that no
-agent fears what never happens, and the reward belongs to the outcome, so that it is feared as well.
+closed rectangular one around nominal transitions, given by its support function min_{p∈𝒫} p·v, with known rewards;
+they scale up the number of states. Contamination is one such set, with a support function in closed form;
+Wang & Zou learn it online, with f on all states. Two points differ here: f is on the outcomes seen, so outcomes that
+never happen do not count, and the reward belongs to the outcome, so the worst reward counts as well.
 
-**When it fails.** The adversary acts at every step, so that the fear of a walk grows with its length: with much of δ any
-way is too long. In the limit the cliff is walked safely for δ from 0.03 to 0.37, and jumped off from 0.39 on, since that
-is better than to be pushed later; at δ = 1 nothing moves. On the volatile grid, where moves are certain, the safe band is
-δ from 0.25 to 1. So a δ for both lies between 0.25 and 0.37. An outcome seen once counts for ever, however rare: δ does
-not ask how likely the worst is.
+**When it fails.** The adversary acts at every step, so the effect grows with the length of a path: with a large δ every
+path is too long. In the limit the cliff is safe for δ from 0.03 to 0.37, and jumped off from 0.39 on, since that
+is better than a later push; at δ = 1 nothing moves. On the volatile grid, where moves are certain, the safe range is
+δ from 0.25 to 1. So a δ for both lies between 0.25 and 0.37. An outcome seen once counts forever: δ does
+not depend on how likely the worst outcome is.
 
 Ref: Iyengar (2005), Robust dynamic programming; Nilim & El Ghaoui (2005), Robust control of Markov decision processes
 with uncertain transition matrices; Tamar, Xu & Mannor (2013), Scaling up robust MDPs by reinforcement learning; Wang &
@@ -52,7 +52,7 @@ from ..theory.solver import iterate, targets
 
 @dataclass(frozen=True)
 class Robust(Learner):
-    """Robust Q-learning under contamination: with chance δ the outcome is the worst that was seen.
+    """Robust Q-learning under contamination: with probability δ the outcome is the worst one seen.
 
         Q(s,a) ← (1−α)·Q(s,a) + α·[(1−δ)·(r + γ·max_b Q(s',b)) + δ·min_{(r',s'') seen} (r' + γ·max_b Q(s'',b))]
 
@@ -83,7 +83,7 @@ def _(learner: Robust, mdp: TabularMDP) -> Floats:
 
 
 def robust(mdp: TabularMDP, delta: float) -> Floats:
-    """Q of the best policy where each outcome is the worst of its pair with chance δ, [S, A].
+    """Q of the best policy if each outcome is the worst of its pair with probability δ, [S, A].
 
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 8.0, True), (0, 0, 0.5, 1, 0.0, True)])
@@ -93,7 +93,7 @@ def robust(mdp: TabularMDP, delta: float) -> Floats:
     Ref: Iyengar (2005), Robust dynamic programming.
     """
     delta = _checks.between("delta", delta, "[0, 1]")
-    full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs that have outcomes
+    full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs with outcomes
 
     def H(Q: Floats) -> Floats:  # noqa: N802
         y = targets(mdp, Q.max(1))

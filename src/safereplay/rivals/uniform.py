@@ -1,18 +1,18 @@
-"""Uniform replay from a window: the experience replay of Lin (1992), its size the dial (Liu & Zou 2017).
+"""Uniform replay from a window: the experience replay of Lin (1992), with the window as its dial (Liu & Zou 2017).
 
     with probability v:    (s, a, r, s') uniformly from the last N transitions;    Q(s,a) ← (1−α)·Q(s,a) + α·y
     y = r + γ·max_b Q(s',b)
 
 **Limit.** Q*, for every window N and every v < 1. A transition stays in the window for N steps. In each of them it is
-replayed v/(1−v)·1/N times on average, whatever it is: v/(1−v) times in all. So of the updates of a pair a share q(s',r|s,a)
-is of each outcome, and the mean target is Q-learning's (see :mod:`safereplay.rivals.histories`). What changes is how fast
-Q* is reached: α falls with the number of updates, and replays are updates.
+replayed v/(1−v)·1/N times on average, for any outcome: v/(1−v) times in all. So each outcome has a share q(s',r|s,a) of the
+updates of its pair, and the mean target is Q-learning's (see :mod:`safereplay.rivals.histories`). Only the speed
+changes: α falls with the number of updates, and replays are updates.
 
-**w_t does not settle.** An outcome's share of N transitions goes on moving by about √(p·(1−p)/N) for ever. Theorem 1 does
-not cover it; the argument above, on averages, does. Only for N → ∞ does w_t settle, at d(s,a)·q(s',r|s,a), if d does.
+**w_t does not converge.** An outcome's share of N transitions keeps varying by about √(p·(1−p)/N). Theorem 1 does
+not cover it; the argument above, on averages, does. Only for N → ∞ does w_t converge, to d(s,a)·q(s',r|s,a), if d does.
 
 **When it fails.** Liu & Zou: a window that is too small replays what was just learned, one that is too large replays
-what was stored under old policies, and both learn more slowly. It is neutral to risk: it learns Q-learning's policy.
+transitions of old policies, and both learn more slowly. It is risk-neutral: it learns Q-learning's policy.
 Measured on the cliff (20 seeds, 10⁶ steps each, ε = 0.1, α = n^−0.6): windows of 1, 100 and 10,000 at v = 0.5 and one of
 10,000 at v = 0.8 all learn the policy of Q-learning on every seed, which falls with probability 0.119.
 
@@ -48,7 +48,7 @@ class WindowReplay(HistoryLearner):
     DIAL: ClassVar[str] = "window"
     SETTINGS: ClassVar[tuple[float, ...]] = (1, 10, 100, 1_000, 10_000, 100_000)
     SETTLES: ClassVar[bool | None] = False
-    WHY: ClassVar[str] = "an outcome's share of a window of N transitions moves by about 1/√N for ever"
+    WHY: ClassVar[str] = "an outcome's share of a window of N transitions keeps varying by about 1/√N"
     v: float = 0.5
     window: int = 10_000
 
@@ -58,7 +58,7 @@ class WindowReplay(HistoryLearner):
 
     @property
     def rule(self) -> str:
-        """Every transition alike."""
+        """All transitions equally."""
         return "uniform"
 
 
