@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     assert code == 1
     done = int(re.match(r"([\d,]+) runs done: ", out)[1].replace(",", ""))
     assert done == len(ids(tmp_path / "out")) >= 3
-    assert err == f"safereplay: stopped: {15_000 - done:,} of 15,000 runs are left; the same command goes on\n"
+    assert err == f"safereplay: stopped: {15_000 - done:,} of 15,000 runs are left; run the same command to continue\n"
 
 
 @pytest.mark.parametrize("spec", EXAMPLES, ids=lambda file: file.stem)

@@ -175,7 +175,7 @@ def sweep(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Do every run of a spec that its folder lacks. Stopped at any moment, the same command goes on."""
+    """Do every run of a spec that its folder lacks. After a stop, run the same command to continue."""
     from ..engines.sweeps import sweep as run_sweep
 
     found = run_sweep(spec, out, engine, threads=threads, address=address, extend=extend)
@@ -186,7 +186,7 @@ def sweep(
         echo(f"{found.done:,} runs done{there}: {found.folder}")
     if found.interrupted:
         left = found.runs - found.done - found.already
-        complain(f"stopped: {left:,} of {found.runs:,} runs are left; the same command goes on", 1)
+        complain(f"stopped: {left:,} of {found.runs:,} runs are left; run the same command to continue", 1)
         raise typer.Exit(1)
 
 
