@@ -182,13 +182,13 @@ def test_showing_live_ends_with_what_was_read_last(monkeypatch, tmp_path, capsys
     write_part(tmp_path, given(seed=[0, 1], verdict=["safe", "risky"], mean=[1.0, 2.0], p_unsafe=[0.0, 0.5]))
     monkeypatch.setattr(showing, "sleep", ctrl_c)
     code, shown, line = outcome(capsys, "show", tmp_path, "--live")
-    assert (code, line) == (1, "what was read last is shown; the sweep is left alone")
+    assert (code, line) == (1, "the runs read so far are shown; the sweep is not stopped")
     assert "P(unsafe)" in shown
 
 
 def test_showing_live_says_so_when_there_was_nothing_to_show(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(showing, "sleep", ctrl_c)
-    assert outcome(capsys, "show", tmp_path, "--live") == (1, "", "no run was there to show")
+    assert outcome(capsys, "show", tmp_path, "--live") == (1, "", "there were no runs to show")
 
 
 def test_the_benchmark_says_how_many_measurements_are_finished(monkeypatch, capsys):
