@@ -173,7 +173,7 @@ def test_live_waits_for_the_first_runs_and_ends_cleanly_at_ctrl_c(table, tmp_pat
         watching.kill()
     assert watching.returncode == 1
     assert "P(unsafe)" in shown
-    assert said.strip() == "safereplay: stopped: what was read last is shown; the sweep is left alone"
+    assert said.strip() == "safereplay: stopped: the runs read so far are shown; the sweep is not stopped"
 
 
 def test_live_on_a_terminal_shows_the_tables_in_place(table, tmp_path):

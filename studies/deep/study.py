@@ -175,7 +175,7 @@ def run_jobs(
 def _kept(jobs: Sequence[Job], runs: Path) -> str:
     """How much a study that was stopped has done."""
     there = sum((runs / job.file).exists() for job in jobs)
-    return f"{there} of {len(jobs)} runs are finished; the same command goes on"
+    return f"{there} of {len(jobs)} runs are finished; run the same command to continue"
 
 
 Finished = Iterator[tuple[Job, dict[str, Any] | Exception]]

@@ -136,7 +136,7 @@ def test_stopped_and_gone_on_it_ends_with_the_same_bytes(whole, tmp_path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(running, "learn", interrupted)
-        with pytest.raises(KeyboardInterrupt, match=r"^8 of 46 settings are done; the same command goes on$"):
+        with pytest.raises(KeyboardInterrupt, match=r"^8 of 46 settings are done; run the same command to continue$"):
             compare(plan(), tmp_path, quiet=True)
     assert not (tmp_path / "report.html").exists()
     assert len(list((tmp_path / "runs").iterdir())) == 8

@@ -67,7 +67,7 @@ def test_the_largest_area_without_a_mark_is_named_where_the_largest_has_one():
     assert sentences.marks(found) == ""
     told = replace(found, told=frozenset({"Mihatsch–Neuneier"}))
     assert unmarked in sentences.summary(told)
-    assert sentences.marks(told) == "† is told which outcomes are unsafe."
+    assert sentences.marks(told) == "† is given which outcomes are unsafe."
 
 
 def test_what_is_taken_from_the_true_model_is_named():

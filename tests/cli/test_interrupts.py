@@ -153,7 +153,7 @@ def test_a_sweep_says_how_many_runs_are_left(monkeypatch, tmp_path, capsys):
         patch.setattr(Store, "add", struck)
         code, _, line = outcome(capsys, "sweep", tmp_path / "s.toml", "--out", tmp_path / "out", "--threads", "1")
     left = 8 - sr.read_sweep(tmp_path / "out").num_rows
-    assert (code, line) == (1, f"{left} of 8 runs are left; the same command goes on")
+    assert (code, line) == (1, f"{left} of 8 runs are left; run the same command to continue")
     assert run(["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out")]) == 0
     assert sr.read_sweep(tmp_path / "out").num_rows == 8
 
@@ -163,32 +163,32 @@ def test_a_sweep_whose_end_is_interrupted_says_what_is_in_its_folder(monkeypatch
     monkeypatch.setattr("safereplay.engines.threads.ThreadsEngine.close", ctrl_c)
     folder = tmp_path / "out"
     code, _, line = outcome(capsys, "sweep", tmp_path / "s.toml", "--out", folder)
-    assert (code, line) == (1, f"2 runs are in {folder}; the same command goes on")
+    assert (code, line) == (1, f"2 runs are in {folder}; run the same command to continue")
 
 
 def test_a_comparison_says_how_much_is_done_while_it_draws(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(report, "page", ctrl_c)
     tiny = ["compare", "--world", "cliff", "--learner", "q", "--steps", "800", "--out", tmp_path]
-    assert outcome(capsys, *tiny) == (1, "", "1 of 1 settings are done; the same command goes on")
+    assert outcome(capsys, *tiny) == (1, "", "1 of 1 settings are done; run the same command to continue")
 
 
 def test_a_comparison_that_is_stopped_says_how_much_is_done(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(runs, "_watch", ctrl_c)
     tiny = ["compare", "--world", "cliff", "--learner", "q", "--steps", "800", "--out", tmp_path]
-    assert outcome(capsys, *tiny) == (1, "", "0 of 1 settings are done; the same command goes on")
+    assert outcome(capsys, *tiny) == (1, "", "0 of 1 settings are done; run the same command to continue")
 
 
 def test_showing_live_ends_with_what_was_read_last(monkeypatch, tmp_path, capsys):
     write_part(tmp_path, given(seed=[0, 1], verdict=["safe", "risky"], mean=[1.0, 2.0], p_unsafe=[0.0, 0.5]))
     monkeypatch.setattr(showing, "sleep", ctrl_c)
     code, shown, line = outcome(capsys, "show", tmp_path, "--live")
-    assert (code, line) == (1, "what was read last is shown; the sweep is left alone")
+    assert (code, line) == (1, "the runs read so far are shown; the sweep is not stopped")
     assert "P(unsafe)" in shown
 
 
 def test_showing_live_says_so_when_there_was_nothing_to_show(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(showing, "sleep", ctrl_c)
-    assert outcome(capsys, "show", tmp_path, "--live") == (1, "", "no run was there to show")
+    assert outcome(capsys, "show", tmp_path, "--live") == (1, "", "there were no runs to show")
 
 
 def test_the_benchmark_says_how_many_measurements_are_finished(monkeypatch, capsys):
@@ -237,7 +237,7 @@ def test_the_deep_study_says_how_many_runs_are_finished(monkeypatch, tmp_path, c
     monkeypatch.setattr("studies.deep.study.perform", lambda setting, selection: next(left)(setting, selection))
     code, shown, line = outcome(capsys, "--smoke", "--jobs", "1", "--out", tmp_path, program=deep.run)
     assert (code, shown) == (1, "")
-    assert line == f"2 of {len(deep_plan())} runs are finished; the same command goes on"
+    assert line == f"2 of {len(deep_plan())} runs are finished; run the same command to continue"
 
 
 def deep_plan():

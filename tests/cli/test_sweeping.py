@@ -28,7 +28,7 @@ def test_a_sweep_says_what_it_did_and_the_same_command_finds_it_done(study, caps
     assert sweep("study.toml") == 0
     assert capsys.readouterr().out == "6 runs done: sweeps/study\n"
     assert sweep("study.toml") == 0
-    assert capsys.readouterr().out == "0 runs done, 6 were there already: sweeps/study\n"
+    assert capsys.readouterr().out == "0 runs done, 6 were done before: sweeps/study\n"
     assert len(ids(study.parent / "sweeps" / "study")) == 6
 
 
@@ -51,7 +51,7 @@ def test_a_spec_that_changed_needs_extend(study, tmp_path, capsys):
     assert len(lines) == 1
     assert "seeds changed; choose another folder, or --extend" in lines[0]
     assert sweep(study, "--out", tmp_path / "out", "--extend") == 0
-    assert capsys.readouterr().out.startswith("3 runs done, 6 were there already")
+    assert capsys.readouterr().out.startswith("3 runs done, 6 were done before")
     assert before.items() <= stamps(tmp_path / "out").items()
     kept = list((tmp_path / "out" / "specs").iterdir())
     assert [file.read_text() for file in kept] == [TOML]
@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     assert code == 1
     done = int(re.match(r"([\d,]+) runs done: ", out)[1].replace(",", ""))
     assert done == len(ids(tmp_path / "out")) >= 3
-    assert err == f"safereplay: stopped: {15_000 - done:,} of 15,000 runs are left; the same command goes on\n"
+    assert err == f"safereplay: stopped: {15_000 - done:,} of 15,000 runs are left; run the same command to continue\n"
 
 
 @pytest.mark.parametrize("spec", EXAMPLES, ids=lambda file: file.stem)

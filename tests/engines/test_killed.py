@@ -67,7 +67,7 @@ def test_the_command_killed_at_twenty_points_ends_with_the_dataset_of_one_that_w
     process = started("-c", COMMAND, *command)
     shown, complaint = process.communicate(timeout=END)
     assert (process.returncode, complaint) == (0, "")
-    assert shown == f"{900 - kept:,} runs done, {kept:,} were there already: {out}\n"
+    assert shown == f"{900 - kept:,} runs done, {kept:,} were done before: {out}\n"
     assert reported.items() <= stamps(out).items()
     assert sr.read_sweep(out).equals(whole)
     assert [f for f in everything(out) if not f.endswith(".parquet")] == ["spec.toml", "sweep.json"]

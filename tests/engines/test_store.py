@@ -292,7 +292,7 @@ def test_another_model_by_the_same_name_is_refused_even_when_extending(tmp_path)
     spec = changed(models={"world": {"source": str(tmp_path / "world.txt")}})
     sr.sweep(spec, tmp_path / "out", quiet=True)
     (tmp_path / "world.txt").write_text("S.XXG\n.....\n")
-    said = "models.world at gamma=0.9 must be what it was within .*, got something else by the same name"
+    said = "models.world at gamma=0.9 must be the same within .*, got other content under this name"
     for extend in (False, True):
         with pytest.raises(sr.BadInput, match=said):
             sr.sweep(spec, tmp_path / "out", extend=extend)
@@ -301,7 +301,7 @@ def test_another_model_by_the_same_name_is_refused_even_when_extending(tmp_path)
 def test_a_safereplay_that_does_runs_in_another_way_does_not_mix_them(folder, monkeypatch):
     monkeypatch.setattr("safereplay.engines.spec.FORMAT", 2)
     with pytest.raises(
-        sr.BadInput, match=r"must be of a safereplay that does runs as this one, .*; choose another folder"
+        sr.BadInput, match=r"must be written by a safereplay that computes runs as .*; choose another folder"
     ):
         sr.sweep(SMALL, folder, extend=True)
 

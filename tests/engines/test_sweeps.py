@@ -154,7 +154,7 @@ def test_where_there_is_no_gpu_one_line_says_so_and_threads_go_on(tmp_path, monk
     stand_in(monkeypatch, "cuda", CudaEngine=None, available=lambda: "no CUDA driver was found")
     found = sr.sweep(SMALL, tmp_path, "cuda")
     said = capsys.readouterr().err.strip().splitlines()
-    assert said == ["safereplay: no GPU can be used here (no CUDA driver was found): going on with threads"]
+    assert said == ["safereplay: no GPU can be used here (no CUDA driver was found): using threads"]
     assert found.table().equals(whole)
 
 
@@ -223,8 +223,8 @@ def disk(tmp_path):
 def test_a_full_disk_gets_one_line_and_everything_finished_is_kept(disk, whole):
     out = disk("size=256k") / "out"
     said = (
-        r"must be writable, got 'No space left on device'; (\d+) runs are kept in .*out, "
-        "and the same command goes on from there"
+        r"must be writable, got 'No space left on device'; (\d+) runs are kept in .*out; "
+        "run the same command to continue"
     )
     with pytest.raises(sr.CannotWrite, match=said):
         sr.sweep(SMALL, out, Impatient(2, 1), quiet=True)

@@ -377,7 +377,7 @@ def test_a_plain_buffer_becomes_a_shaped_one_with_all_it_holds(kind):
     )
     stored(shaped, 10, 4, seed=1)
     assert len(shaped.shaper) == 240
-    with pytest.raises(sr.BadInput, match="buffer must be a ReplayBuffer of SB3's, got 'list'"):
+    with pytest.raises(sr.BadInput, match="buffer must be an SB3 ReplayBuffer, got 'list'"):
         ShapedReplayBuffer.from_buffer([])
 
 
@@ -735,7 +735,7 @@ def test_a_plain_buffer_that_a_shaped_model_loads_is_spoken_of_with_the_remedy(s
     options = {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": {"v": 0.5, "beta": 2.0}}
     model = DQN("MlpPolicy", slips(2), **SMALL, **net(), **options)
     message = (
-        "the loaded buffer is a plain ReplayBuffer, so replay is not shaped any more; model.replay_buffer = Shaped"
+        "the loaded buffer is a plain ReplayBuffer, so replay is no longer shaped; model.replay_buffer = Shaped"
     )
     with pytest.warns(ShapingWarning, match=message) as caught:
         model.load_replay_buffer(tmp_path / "plain")

@@ -174,7 +174,7 @@ def test_steps_that_sb3_ignores_are_spoken_of(slips):
 def test_targets_by_another_gamma_than_the_models_are_spoken_of(slips):
     model = made(slips(), gamma=0.9)
     model.replay_buffer = ShapedReplayBuffer.from_buffer(model.replay_buffer, n_steps=3)
-    with pytest.warns(ShapingWarning, match=r"the model has gamma=0.9 but targets are of gamma=0.99; set it in"):
+    with pytest.warns(ShapingWarning, match=r"the model has gamma=0.9 but targets use gamma=0.99; set it in"):
         model.learn(50, callback=ShapingCallback())
 
 
@@ -186,7 +186,7 @@ def test_the_worst_transition_of_a_pair_has_its_own_reward_with_n_step_targets_t
 
 
 def test_returns_by_another_gamma_than_the_models_are_spoken_of(slips):
-    message = "the model has gamma=0.9 but returns are tilted by gamma=0.99; set it in replay_buffer_kwargs"
+    message = "the model has gamma=0.9 but tilted returns use gamma=0.99; set it in replay_buffer_kwargs"
     with pytest.warns(ShapingWarning, match=message):
         made(slips(), tilt_on="return", gamma=0.9).learn(50, callback=ShapingCallback())
 

@@ -88,7 +88,7 @@ def test_axes_that_do_not_exist_or_do_not_vary_are_refused(read):
         choose_views(results, x="bta")
     with pytest.raises(BadInput, match=r"axes must vary in some learner \(v, beta do\), got 'v, gamma'"):
         choose_views(results, x="v", y="gamma")
-    with pytest.raises(BadInput, match="--metric must be something that the sweep kept, got 'std'"):
+    with pytest.raises(BadInput, match="--metric must be a result that the sweep kept, got 'std'"):
         choose_views(results, metric="std")
 
 

@@ -231,7 +231,7 @@ def test_too_many_requests_at_once_are_refused(app, serve_in_thread):
         streams = [client.stream("GET", site.url + "/api/stream") for _ in range(3)]
         for stream in streams:
             stream.__enter__()
-        assert refusal(ask(site)) == (503, "the server answers at most 3 requests at a time; ask again in a moment")
+        assert refusal(ask(site)) == (503, "the server answers at most 3 requests at a time; try again in a moment")
         for stream in streams:
             stream.__exit__(None, None, None)
     wait_until(lambda: ask(site).status_code == 200)

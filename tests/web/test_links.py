@@ -48,7 +48,7 @@ def test_episodes_are_judged_from_every_cell_marked_s():
         ({"map": "21/G"}, "map must have at most 20 columns, got '21'"),
         ({"map": "99999999999999999999G"}, "map must have at most 20 columns"),
         ({"map": "/".join(["G"] * 21)}, "map must have at most 20 rows, got 21"),
-        ({"map": "2G/2"}, r"map must have rows of one length, got \[3, 2\]"),
+        ({"map": "2G/2"}, r"map must have rows of equal length, got \[3, 2\]"),
         ({"map": "2?G"}, "map must be numbers and letters of WSGXurdl, got '2.G'"),
         ({"map": "S//G"}, "map must have no empty row"),
         ({"map": "0/0"}, "map must have no empty row"),

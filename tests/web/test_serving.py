@@ -113,7 +113,7 @@ def test_half_a_request_is_answered_when_its_time_is_up(site, sent):
         site.skip(0.7 * HOUR)
         assert is_silent(client)
         site.skip(0.4 * HOUR)
-        assert status_and_sentence(all_of(client)) == (408, "headers must be here after 3600 s, got a part of them")
+        assert status_and_sentence(all_of(client)) == (408, "headers must arrive within 3600 s, got a part of them")
 
 
 def test_headers_that_trickle_do_not_stop_the_clock(site):
@@ -158,7 +158,7 @@ def test_a_body_that_trickles_is_answered_when_its_time_is_up(site):
         site.skip(0.7 * HOUR)
         assert is_silent(client)
         site.skip(0.4 * HOUR)
-        assert status_and_sentence(all_of(client)) == (408, "a body must be here after 3600 s, got a part of it")
+        assert status_and_sentence(all_of(client)) == (408, "a body must arrive within 3600 s, got a part of it")
 
 
 def test_a_request_that_is_slow_to_answer_is_not_mistaken_for_a_slow_client(site):
@@ -390,7 +390,7 @@ def test_serving_says_where_it_is_and_warns_when_it_is_not_alone(monkeypatch, ca
         (
             "0.0.0.0",  # noqa: S104
             "localhost",
-            "safereplay: this page is open to everybody in the network, and it asks for no password\n",
+            "safereplay: this page is open to the whole network, without a password\n",
         ),
     ):
         assert run(["play", "--no-browser", "--port", "0", "--host", host]) == 1

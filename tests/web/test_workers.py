@@ -90,9 +90,9 @@ def test_an_answer_is_the_jobs_result_as_json():
     ("job", "kind", "status", "sentence"),
     [
         ("refuse", Refused, 422, "v must be in [0, 1), got 2?"),
-        ("fail", Failed, 500, "this could not be answered: the server met an error that it did not expect"),
-        ("nan", Failed, 500, "this could not be answered: the server met an error that it did not expect"),
-        ("no such job", Failed, 500, "this could not be answered: the server met an error that it did not expect"),
+        ("fail", Failed, 500, "unexpected error in the server; its log has the traceback"),
+        ("nan", Failed, 500, "unexpected error in the server; its log has the traceback"),
+        ("no such job", Failed, 500, "unexpected error in the server; its log has the traceback"),
     ],
 )
 def test_an_error_comes_back_as_a_sentence_and_the_worker_lives_on(job, kind, status, sentence):
@@ -125,7 +125,7 @@ def test_a_late_answer_is_a_422_that_names_the_limit_and_its_worker_is_replaced(
     assert type(error) is TooSlow
     assert (error.status, str(error)) == (
         422,
-        "an answer may take 10 s, and this one takes longer; ask for less at a time",
+        "the answer takes longer than the limit of 10 s; try a smaller problem",
     )
     assert before not in after
     assert not Path(f"/proc/{before}").exists()
@@ -208,7 +208,7 @@ def test_a_queue_that_is_full_says_so_at_once(held):
 
     error, early, others = with_pool(ask, size=1, queue=3)
     assert type(error) is Busy
-    assert (error.status, str(error)) == (429, "3 questions wait already; ask again in a moment")
+    assert (error.status, str(error)) == (429, "3 requests are waiting already; try again in a moment")
     assert early == [False] * 4
     assert all("pid" in other for other in others)
 
@@ -234,7 +234,7 @@ def test_waiting_for_a_worker_is_bounded_and_is_not_taken_from_the_answer(held, 
 
     never, late, slow = with_pool(ask, size=1)
     assert type(never) is Busy
-    assert str(never) == "every worker was busy for 10 s; ask again in a moment"
+    assert str(never) == "all workers were busy for 10 s; try again in a moment"
     assert "pid" in late
     assert "pid" in slow
 
@@ -358,7 +358,7 @@ def test_a_registry_that_cannot_be_imported_is_tried_again_ever_more_slowly(capl
     rests, error = run_held(run())
     assert rests == [0.2, 0.4, 0.8, workers.LONGEST_REST]
     assert type(error) is Busy
-    assert str(error) == "the server is still starting; ask again in a moment"
+    assert str(error) == "the server is still starting; try again in a moment"
     assert "a worker died before it was ready" in caplog.text
 
 

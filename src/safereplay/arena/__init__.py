@@ -1,1 +1,1 @@
-"""The arena: every system on the same worlds, with the same experience, judged exactly."""
+"""The arena: all systems on the same worlds, with the same experience, judged exactly."""

@@ -1,7 +1,7 @@
-"""Pictures of a comparison: who reaches how much of each ceiling, and risk against return on each world.
+"""Pictures of a comparison: the share of the ceiling per contestant, and return against risk on each world.
 
-A world's picture shows the paper's own comparison and the best few of the others; small multiples show everybody, one
-panel each. Each contestant of a picture has a colour and a marker of its own, so that none depends on colour alone.
+A world's picture shows the paper's contestants and the best few others; small multiples show all contestants, one panel
+each. Each contestant of a picture has its own colour and its own marker, so that no information is in colour alone.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SOFT = "#5b6472"
 OTHERS = (("#8e4a9e", "P"), ("#8c5a2b", "X"), ("#0f8a8a", "h"), ("#c2569b", "p"))
 PAPER = {"q": (ORANGE, "*"), "mihatsch": (GREEN, "D"), "gaskett": (RED, "^"), "worst-case": (GREY, "v")}
 OURS = {"literal": (BLUE, "o"), "matched": ("#123f73", "s")}
-STEEP = 0.05  # of the risk range: where the ceiling falls steeply there, that is not all shown
-ACROSS = 5  # small multiples beside each other
+STEEP = 0.05  # of the risk range: a steep ceiling below this may be cut off
+ACROSS = 5  # small multiples per row
 SHADES = LinearSegmentedColormap.from_list("areas", ["#f6f7f9", "#cfe3f3", "#7fb8dd", "#2f7fb8", "#123f73"])
 
 
@@ -38,12 +38,12 @@ class Look(NamedTuple):
     marker: str
 
 
-# -- everybody everywhere ----------------------------------------------------------------------------------------------
+# -- all contestants, all worlds ----------------------------------------------------------------------------------------
 
 
 @styled
 def overview_figure(found: Comparison) -> Figure:
-    """The share of each ceiling's area, contestants by worlds; the best of a world framed."""
+    """The share of the ceiling's area, contestants by worlds; the best of a world are framed."""
     labels, chapters = found.labels, found.chapters
     figure, axes = new_figure(max(4.4, 2.7 + 0.37 * len(chapters)), 1.5 + 0.2 * len(labels))
     ax = axes[0, 0]
@@ -92,7 +92,7 @@ def _write_cell(ax: Axes, i: int, j: int, standing: Standing | None) -> None:
 
 
 def featured(chapter: Chapter) -> list[tuple[Family, Look]]:
-    """Who is in a world's main picture: the paper's own comparison, and the best of the others."""
+    """The contestants of a world's main picture: the paper's, and the best of the others."""
     chosen: list[tuple[Family, Look]] = []
     rest = list(OTHERS)
     for standing in chapter.standings:
@@ -111,7 +111,7 @@ def _paper_look(one: Contestant) -> Look | None:
 
 
 class Frame(NamedTuple):
-    """What part of the plane a world's pictures show."""
+    """The part of the plane that a world's pictures show."""
 
     left: float
     right: float
@@ -120,9 +120,9 @@ class Frame(NamedTuple):
 
 
 def frame_of(chapter: Chapter) -> Frame:
-    """The ceiling and every useful setting that its family does not beat, with some room; the rest is drawn at the edge.
+    """The frame around the ceiling and all useful settings that are not dominated, with a margin.
 
-    Where no setting is useful, those that keep some limit.
+    Other settings are drawn at the edge. If no setting is useful, those that keep some limit count instead.
     """
     scale = chapter.world.scale
     first, last = 100 * float(scale.risks[0]), 100 * float(scale.risks[-1])
@@ -136,14 +136,14 @@ def frame_of(chapter: Chapter) -> Frame:
 
 
 def _unbeaten(family: Family) -> Bools:
-    """The settings than which no other of the family has both less risk and more return."""
+    """The settings that are not dominated: no other of the family has both less risk and more return."""
     p, value = family.p.mean(1), family.value.mean(1)
     return np.asarray(~((p[:, None] < p) & (value[:, None] > value)).any(0))
 
 
 @styled
 def world_figure(chapter: Chapter) -> Figure:
-    """Risk against return: the paper's own comparison and the best of the others, under the ceiling."""
+    """Return against risk: the paper's contestants, the best of the others, and the ceiling."""
     figure, axes = new_figure(9.4, 4.6)
     ax, frame = axes[0, 0], frame_of(chapter)
     _draw_ceiling(ax, chapter, frame)
@@ -193,7 +193,7 @@ def _inside(x: Floats, y: Floats, frame: Frame) -> Bools:
 
 
 def _draw_family(ax: Axes, family: Family, look: Look, frame: Frame, size: float, zorder: float = 4.0) -> None:
-    """A family along its dial, with intervals; neighbours inside the frame are joined, settings outside are triangles at its edge."""
+    """A family along its dial, with intervals; lines join neighbours in the frame, triangles at the edge mark settings outside it."""
     p, v = np.array(family.risks) * 100, np.array(family.returns)  # [settings, (mean, low, high)]
     inside = _inside(p[:, 0], v[:, 0], frame)
     ax.plot(p[:, 0], np.where(inside, v[:, 0], np.nan), color=look.colour, lw=0.9, alpha=0.45, zorder=zorder - 1.5)
@@ -211,11 +211,11 @@ def _draw_family(ax: Axes, family: Family, look: Look, frame: Frame, size: float
 
 @styled
 def everyone_figure(chapter: Chapter) -> Figure:
-    """Small multiples: one panel per contestant, under the same ceiling, from the largest area on."""
+    """Small multiples: one panel per contestant, all with the same ceiling, sorted from the largest area."""
     families = [standing.family for standing in chapter.standings]
     down = -(-len(families) // ACROSS)
     height = 1.5 * down + 0.7
-    figure = Figure(figsize=(10.0, height))  # laid out by hand: so many panels take seconds otherwise
+    figure = Figure(figsize=(10.0, height))  # manual layout: the automatic one takes seconds for so many panels
     room = {"left": 0.065, "right": 0.99, "top": 1.0 - 0.25 / height, "bottom": 0.5 / height}
     axes = figure.subplots(down, ACROSS, squeeze=False, gridspec_kw={**room, "hspace": 0.38, "wspace": 0.12})
     frame = frame_of(chapter)

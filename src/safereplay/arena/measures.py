@@ -1,30 +1,30 @@
-"""What a comparison measures of a contestant: how near its frontier comes to the ceiling, at what cost, and how easily.
+"""The measures of a comparison: area under the ceiling, useful band, and sample cost.
 
 A setting of a contestant's dial is a point: P(unsafe) and the mean return of its learned greedy policies, each policy
-judged exactly, the mean taken over seeds. Let x be a limit on P(unsafe), and
+judged exactly, averaged over seeds. Let x be a limit on P(unsafe), and
 
     best(x)  =  the highest mean return among the settings whose P(unsafe) is at most x,
-    top(x)   =  the ceiling: what no policy that keeps the limit exceeds (the linear program's),
-    low      =  the worst return that matters, which stands for 0.
+    top(x)   =  the ceiling: the best return of any policy that keeps the limit (a linear program),
+    low      =  the return that counts as 0.
 
 **Area.** The contestant's share of the ceiling's area over the limits from x₀ to x₁,
 
     area  =  ∫ max(best(x) − low, 0) dx  /  ∫ max(top(x) − low, 0) dx.
 
-Where no setting keeps the limit, best(x) counts as low: it adds nothing. So a contestant scores by the limits that it can
-keep, and by the return that it keeps them with. A dial's settings are chosen by the seeds they are judged by, so that
-many settings of much luck gain a little; the interval resamples seeds, of all settings and all contestants together.
+Where no setting keeps the limit, best(x) = low, which adds nothing. So the area rewards both the limits that a contestant
+keeps and the return at them. The seeds that choose a setting also judge it, which slightly favours dials of many noisy
+settings. The interval resamples seeds, for all settings and contestants together.
 
-**Band.** Of a dial's settings, those that keep a limit of the world's and still reach the goal (:class:`Scale`): as a
-share of the dial's range, a setting standing for what is nearer to it than to any other. A dial whose settings span a
-factor of more than :data:`SPAN` is measured in powers, and 0 stands one step below its smallest.
+**Band.** The settings of a dial that keep the world's limit and still reach the goal (:class:`Scale`), as a share of the
+dial's range. A setting stands for the part of the range that is nearest to it. A dial whose settings span a factor of
+more than :data:`SPAN` is measured on a log scale; 0 is placed one step below its smallest positive setting.
 
-**Sample cost.** A run has *settled* at the first of its looks from which on its policy's P(unsafe) and mean return stay
-within a tolerance of what they are at the end.
+**Sample cost.** A run has *settled* at the first evaluation from which on its policy's P(unsafe) and mean return stay
+within a tolerance of their final values.
 
-**When it fails.** On a world where nothing is to be traded (the ceiling is flat) the area says only how near the safest and
-the best one policy comes. P(unsafe) and return are means over seeds: a setting at which half of the seeds go one way and
-half the other counts as a point between. The settings are a grid: a band between two of them is not seen.
+**When it fails.** On a world without a trade-off (the ceiling is flat) the area only says how close the policies come to
+the one that is safest and best. P(unsafe) and return are means over seeds: if half of the seeds learn one policy and half
+another, the setting counts as a point between. The settings are a grid: a band between two of them is missed.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from .._types import Bools, Floats, Ints
 from ..views.intervals import Estimate
 
 RESAMPLES = 999
-WIDTH = 0.05  #: the least x₁ − x₀: on a narrower range, chance would decide
-FLAT_WIDTH = 0.2  #: the least where the ceiling is flat
-STEADY = 0.01  #: how far P(unsafe) may still move after a run has settled
-STEADY_RETURN = 0.05  #: and its return, as a share of top − low
-ENDS = 0.01  #: P(never ends) at most, where the goal is reached
-SPAN = 50.0  #: beyond this factor between the smallest and the largest setting, a dial counts in powers
-HALF = 0.5  #: of the way from low to the ceiling: a return that still reaches the goal
+WIDTH = 0.05  #: the least x₁ − x₀: on a narrower range, noise would decide
+FLAT_WIDTH = 0.2  #: the least x₁ − x₀ where the ceiling is flat
+STEADY = 0.01  #: the largest change of P(unsafe) after a run has settled
+STEADY_RETURN = 0.05  #: the same for its return, as a share of top − low
+ENDS = 0.01  #: the largest P(never ends) of a policy that reaches the goal
+SPAN = 50.0  #: largest over smallest setting beyond which a dial is measured on a log scale
+HALF = 0.5  #: share of the way from low to the ceiling at which a return reaches the goal
 
 
 class Scale(NamedTuple):
-    """What results on a world are measured by."""
+    """The scale of results on a world."""
 
-    low: float  #: the return that stands for 0
+    low: float  #: the return that counts as 0
     risks: Floats  #: [k] limits on P(unsafe), from x₀ to x₁
     top: Floats  #: [k] the ceiling there
-    limit: float  #: on P(unsafe), for the useful band
+    limit: float  #: the limit on P(unsafe) of the useful band
 
     @property
     def enough(self) -> float:
@@ -89,7 +89,7 @@ def area(p: Floats, value: Floats, scale: Scale) -> Floats:
 
 @lru_cache(maxsize=8)
 def draws(seeds: int, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-    """How much each seed weighs in each resample, [seeds, resamples]; a column sums to 1.
+    """The weight of each seed in each resample, [seeds, resamples]; a column sums to 1.
 
     >>> draws(4, 2).sum(0).tolist()
     [1.0, 1.0]
@@ -100,7 +100,7 @@ def draws(seeds: int, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
 
 
 def interval(mean: float, samples: Floats, seeds: int) -> Estimate:
-    """A number and the 95 % interval of its resamples, by percentiles that allow for few seeds (Hesterberg 2015).
+    """A number and the 95 % interval of its resamples, with percentiles widened for few seeds (Hesterberg 2015).
 
     >>> interval(0.0, np.linspace(-1.0, 1.0, 999), 1_000_000).high.__round__(2)
     0.95
@@ -124,11 +124,11 @@ def useful(p: Floats, value: Floats, never: Floats, scale: Scale) -> Bools:
 
 
 class Band(NamedTuple):
-    """The settings of a dial that are of use."""
+    """The useful settings of a dial."""
 
     share: float  #: of the dial's range
     settings: tuple[float, ...]  #: the settings themselves, rising
-    of: int  #: how many there are to choose from
+    of: int  #: the number of all settings
 
     def __str__(self) -> str:
         if not self.settings:
@@ -138,7 +138,7 @@ class Band(NamedTuple):
 
 
 def band(settings: Sequence[float], good: Sequence[bool] | Bools) -> Band:
-    """How wide the useful part of a dial is.
+    """The useful part of a dial.
 
     >>> str(band([0.0, 0.2, 0.4, 1.0], [False, True, True, False]))
     '0.2–0.4 (60 %)'
@@ -153,7 +153,7 @@ def band(settings: Sequence[float], good: Sequence[bool] | Bools) -> Band:
 
 
 def _places(x: Floats) -> Floats:
-    """Where rising settings lie on their dial: as they are, or in powers."""
+    """The positions of rising settings on their dial, on a linear or a log scale."""
     some = x[x > 0.0]
     if x[0] < 0.0 or some.size < 2 or some[-1] <= SPAN * some[0]:
         return x
@@ -162,7 +162,7 @@ def _places(x: Floats) -> Floats:
 
 
 def settled(p: Floats, value: Floats, looks: Ints, scale: Scale) -> Ints:
-    """The steps by which each run settled, [n], of what its policy was at each look [n, m].
+    """The steps after which each run settled, [n], from its policy's risk and return at each look [n, m].
 
     >>> flat = Scale(0.0, np.array([0.0, 1.0]), np.array([1.0, 1.0]), 0.5)
     >>> settled(np.array([[0.5, 0.1, 0.1]]), np.ones((1, 3)), np.array([10, 20, 40]), flat).tolist()

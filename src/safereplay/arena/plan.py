@@ -1,43 +1,39 @@
-"""The plan of a comparison: contestants, worlds, and the records of what they did there.
+"""The plan of a comparison: contestants, worlds, and the records of their runs.
 
-Who takes part: a learner of the catalog over its dial, or a scheme of the catalog as replay over v, in both mixings.
+**Contestants.** A contestant is a learner of the catalog over its dial, or a scheme of the catalog as replay over v, in
+both mixings. A learner's class names its dial (``DIAL``) and settings (``SETTINGS``). A scheme is run as ReplayQLearning
+over :data:`SHARES`. At v = 0 nothing is replayed: every scheme is Q-learning there, which is run once.
 
-A learner says itself what a comparison turns (``DIAL``) and where (``SETTINGS``). A scheme is run as ReplayQLearning over
-:data:`SHARES`. At v = 0 nothing is replayed, whatever the scheme: that is Q-learning, and is run once for all.
+**The return** is undiscounted, from the world's origin. Where some loop gains for ever, the ceiling of that is unbounded;
+there the return is discounted, and the ceiling is the bound of :mod:`safereplay.theory.constrained` (which discounts the
+cost as well, so that no policy reaches it).
 
-Where they meet: a world, how much experience everyone gets on it, and what results are measured by.
+**The risk range** goes from x₀, the lowest P(unsafe) of any policy that ends, to x₁, that of Q-learning's limit: a larger
+risk needs no safe learner. It is at least :data:`measures.WIDTH` wide. Where the ceiling is flat there is no trade-off,
+and it is at least :data:`measures.FLAT_WIDTH` wide.
 
-**The return** is undiscounted, from the world's origin. Where some loop gains for ever the ceiling of that has no bound;
-there the return is the discounted one, and the ceiling the bound of :mod:`safereplay.theory.constrained` (with the cost
-discounted alike, so that nobody reaches it).
-
-**The risk range** goes from x₀, the lowest P(unsafe) of any policy that ends, to x₁, that of the policy which Q-learning
-converges to: who needs more risk than that needs none of this. It is at least :data:`measures.WIDTH` wide. Where the
-ceiling is flat there is nothing to trade, and all that risk says is how far from the safest one is: there it is at least
-:data:`measures.FLAT_WIDTH` wide.
-
-**The worst return that matters** is what a uniformly random policy gets; where that is very bad, top(x₁) less the whole range
-of a single reward, max r − min r, or less |top(x₁)| if that is more; where it is very good, as far below top(x₀) as top(x₁)
-is above it, so that the safest policy is worth something everywhere:
+**The return that counts as 0** is that of a uniformly random policy, within two bounds. It is at least top(x₁) minus the
+range of a single reward, max r − min r, or minus |top(x₁)| if that is more. It is at least as far below top(x₀) as top(x₁)
+is above it, so that the safest policy always counts for something:
 
     low  =  min( max(random, top(x₁) − max(max r − min r, |top(x₁)|)),  2·top(x₀) − top(x₁) )
 
-A policy that may never end, at a cost a step, has a return of −∞, and counts as this.
+A policy that may never end, at a cost per step, has a return of −∞, and counts as 0.
 
-**Experience.** Everyone takes the same number of steps, and explores by the same ε. Where a random walk seldom ends well,
-ε is higher and the experience longer: there nobody would find anything to learn from.
+**Experience.** All runs take the same number of steps and explore with the same ε. Where a random walk seldom ends well,
+ε is higher and the runs are longer, since learners would hardly reach the goal.
 
-**The limit** of the useful band is half-way from x₀ to what Q-learning's limit risks, and at least a point above x₀.
+**The limit** of the useful band is half-way from x₀ to P(unsafe) of Q-learning's limit, and at least a point above x₀.
 
 **Records**: one small file for each (world, contestant, setting), named by its content.
 
-    OUT/runs/ID.npz     what the seeds' policies were at each look, and the exact limit where there is one
-    OUT/.lock           held while a comparison is at work
+    OUT/runs/ID.npz     risk and return of the seeds' policies at each look, and of the exact limit if there is one
+    OUT/.lock           held while a comparison runs
 
     ID = H( format | world | γ | learner | steps | steps of an episode | looks | ε | seeds )
 
-A file is written whole or not at all. So a comparison that was killed goes on where it was, two comparisons in one folder
-share what they have in common, and the page, which is made from these files alone, is the same to the last bit.
+A file is written whole or not at all. So a killed comparison continues where it stopped, two comparisons in one folder
+share their common runs, and the page, which is made from these files only, is the same to the last bit.
 """
 
 from __future__ import annotations
@@ -68,7 +64,7 @@ from ..theory.risk import RiskProfile, evaluate
 from .measures import FLAT_WIDTH, WIDTH, Scale
 
 PLAIN = "q"
-REPLAY = "replay"  #: of the catalog's learners the one that needs a scheme
+REPLAY = "replay"  #: the learner of the catalog that needs a scheme
 OURS = "variance"  #: the paper's scheme
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85)
 MIXINGS = ("literal", "matched")
@@ -76,31 +72,31 @@ MIXINGS = ("literal", "matched")
 
 @dataclass(frozen=True)
 class Contestant:
-    """One who takes part: what the page calls it, what its dial is, and the learner at each setting.
+    """A contestant: its label on the page, its dial, and the learner at each setting.
 
     >>> [one.label for one in contestants(["mihatsch"], ["variance"])]
     ['Mihatsch–Neuneier', 'variance replay', 'variance replay (matched)']
     """
 
-    name: str  #: the catalog's
+    name: str  #: its name in the catalog
     label: str
-    dial: str  #: "" where there is none
+    dial: str  #: "" if there is none
     settings: tuple[float, ...]
     learners: tuple[Learner, ...]
     replays: bool = False  #: a scheme of replay
 
     @property
     def ours(self) -> bool:
-        """Whether it is the paper's own."""
+        """Whether it is the paper's scheme."""
         return self.replays and self.name == OURS
 
     @property
     def given(self) -> str:
-        """What it takes from the model beside its own experience."""
+        """What it takes from the model besides its own experience."""
         return self.learners[-1].GIVEN
 
     def shown(self, setting: float) -> str:
-        """A setting in words.
+        """A setting as text.
 
         >>> contestants(["mihatsch"], [])[0].shown(0.5)
         'κ = 0.5'
@@ -109,7 +105,7 @@ class Contestant:
 
 
 def contestants(learners: Iterable[str], schemes: Iterable[str]) -> tuple[Contestant, ...]:
-    """Those that the catalog's names stand for; Algorithm 1 without a scheme is the paper's."""
+    """The contestants for names of the catalog; Algorithm 1 without a scheme is the paper's."""
     learners, schemes = list(dict.fromkeys(learners)), list(dict.fromkeys(schemes))
     if REPLAY in learners:
         learners.remove(REPLAY)
@@ -127,7 +123,7 @@ def _learner(name: str) -> Contestant:
 
 
 def _turned(kind: type[Learner], dial: str, setting: float) -> Learner:
-    """A learner at a setting of its dial; whole numbers stay whole where the dial's default is one."""
+    """A learner at a setting of its dial, an int if the dial's default is one."""
     whole = any(f.name == dial and isinstance(f.default, int) and not isinstance(f.default, bool) for f in fields(kind))
     value: Any = int(setting) if whole else setting
     return kind(**{**kind.COMPARED, dial: value})
@@ -140,15 +136,15 @@ def _scheme(name: str, mixing: str) -> Contestant:
     return Contestant(name, label, "v", SHARES, tuple(replay), replays=True)
 
 
-LIMITS = 49  # of the ceiling that are worked out
-SAFEST = 1e-9  # above x₀, where rounding may call it out of reach
+LIMITS = 49  # points of the ceiling that are computed
+SAFEST = 1e-9  # added to x₀, which may be infeasible by rounding
 POINT = 0.01
 FLAT = 0.01  # of max r − min r: a ceiling that rises by less is flat
-STEPS, STEPS_A_PAIR = 40_000, 25  # of experience: at least so many
-MAX_STEPS, MAX_STEPS_A_STATE, MOST_STEPS = 200, 2, 1_000  # of an episode
-EXPLORES = 0.3  # ε, for everyone
-SELDOM = 0.02  # a random walk that ends well less often finds so little ...
-LOST, LONGER = 0.7, 4  # ... that ε is this, and the experience so many times as much
+STEPS, STEPS_A_PAIR = 40_000, 25  # of experience, at least; the second per pair
+MAX_STEPS, MAX_STEPS_A_STATE, MOST_STEPS = 200, 2, 1_000  # of an episode; the second per state
+EXPLORES = 0.3  # ε of all contestants
+SELDOM = 0.02  # if a random walk ends well less often than this ...
+LOST, LONGER = 0.7, 4  # ... ε is the first, and the steps are multiplied by the second
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,21 +156,21 @@ class World:
     ('transition', 40000, [0.0278, 0.119])
     """
 
-    name: str  #: as it was asked for
+    name: str  #: as the user gave it
     mdp: TabularMDP
-    danger: str  #: where its danger comes from, as the catalog has it; "" elsewhere
-    steps: int  #: of the MDP that every run takes
-    max_steps: int  #: of an episode
-    epsilon: float = EXPLORES  #: of everyone's ε-greedy exploration
+    danger: str  #: where its danger comes from; "" if it is not in the catalog
+    steps: int  #: of the MDP, the same for every run
+    max_steps: int  #: per episode
+    epsilon: float = EXPLORES  #: of the ε-greedy exploration
 
     @property
     def title(self) -> str:
-        """What the page calls it."""
+        """Its title on the page."""
         return Path(self.name).stem if Path(self.name).suffix in (".txt", ".map", ".npz") else self.name
 
     @cached_property
     def looks(self) -> Ints:
-        """The steps at which policies are looked at: an eighth, a quarter, half, all."""
+        """The steps after which policies are evaluated: 1/8, 1/4, 1/2 and all of them."""
         return np.asarray(self.steps // np.array([8, 4, 2, 1]), np.int64)
 
     @cached_property
@@ -183,17 +179,17 @@ class World:
 
     @cached_property
     def discounted(self) -> bool:
-        """Whether its return is the discounted one: the other has no bound, or ends cannot be told from loops."""
+        """Whether its return is discounted: the undiscounted one is unbounded, or rounding hides the end of episodes."""
         return not isfinite(self._ceilings.at(1.0).value)
 
     @cached_property
     def plain(self) -> tuple[float, float, float]:
-        """The return, P(unsafe) and P(never ends) of what Q-learning converges to."""
+        """The return, P(unsafe) and P(never ends) of Q-learning's limit."""
         return self.judged(self.mdp, exact(self.mdp, QLearning()).argmax(1))
 
     @cached_property
     def scale(self) -> Scale:
-        """What results are measured by."""
+        """The scale of results."""
         least, bold = self._ceilings.best, self.plain[1]
         risks, top = self._frontier(least, max(bold, least + WIDTH))
         if np.ptp(top) <= FLAT * np.ptp(self.mdp.r):
@@ -201,7 +197,7 @@ class World:
         return Scale(self._low(top), risks, top, least + max(0.5 * (bold - least), POINT))
 
     def _frontier(self, first: float, last: float) -> tuple[Floats, Floats]:
-        """The ceiling over a range of limits, closer where risk is less: there it bends most."""
+        """The ceiling over a range of limits, with more points at low risk, where it bends most."""
         spaced = np.linspace(0.0, 1.0, LIMITS) ** 2
         points = self._ceilings.frontier(first + SAFEST + (last - first - SAFEST) * spaced)
         top = [point.value_discounted if self.discounted else point.value for point in points]
@@ -214,7 +210,7 @@ class World:
         return min(max(random, lower) if isfinite(random) else lower, 2.0 * first - last)
 
     def judged(self, model: TabularMDP, policy: Ints) -> tuple[float, float, float]:
-        """The return, P(unsafe) and P(never ends) of a policy on ``model``, from its origin; nan where that cannot be told."""
+        """The return, P(unsafe) and P(never ends) of a policy on ``model``, from its origin; nan where undefined."""
         judged = judge_of(model).of(policy)
         mean, _, p_unsafe, p_never = judged.moments
         return self._discounted(judged, model, policy) if self.discounted else mean, p_unsafe, p_never
@@ -224,7 +220,7 @@ class World:
         return WeakKeyDictionary()
 
     def _discounted(self, judged: Judged, model: TabularMDP, policy: Ints) -> float:
-        """The discounted return of a policy, worked out once, on the states that it comes to."""
+        """The discounted return of a policy, computed once, on the states that it reaches."""
         if judged not in self._means:
             part = judged.part().with_gamma(self.mdp.gamma)
             found = evaluate(part, policy, start=model.origin, discounted=True, threads=1, quiet=True)
@@ -232,12 +228,12 @@ class World:
         return self._means[judged]
 
     def counted(self, value: Floats) -> Floats:
-        """Returns as they count: none below the worst that matters."""
+        """Returns, but none below the one that counts as 0."""
         return np.asarray(np.maximum(np.nan_to_num(value, nan=-np.inf), self.scale.low))
 
 
 def worlds(names: Iterable[str], steps: int | None = None) -> tuple[World, ...]:
-    """The worlds of some names: the catalog's, map files, saved models, Gymnasium ids; each with its budget."""
+    """The worlds for names of the catalog, map files, saved models or Gymnasium ids, each with its budget."""
     found = []
     for name in dict.fromkeys(names):
         mdp = catalog.world(name)() if name in catalog.WORLDS else model_from(name)
@@ -251,13 +247,13 @@ def worlds(names: Iterable[str], steps: int | None = None) -> tuple[World, ...]:
 
 
 def _random(mdp: TabularMDP, start: int | None, discounted: bool = False) -> RiskProfile:
-    """What a uniformly random policy risks, from a state or the model's own start."""
+    """The risk of a uniformly random policy, from a state or the model's start."""
     alike = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
     return evaluate(mdp, alike, start=start, discounted=discounted, quiet=True)
 
 
 def _ends_well(mdp: TabularMDP) -> float:
-    """The chance that a random walk ends, and not unsafely."""
+    """The probability that a random walk ends without an unsafe outcome."""
     risk = _random(replace(mdp, unsafe=mdp.unsafe & mdp.terminal), None)
     return 1.0 - risk.p_unsafe - risk.p_never
 
@@ -271,13 +267,13 @@ NO_LIMIT = (nan, nan, nan)
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One setting of one contestant on one world; of one who does not apply, only why."""
+    """One setting of one contestant on one world; if it does not apply, only the reason."""
 
     value: Floats  #: [seeds, looks] the return of the greedy policy
     p_unsafe: Floats  #: [seeds, looks]
     p_never: Floats  #: [seeds, looks]
     updates: Ints  #: [seeds] fresh and replayed
-    limit: Floats  #: (return, P(unsafe), P(never ends)) of the exact limit; nan where there is none
+    limit: Floats  #: (return, P(unsafe), P(never ends)) of the exact limit; nan if there is none
     refused: str | None = None  #: why the learner does not run on this world
 
     @classmethod
@@ -328,7 +324,7 @@ class Store:
         self._lock.release()
 
     def get(self, job: Job) -> Record | None:
-        """What is known of a job; None where nothing is, or a disk damaged it."""
+        """The record of a job; None if it is missing or damaged."""
         try:
             meta, arrays = _files.load_arrays(self._file(job), KIND, FORMAT)
             return Record(refused=meta["refused"], **{name: arrays[name] for name in ARRAYS})
@@ -336,7 +332,7 @@ class Store:
             return None
 
     def put(self, job: Job, record: Record) -> None:
-        """Keep what a job found."""
+        """Save the record of a job."""
         about: dict[str, Any] = {"world": job.world.title, "learner": job.learner.describe(), "refused": record.refused}
         arrays: dict[str, AnyArray] = {name: getattr(record, name) for name in ARRAYS}
         _files.save_arrays(self._file(job), KIND, FORMAT, about, arrays)
@@ -347,14 +343,14 @@ class Store:
 
 @dataclass(frozen=True)
 class Plan:
-    """Who meets where, over how many seeds."""
+    """Contestants, worlds and seeds."""
 
     worlds: tuple[World, ...]
     contestants: tuple[Contestant, ...]
     seeds: int
 
     def jobs(self) -> Iterator[tuple[str, Job]]:
-        """Everything that is to be done, with what to call it; what two contestants share comes once."""
+        """All jobs with their labels; a job that two contestants share occurs once."""
         seen: set[str] = set()
         for world in self.worlds:
             for one in self.contestants:

@@ -1,9 +1,4 @@
-"""A comparison from names to the finished page.
-
-The page of a comparison: the summary, then world by world, then the method.
-
-The whole way: names to contestants and worlds, every run that is missing, and the page.
-"""
+"""A comparison from names to the finished page: the summary, then the worlds, then the method."""
 
 from __future__ import annotations
 
@@ -30,10 +25,10 @@ TITLE = "Every system on one table"
 DANGERS = {
     "reward": "in the rewards",
     "transition": "in the transitions",
-    "delayed": "delayed: it shows later than it is met",
+    "delayed": "delayed: harm shows later than its cause",
     "rare": "rare",
     "none": "none",
-    "exploration": "in exploring only",
+    "exploration": "only in exploration",
     "caution": "none: caution is wrong here",
 }
 AREA = (
@@ -56,7 +51,7 @@ def page(found: Comparison) -> Page:
 
 
 def stems(titles: Sequence[str]) -> list[str]:
-    """Names of files for worlds, each its own.
+    """Unique file names for worlds.
 
     >>> stems(["cliff", "my map", "my-map", "overview"])
     ['cliff', 'my-map-2', 'my-map-3', 'overview-4']
@@ -87,7 +82,7 @@ def _caption(found: Comparison) -> str:
 
 
 def _everyone(found: Comparison) -> list[Block]:
-    """Every contestant: its mean area, how often it is among the best, and where it fails."""
+    """All contestants: mean area, how often each is among the best, and where it fails."""
     rows = []
     for label in found.labels:
         ran = sum(c.standing(label) is not None for c in found.chapters)
@@ -102,7 +97,7 @@ def _everyone(found: Comparison) -> list[Block]:
 
 
 def _best(found: Comparison) -> list[Block]:
-    """Every world: who has the largest area, and what the paper's replay has."""
+    """All worlds: the largest area, and that of the paper's replay."""
     header = [
         "world",
         "largest area",
@@ -139,10 +134,10 @@ def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
         Picture(
             stem,
             "Mean return against P(unsafe) along each dial, with 95 % intervals over seeds: the contestants of the paper and the "
-            f"best {len(OTHERS)} others. Grey: no policy reaches it. Open triangles: settings outside the picture.",
+            f"best {len(OTHERS)} others. Grey: beyond the ceiling. Open triangles: settings outside the picture.",
         ),
         Table(HEADER, [_row(standing, found) for standing in chapter.standings]),
-        Picture(f"{stem}-all", "Every contestant, from the largest area on. The number is the area."),
+        Picture(f"{stem}-all", "All contestants, sorted from the largest area. The number is the area."),
     ]
 
 
@@ -153,7 +148,7 @@ def _about(chapter: Chapter) -> list[list[str]]:
         ["model", f"{world.mdp.n_states} states, {world.mdp.n_actions} actions, γ = {world.mdp.gamma:g}"],
         *([["danger", DANGERS.get(world.danger, world.danger)]] if world.danger else []),
         ["experience", f"{world.steps:,} steps per run, ε = {world.epsilon:g}"],
-        ["return", "discounted: the other has no bound" if world.discounted else "undiscounted"],
+        ["return", "discounted (the undiscounted one is unbounded)" if world.discounted else "undiscounted"],
         ["Q-learning's limit", f"P(unsafe) {percent(world.plain[1], 1)}, return {number(world.plain[0])}"],
         ["limits on P(unsafe)", f"{first} to {last}"],
         ["the ceiling's return there", f"{number(float(scale.top[0]))} to {number(float(scale.top[-1]))}"],
@@ -214,7 +209,7 @@ def _method(found: Comparison) -> list[Block]:
         [
             "equal experience",
             "On a world every run takes the same number of steps of the MDP, with the same exploration and α = n(s,a)^−0.6. The number of "
-            "updates is free; the tables show it.",
+            "updates may differ; the tables show it.",
         ],
         [
             "evaluation",
@@ -224,7 +219,7 @@ def _method(found: Comparison) -> list[Block]:
         [
             "return that counts as 0",
             "The return of a uniformly random policy, but not less than the ceiling minus the range of a single reward (or minus the ceiling's "
-            "own size), and low enough for the safest policy to count for something.",
+            "absolute value), and low enough for the safest policy to have a positive area.",
         ],
         [
             "area",
@@ -256,7 +251,7 @@ def _method(found: Comparison) -> list[Block]:
 
 
 def write_docs(found: Comparison, docs: str | Path, command: str = "safereplay compare --preset paper") -> Path:
-    """Write ``compare.md`` and img/compare-*.svg|png to a folder: all but the sections of single worlds."""
+    """Write ``compare.md`` and img/compare-*.svg|png to a folder, without the sections of single worlds."""
     folder = _files.make_folder(docs)
     made = Page(TITLE, [], {"compare-overview": overview_figure(found)})
     made.draw(_files.make_folder(folder / "img"))
@@ -266,7 +261,7 @@ def write_docs(found: Comparison, docs: str | Path, command: str = "safereplay c
         *_absent(found),
         *_method(found),
     ]
-    blocks.append(Text(f"Made by `{command}`, which also writes a picture and a table of each world."))
+    blocks.append(Text(f"Made by `{command}`, which also writes a picture and a table per world."))
     text = to_markdown(TITLE, blocks).replace("(figures/overview", "(img/compare-overview")
     return _files.write_atomic(folder / "compare.md", text)
 
@@ -284,20 +279,20 @@ def _standings(found: Comparison) -> list[Block]:
     ]
 
 
-SEEDS = 20  #: at least
-LOOKS = 8  # steps: there must be an eighth of them
+SEEDS = 20  #: the smallest and the default number
+LOOKS = 8  # the smallest number of steps: an eighth of it is 1
 
 
 class Preset(NamedTuple):
-    """Who meets where if nothing else is said."""
+    """The default contestants and worlds."""
 
     learners: tuple[str, ...]
     schemes: tuple[str, ...]
     worlds: tuple[str, ...]
-    steps: int | None  #: None: as many as the world needs
+    steps: int | None  #: None: each world's default
 
 
-#: ``paper`` is every system of the catalog on every world of it; ``quick`` is the paper's own comparison on its two grids.
+#: ``paper``: all systems and worlds of the catalog; ``quick``: the paper's contestants on its two grids.
 PRESETS = ("quick", "paper")
 QUICK = Preset(("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff"), None)
 
@@ -323,9 +318,9 @@ def planned(
     steps: int | None = None,
     base: str = "quick",
 ) -> Plan:
-    """Who meets where: the names that are given, and of the preset ``base`` what is not.
+    """A plan from names; what is not given is taken from the preset ``base``.
 
-    If learners or schemes are named, only those that are named take part.
+    If learners or schemes are named, only those take part.
 
     >>> plan = planned(learners=["mihatsch"], places=["cliff"], steps=800)
     >>> [one.label for one in plan.contestants], [world.steps for world in plan.worlds]
@@ -342,9 +337,9 @@ def planned(
 
 
 def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | None = None) -> tuple[Comparison, Path]:
-    """Run what the folder lacks, and write the page; what was found, and where the page is.
+    """Do the runs that the folder lacks, and write the page; return the comparison and the page's path.
 
-    Stopped at any moment (:class:`~safereplay.errors.Stopped` says what is done), the same call goes on, and ends with the same page to the last bit.
+    If it is stopped (:class:`~safereplay.errors.Stopped` says what is done), the same call continues, and the page is the same to the last bit.
     """
     folder = page_folder(out)
     with Store(folder) as store, stopping(lambda: _kept(plan, store)):
@@ -354,6 +349,6 @@ def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | Non
 
 
 def _kept(plan: Plan, store: Store) -> str:
-    """How much a comparison that was stopped has done."""
+    """What a stopped comparison has done."""
     kept = [store.get(job) is not None for _, job in plan.jobs()]
-    return f"{sum(kept):,} of {len(kept):,} settings are done; the same command goes on"
+    return f"{sum(kept):,} of {len(kept):,} settings are done; run the same command to continue"

@@ -1,7 +1,7 @@
-"""What a comparison found: chapters of worlds, each with its families of settings and how they stand.
+"""The results of a comparison: a chapter per world, with the contestants' settings and standings.
 
-The best of a world is who has the largest area (:mod:`safereplay.arena.measures`). Another *cannot be told apart* from it
-if the 95 % interval of the difference of their areas has 0 inside; seeds are resampled for both together.
+The best contestant of a world has the largest area (:mod:`safereplay.arena.measures`). Another one has *no significant
+difference* from it if the 95 % interval of the difference of areas contains 0; seeds are resampled for both together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..views.intervals import Estimate, estimates
 from .measures import Band, area, band, draws, interval, settled, useful
 from .plan import PLAIN, Contestant, Job, Plan, Record, Store, World
 
-LITTLE = 0.005  # of the ceiling's area: a smaller difference is not counted
+LITTLE = 0.005  # of the ceiling's area: smaller differences are ignored
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,26 +34,26 @@ class Family:
 
     @property
     def label(self) -> str:
-        """What the page calls it."""
+        """Its label on the page."""
         return self.contestant.label
 
     def _column(self, name: str) -> Floats:
-        """A number of each run at the end, [settings, seeds]."""
+        """A final number of each run, [settings, seeds]."""
         return np.stack([getattr(record, name)[:, -1] for record in self.records])
 
     @cached_property
     def p(self) -> Floats:
-        """P(unsafe), [settings, seeds]; 1 where it cannot be told."""
+        """P(unsafe), [settings, seeds]; 1 where it is nan."""
         return np.nan_to_num(self._column("p_unsafe"), nan=1.0)
 
     @cached_property
     def value(self) -> Floats:
-        """The return as it counts, [settings, seeds]."""
+        """The return, bounded below by the one that counts as 0, [settings, seeds]."""
         return self.world.counted(self._column("value"))
 
     @cached_property
     def never(self) -> Floats:
-        """P(never ends) on average over seeds, [settings]."""
+        """Mean P(never ends) over seeds, [settings]."""
         return np.asarray(np.nan_to_num(self._column("p_never"), nan=1.0).mean(1))
 
     @cached_property
@@ -68,7 +68,7 @@ class Family:
 
     @cached_property
     def limits(self) -> Floats:
-        """(P(unsafe), return) of the exact limits that there are, [n, 2]."""
+        """(P(unsafe), return) of the exact limits that exist, [n, 2]."""
         found = np.array([(record.limit[1], record.limit[0]) for record in self.records]).reshape(-1, 2)
         found[:, 1] = self.world.counted(found[:, 1])
         return found[np.isfinite([record.limit[1] for record in self.records])]
@@ -81,7 +81,7 @@ class Family:
 
     @cached_property
     def areas(self) -> Floats:
-        """The same for each resample of seeds, [B]."""
+        """The area for each resample of seeds, [B]."""
         weights = draws(self.p.shape[1])
         return area(self.p @ weights, self.value @ weights, self.world.scale)
 
@@ -97,7 +97,7 @@ class Family:
 
     @cached_property
     def chosen(self) -> int:
-        """The setting that stands for the family: of the useful ones that of the highest return, or else the safest."""
+        """The setting shown for the family: the useful one with the highest return, or else the safest."""
         p, value = self.p.mean(1), self.value.mean(1)
         if self.good.any():
             return int(np.where(self.good, value, -np.inf).argmax())
@@ -105,7 +105,7 @@ class Family:
 
     @cached_property
     def settles(self) -> Ints:
-        """The steps by which the runs of the chosen setting had settled, [seeds]."""
+        """The steps after which the runs of the chosen setting settled, [seeds]."""
         record, world = self.records[self.chosen], self.world
         p = np.nan_to_num(record.p_unsafe, nan=1.0)
         return settled(p, world.counted(record.value), world.looks, world.scale)
@@ -125,11 +125,11 @@ def _over_seeds(values: Floats) -> list[Estimate]:
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """How a family stands on its world."""
+    """A family's area, and its distance from the largest."""
 
     family: Family
     area: Estimate
-    behind: Estimate  #: the best's area less its own
+    behind: Estimate  #: the largest area minus its own
 
     @property
     def best(self) -> bool:
@@ -138,13 +138,13 @@ class Standing:
 
     @property
     def among_best(self) -> bool:
-        """The same, or a difference below LITTLE."""
+        """Whether it is best, or the difference is at most LITTLE."""
         return self.best or self.behind.mean <= LITTLE
 
 
 @dataclass(frozen=True, eq=False)
 class Chapter:
-    """One world: who ran there, how they stand, and who did not run, with the reason."""
+    """One world: the contestants that ran, their standings, and those that did not run, with the reason."""
 
     world: World
     families: tuple[Family, ...]
@@ -152,12 +152,12 @@ class Chapter:
 
     @property
     def title(self) -> str:
-        """The world's."""
+        """The world's title."""
         return self.world.title
 
     @cached_property
     def standings(self) -> tuple[Standing, ...]:
-        """From the best on."""
+        """The standings, sorted from the largest area."""
         ranked = sorted(self.families, key=lambda f: -f.area)
         found = []
         for family in ranked:
@@ -168,7 +168,7 @@ class Chapter:
         return tuple(found)
 
     def standing(self, label: str) -> Standing | None:
-        """That of a contestant, if it ran here."""
+        """The standing of a contestant, if it ran here."""
         return next((s for s in self.standings if s.family.label == label), None)
 
     @property
@@ -179,29 +179,29 @@ class Chapter:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Everything that a comparison found."""
+    """All results of a comparison."""
 
     plan: Plan
     chapters: tuple[Chapter, ...]
-    told: frozenset[str] = frozenset()  #: labels of those who are told which outcomes are unsafe
+    told: frozenset[str] = frozenset()  #: labels of learners that are given which outcomes are unsafe
 
     @cached_property
     def given(self) -> dict[str, str]:
-        """What the model gives to those who take something from it beside their experience, by label."""
+        """What contestants take from the true model besides their experience, by label."""
         return {one.label: one.given for one in self.plan.contestants if one.given}
 
     def marked(self, label: str) -> str:
-        """A label with its marks: † is told which outcomes are unsafe, ‡ is given something from the model."""
+        """A label with its marks: † is given which outcomes are unsafe, ‡ takes something from the true model."""
         return label + " †" * (label in self.told) + " ‡" * (label in self.given)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Contestants, the one with the largest mean area over the worlds it runs on first."""
+        """Contestants, sorted from the largest mean area over the worlds that they run on."""
         mean = {one.label: self.mean_area(one.label) for one in self.plan.contestants}
         return tuple(sorted(mean, key=lambda label: -mean[label] if isfinite(mean[label]) else np.inf))
 
     def mean_area(self, label: str) -> float:
-        """The mean over the worlds that a contestant runs on; nan if there are none."""
+        """The mean area over the worlds that a contestant runs on; nan if there are none."""
         found = [s.area.mean for c in self.chapters if (s := c.standing(label)) is not None]
         return float(np.mean(found)) if found else float("nan")
 
@@ -252,7 +252,7 @@ def _standing_dict(standing: Standing) -> dict[str, Any]:
 
 
 def collect(plan: Plan, store: Store) -> Comparison:
-    """The comparison of a plan whose jobs are all done."""
+    """The comparison of a plan all of whose jobs are done."""
     told = frozenset(one.label for one in plan.contestants if one.learners[-1].uses_unsafe)
     return Comparison(plan, tuple(_chapter(plan, store, world) for world in plan.worlds), told)
 
@@ -281,5 +281,5 @@ def _known(store: Store, job: Job) -> Record:
 
 
 def _shared(one: Contestant, learner: Learner) -> bool:
-    """Whether a learner is the Q-learning at the neutral end of a scheme's dial."""
+    """Whether a learner is Q-learning, the setting v = 0 of a scheme."""
     return one.replays and isinstance(learner, QLearning)

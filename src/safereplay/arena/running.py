@@ -1,8 +1,7 @@
-"""Running a comparison: every setting of every contestant on every world, the same experience for all, judged exactly.
+"""Running a comparison: every setting of every contestant on every world.
 
-A run takes exactly ``world.steps`` steps of the MDP, whatever the learner does with them. Its greedy policy is looked at
-after an eighth, a quarter, half and all of them. Learning takes all cores; the policies of one setting are judged while
-the next is learned.
+A run takes exactly ``world.steps`` steps of the MDP, for any learner. Its greedy policy is judged exactly after an eighth,
+a quarter, half and all of them. Learning uses all cores; the policies of one setting are judged while the next one learns.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from ..schedules import EpsilonGreedy
 from ..theory.limits import exact
 from .plan import NO_LIMIT, Job, Plan, Record, Store
 
-AHEAD = 2  # settings that may be learned and not yet judged
-LARGE = 1_000  # pairs: of a larger model the exact limits are not worked out
+AHEAD = 2  # settings that may wait to be judged
+LARGE = 1_000  # pairs: exact limits of larger models are not computed
 
 
 def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = None) -> None:
-    """Do what the store lacks. On Ctrl-C what is finished stays."""
+    """Do the jobs that the store lacks. Ctrl-C keeps finished jobs."""
     jobs = list(plan.jobs())
     todo = [(label, job) for label, job in jobs if store.get(job) is None]
     there = len(jobs) - len(todo)
@@ -44,7 +43,7 @@ def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = Non
 
 
 def _learned(job: Job, threads: int | None) -> Runs | str:
-    """What the seeds learned, or why the learner does not run here."""
+    """The runs of all seeds, or the reason why the learner does not run on this world."""
     world = job.world
     try:
         return learn(
@@ -63,12 +62,12 @@ def _learned(job: Job, threads: int | None) -> Runs | str:
 
 
 def _finish(store: Store, job: Job, runs: Runs | str) -> None:
-    """Judge what was learned, and keep it."""
+    """Judge the runs, and save the record."""
     store.put(job, Record.not_run(runs) if isinstance(runs, str) else judged(job, runs))
 
 
 def judged(job: Job, runs: Runs) -> Record:
-    """The record of what the seeds learned."""
+    """The record of the runs of all seeds."""
     world, model = job.world, job.learner.judging_model(job.world.mdp)
     steps = runs.visits.sum((1, 2))
     _checks.require(bool((steps == world.steps).all()), "steps of a run", f"be {world.steps}", steps.tolist())
@@ -80,7 +79,7 @@ def judged(job: Job, runs: Runs) -> Record:
 
 
 def _limit(job: Job) -> Floats:
-    """What the learner converges to, judged; nan where it has no exact limit, or the model is large."""
+    """The learner's limit, judged; nan if it has no exact limit, or the model is large."""
     world, model = job.world, job.learner.judging_model(job.world.mdp)
     if model.n_pairs > LARGE:
         return np.array(NO_LIMIT)

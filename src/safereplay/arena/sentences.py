@@ -1,4 +1,4 @@
-"""What the page of a comparison says of its numbers: how they are written, who is among the best, who fails and why."""
+"""Sentences on the page of a comparison: which contestants are among the best, and where and why others fail."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from ..views.intervals import listed, percent
 from .results import Chapter, Comparison, Family, Standing
 
-MOST = 2 / 3  # of the contestants among the best: a world that tells little
+MOST = 2 / 3  # share of contestants among the best: a world with more separates them little
 FEW = 4  # names in a sentence
-POOR = 0.5  # of the best's area: who has less fails on a world
+POOR = 0.5  # of the largest area: a contestant with less fails on a world
 WORDS = {"wins": "wins", "shares": "among the best", "loses": "loses", "absent": "—"}
 
 
@@ -26,7 +26,7 @@ def ours(chapter: Chapter) -> Standing | None:
 def verdict(chapter: Chapter) -> str:
     """What the paper's replay does on a world: 'wins', 'shares', 'loses', or 'absent'.
 
-    It *loses* if it is not among the best, and *wins* if nobody else is.
+    It *loses* if it is not among the best, and *wins* if no other contestant is.
     """
     own = ours(chapter)
     if own is None:
@@ -45,14 +45,14 @@ def bests(found: Comparison) -> Counter[str]:
 
 
 def marks(found: Comparison) -> str:
-    """What † and ‡ stand for, where they are used."""
-    told = "† is told which outcomes are unsafe." if found.told else ""
+    """The meaning of † and ‡, if they are used."""
+    told = "† is given which outcomes are unsafe." if found.told else ""
     given = "; ".join(f"{label}, {found.given[label]}" for label in found.labels if label in found.given)
     return f"{told} {f'‡ takes something from the true model: {given}.' if given else ''}".strip()
 
 
 def summary(found: Comparison) -> list[str]:
-    """The largest mean areas, and how often the paper's replay wins and loses; nothing of a single world."""
+    """The largest mean areas, and how often the paper's replay wins and loses; empty for a single world."""
     worlds = len(found.chapters)
     if worlds < 2:
         return []
@@ -77,7 +77,7 @@ def summary(found: Comparison) -> list[str]:
 
 
 def failures(found: Comparison, label: str) -> list[Chapter]:
-    """The worlds on which a contestant has less than half of the best's area."""
+    """The worlds on which a contestant has less than half of the largest area."""
     return [
         c
         for c in found.chapters
@@ -95,7 +95,7 @@ def reason(family: Family) -> str:
         return "too risky at every setting"
     if (value < scale.enough).all():
         return "too little return at every setting"
-    return "too little return where it is safe"
+    return "too little return at its safe settings"
 
 
 def reasons(found: Comparison, label: str) -> str:
@@ -114,7 +114,7 @@ def easy(found: Comparison) -> list[Chapter]:
 
 
 def absent(found: Comparison) -> list[list[str]]:
-    """Who does not apply: the contestant, the worlds, and why on the first of them."""
+    """Contestants that do not apply: the label, the worlds, and the reason on the first of them."""
     by: dict[str, list[tuple[str, str]]] = {}
     for chapter in found.chapters:
         for label, why in chapter.refused:

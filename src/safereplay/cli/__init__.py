@@ -1,4 +1,4 @@
-"""The command line: parse, call, show."""
+"""The command line: it parses arguments, calls the library, and shows results."""
 
 from . import exact, learning, project, showing
 from .common import app, main, run

@@ -1,9 +1,9 @@
-"""What every command shares: the parser, its options, exit codes, and how progress is told.
+"""What all commands share: the parser, options, exit codes, and progress.
 
-Exit codes: 0 done, 1 failed while running, stopped by Ctrl-C, or ``tune`` found nothing that keeps the limit, 2 bad input.
-What is not 0 gets one line on standard error and never a traceback.
+Exit codes: 0 done; 1 failed while running, stopped by Ctrl-C, or ``tune`` found no setting that keeps the limit; 2 bad
+input. Codes 1 and 2 come with one line on standard error, never with a traceback.
 Text is written in the encoding of the terminal or pipe; characters that it lacks are spelled in ASCII. Files are in UTF-8.
-Everything heavy is imported inside the command that needs it, so that ``--help`` answers at once.
+Heavy modules are imported inside the command that needs them, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 NOTHING = "stopped: nothing is finished"
-INTERRUPTED = 130  # what the parser makes of Ctrl-C while it reads the arguments
-NARROW = 60  # columns of a terminal below which help has no boxes
+INTERRUPTED = 130  # the parser's exit code if Ctrl-C comes while it reads the arguments
+NARROW = 60  # terminal columns: below that, help has no boxes
 
 #: The order in which ``--help`` lists the commands.
 ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "compare", "bench", "play")
@@ -46,14 +46,14 @@ class Stoppable:
     """A command that Ctrl-C ends with exit code 1, and one line that says what is finished."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Do what the arguments say."""
+        """Run the command."""
         try:
             return super().invoke(ctx)  # type: ignore[misc]
         except KeyboardInterrupt as stopped:
             raise typer.Exit(complain(f"stopped: {stopped}" if str(stopped) else NOTHING, 1)) from None
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters; flags, which take no value, without the name of a type."""
+        """The parameters; flags have no type name, since they take no value."""
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in found:
             if getattr(parameter, "is_flag", False):
@@ -79,7 +79,7 @@ class _App(typer.Typer):
 
 
 def starting(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """What a shell completes to: the names that begin with what is typed."""
+    """A completion function: the names that start with the typed text."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
@@ -114,44 +114,46 @@ SchemeName: TypeAlias = Annotated[
     typer.Option(
         "--scheme",
         metavar="NAME",
-        help="What replay replays: one of " + ", ".join(SCHEMES) + ".",
+        help="What is replayed: one of " + ", ".join(SCHEMES) + ".",
         autocompletion=starting(SCHEMES),
     ),
 ]
 Dials: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--dial", "-d", metavar="KEY=VALUE", help="For the learner or its scheme, as theta=0.5; repeatable."),
+    typer.Option(
+        "--dial", "-d", metavar="KEY=VALUE", help="A dial of the learner or its scheme, such as theta=0.5; repeatable."
+    ),
 ]
 V: TypeAlias = Annotated[float | None, typer.Option(help="Probability of a replay, in [0, 1); default 0.5.")]
 Beta: TypeAlias = Annotated[
-    float | None, typer.Option(help="Tilt of replay (default the scheme's own), or Gaskett's β (default 0.2).")
+    float | None, typer.Option(help="Tilt of replay (default: the scheme's), or Gaskett's β (default 0.2).")
 ]
 Kappa: TypeAlias = Annotated[float | None, typer.Option(help="κ of Mihatsch & Neuneier, in (−1, 1); default 0.6.")]
 Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's) or matched.")]
-Gamma: TypeAlias = Annotated[float | None, typer.Option(help="Discount; default the model's own.")]
-Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes a seed.")]
-Seeds: TypeAlias = Annotated[int, typer.Option(help="How many seeds.")]
+Gamma: TypeAlias = Annotated[float | None, typer.Option(help="Discount factor; default: the model's.")]
+Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes per seed.")]
+Seeds: TypeAlias = Annotated[int, typer.Option(help="Number of seeds.")]
 Epsilon: TypeAlias = Annotated[float, typer.Option(help="ε of ε-greedy.")]
 EpsilonPower: TypeAlias = Annotated[
     float,
     typer.Option(
-        help="ε, or the temperature, falls as n(s)^−power. For ε, up to 1 is GLIE; for a temperature none is."
+        help="ε, or the temperature, falls as n(s)^−power. For ε, powers up to 1 are GLIE; for a temperature none is."
     ),
 ]
-Temperature: TypeAlias = Annotated[float | None, typer.Option(help="Explore by softmax at this temperature instead.")]
+Temperature: TypeAlias = Annotated[float | None, typer.Option(help="Explore with softmax at this temperature instead.")]
 StepPower: TypeAlias = Annotated[float, typer.Option(help="α = n(s,a)^−power.")]
 Options: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="KEY=VALUE", help="For the model, as slip=0.2; repeatable."),
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the model, such as slip=0.2; repeatable."),
 ]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Out: TypeAlias = Annotated[
-    Path | None, typer.Option("--out", help="Write a page with pictures to this folder as well.", show_default=False)
+    Path | None, typer.Option("--out", help="Also write a page with pictures to this folder.", show_default=False)
 ]
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     _progress.from_command = True
     codecs.register_error("spelled", spelled)
     for stream in (sys.stdout, sys.stderr):
@@ -160,14 +162,14 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-#: Characters that an encoding may lack, in ASCII. Greek letters are spelled, and others come without their accents.
+#: ASCII for characters that an encoding may lack. Greek letters are spelled out, and others lose their accents.
 ASCII = {"−": "-", "–": "-", "—": "-", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "±": "+/-", "×": "x", "·": "*"}
 ASCII |= {"∞": "inf", "√": "sqrt", "✓": "+", "✗": "x", "‡": "#", "°": " deg"}
 ASCII |= dict(zip("↑→↓←⬆➡⬇⬅", "^>v<^>v<", strict=True))
 
 
 def spelled(error: UnicodeError) -> tuple[str, int]:
-    """What to write for characters that the encoding of a stream lacks; the handler of its errors.
+    """An encoding error handler: ASCII for characters that the encoding of a stream lacks.
 
     >>> codecs.register_error("spelled", spelled)
     >>> "γ = 0.95, CVaR₁₀ ≥ −3 → 嗯".encode("ascii", "spelled")
@@ -187,17 +189,17 @@ def spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; its exit code. Without a command, show what there is."""
+    """Run one command and return its exit code. Without a command, list all commands."""
     return run_app(app, arguments or ["--help"], "safereplay")
 
 
 def run_app(program: typer.Typer, arguments: list[str], name: str) -> int:
-    """Run a program on its arguments; its exit code."""
+    """Run a program and return its exit code."""
     from ..errors import SafeReplayError
 
     columns = shutil.get_terminal_size().columns
     program.rich_markup_mode = None if columns < NARROW else "rich"
-    width = {"terminal_width": columns} if columns < NARROW else {}  # else the parser writes 50 columns at least
+    width = {"terminal_width": columns} if columns < NARROW else {}  # else the parser writes at least 50 columns
     try:
         result = program(arguments, standalone_mode=False, prog_name=name, **width)
         if result == INTERRUPTED:
@@ -212,20 +214,20 @@ def run_app(program: typer.Typer, arguments: list[str], name: str) -> int:
     except PermissionError as error:
         return complain(f"{error.filename or 'a file'} must be accessible, got '{error.strerror}'", 2)
     except Exception as error:
-        if hasattr(error, "format_message"):  # the parser's own: unknown option, missing value
+        if hasattr(error, "format_message"):  # an error of the parser: unknown option, missing value
             return complain(error.format_message(), 2)
         return complain(f"{type(error).__name__}: {error}", 1)
 
 
 def echo(text: object, err: bool = False) -> None:
-    """One line on standard output, or on standard error. (The parser's own would write UTF-8 to a stream that is ASCII.)"""
+    """One line on standard output or standard error. (The parser's echo would write UTF-8 to an ASCII stream.)"""
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{text}\n")
     stream.flush()
 
 
 def complain(message: str, code: int) -> int:
-    """One line on standard error, where that can be written to."""
+    """Write one line to standard error, if possible; return the code."""
     with suppress(OSError, AttributeError):
         sys.stderr.write("safereplay: " + " ".join(message.split()) + "\n")
         sys.stderr.flush()
@@ -257,7 +259,7 @@ class Stages(_progress.Bar):
         self._last = ""
 
     def tell(self, label: str, done: float) -> None:
-        """Hear of a stage."""
+        """Show a stage, and the finished share of the work."""
         if self._terminal:
             self.update(done, label)
         elif label != self._last and done < 1.0:
@@ -275,7 +277,7 @@ def load_model(model: str, gamma: float | None, options: list[str] | None) -> Ta
 
 
 def _said_once(name: str, given: float | None, chosen: dict[str, Any], flag: str) -> None:
-    """Refuse what is given both as an option of its own and as KEY=VALUE."""
+    """Refuse a setting that is given both as its own option and as KEY=VALUE."""
     from .. import _checks
 
     twice = given is not None and name in chosen
@@ -283,7 +285,7 @@ def _said_once(name: str, given: float | None, chosen: dict[str, Any], flag: str
 
 
 def check_page_folder(out: Path | None) -> None:
-    """Refuse a folder for a page before any work is done; what is made is made, so it comes after all other checks."""
+    """Make the page's folder, or refuse it, before any work. Called after all other checks, since it makes the folder."""
     if out is not None:
         from ..views.pages import page_folder
 
@@ -291,7 +293,7 @@ def check_page_folder(out: Path | None) -> None:
 
 
 def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
-    """KEY=VALUE pairs, each value as JSON if it is, else as text."""
+    """KEY=VALUE pairs; a value is parsed as JSON if possible, else it is text."""
     from .. import _checks
 
     options: dict[str, Any] = {}
@@ -326,7 +328,7 @@ def build_learner(
     scheme: str = "variance",
     dials: list[str] | None = None,
 ) -> Learner:
-    """The learner that the arguments describe. An option that this learner does not have is refused."""
+    """The learner that the arguments describe. Options that it does not have are refused."""
     from dataclasses import fields
 
     from .. import _checks, catalog, learners
@@ -378,9 +380,9 @@ def plain_table(columns: list[str], left: int = 1) -> Table:
 
 
 def policy_text(mdp: TabularMDP, policy: Ints) -> str:
-    """A policy on its grid as text: arrows on the path from the origin, where the model has paths, are heavy.
+    """A policy on its grid as text; arrows on the path from the origin, if the model has paths, are heavy.
 
-    Where several states share a cell, as with goals or with what is owed, only the path is drawn: it is what is known.
+    If several states share a cell, as with goals or delayed costs, only the path is drawn.
     """
     from ..verdicts import has_paths, path
 

@@ -1,4 +1,4 @@
-"""``solve``, ``check`` and ``tune``: what a replay will do, whether it is allowed to, and how much of it is needed."""
+"""``solve``, ``check`` and ``tune``: exact limits, the paper's conditions, and the replay that keeps a limit on risk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..theory.limits import Answer
     from ..theory.tuning import Plan
 
-Tilt = Annotated[float | None, typer.Option("--beta", help="Tilt β of the replay; default the scheme's own.")]
+Tilt = Annotated[float | None, typer.Option("--beta", help="Tilt β of the replay; default: the scheme's.")]
 
 
 @app.command()
@@ -64,12 +64,12 @@ def solve(
     epsilon_power: EpsilonPower = 0.0,
     temperature: Temperature = None,
     episodes: Episodes = 20_000,
-    seeds: Annotated[int, typer.Option(help="Seeds that show how often learning ends at each limit; 0 for none.")] = 20,
+    seeds: Annotated[int, typer.Option(help="Seeds to learn with, for the share of each limit; 0 for none.")] = 20,
     option: Options = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """What a learner converges to, exactly, beside plain Q-learning and the paper's mapping."""
+    """Compute the exact limits of a learner, of plain Q-learning, and of the paper's mapping."""
     from ..views.pages import solve_page, write_page
 
     chosen = build_learner(learner, v, beta, kappa, mixing, scheme=scheme, dials=dial)
@@ -89,7 +89,7 @@ def solve(
 
 
 def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episodes: int, seeds: int) -> list[Answer]:
-    """Plain Q-learning, and every limit of the learner."""
+    """Plain Q-learning, and all limits of the learner."""
     from ..learners import QLearning, ReplayQLearning
     from ..theory.limits import answer, exact, fixed_point, grouped
 
@@ -149,9 +149,9 @@ def check(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Do the paper's conditions hold: step sizes, exploration, w_t, contraction, Assumption 1, Theorem 2.
+    """Check the paper's conditions: step sizes, exploration, w_t, contraction, Assumption 1, Theorem 2.
 
-    Of another learner than replay it tells what can be told: its schedules, whether what it replays settles, its limit.
+    For other learners than replay: the schedules, whether the weights of its replay converge, and the limit.
     """
     from .. import _checks
     from ..schedules import PowerStep
@@ -195,10 +195,10 @@ def check(
 @app.command()
 def tune(
     model: Model,
-    max_p_unsafe: Annotated[float | None, typer.Option(help="At most this chance of harm.")] = None,
-    min_cvar: Annotated[float | None, typer.Option(help="At least this mean of the worst episodes.")] = None,
-    max_std: Annotated[float | None, typer.Option(help="At most this standard deviation of the return.")] = None,
-    alpha: Annotated[float, typer.Option(help="The share of episodes that CVaR is over.")] = 0.1,
+    max_p_unsafe: Annotated[float | None, typer.Option(help="The largest P(unsafe).")] = None,
+    min_cvar: Annotated[float | None, typer.Option(help="The smallest CVaR, the mean of the worst episodes.")] = None,
+    max_std: Annotated[float | None, typer.Option(help="The largest standard deviation of the return.")] = None,
+    alpha: Annotated[float, typer.Option(help="The share of worst episodes for CVaR.")] = 0.1,
     scheme: SchemeName = "variance",
     beta: Tilt = None,
     dial: Dials = None,
@@ -206,7 +206,7 @@ def tune(
     gamma: Gamma = None,
     origin: Annotated[
         bool,
-        typer.Option("--origin", help="Judge episodes from the map's marked start, not from the start distribution."),
+        typer.Option("--origin", help="Episodes start at the map's start S, not from the start distribution."),
     ] = False,
     episodes: Episodes = 100_000,
     seeds: Seeds = 20,
@@ -218,7 +218,7 @@ def tune(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """The gentlest replay under one limit on risk, what it costs, and what any policy could do at best.
+    """Find the gentlest replay that keeps a limit on risk; show its cost and the best of all policies.
 
     The exit code is 1 if no setting keeps the limit.
     """
@@ -267,7 +267,7 @@ def _show_plan(mdp: TabularMDP, model: str, plan: Plan) -> None:
         numbers = [f"{x:.3f}" for x in (p.mean, p.std, p.cvar)]
         table.add_row(f"{p.v:.4f}", beta, *numbers, f"{p.p_unsafe:.3%}", "keeps it" if p.meets else "")
     console = Console()
-    console.print("\n[bold]the frontier[/]: limits of replay that no other beats in both", highlight=False)
+    console.print("\n[bold]the frontier[/]: limits of replay that are not dominated", highlight=False)
     console.print(table)
     text = policy_text(mdp, plan.policy)
     if text and len(text) < 4_000:

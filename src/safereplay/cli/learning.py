@@ -1,10 +1,8 @@
-"""The commands that learn: ``learn``, ``sweep`` and ``compare``.
+"""The commands that learn.
 
-``learn``: a policy over many seeds, and what it risks.
-
-``sweep``: every run of a spec, into a folder that survives being stopped.
-
-``compare``: every system on the same worlds with the same experience, and a page of who wins where.
+``learn``: policies over many seeds, and their risks.
+``sweep``: all runs of a spec, into a folder; it can be stopped and continued.
+``compare``: all systems on the same worlds with the same experience, and a page of the results.
 """
 
 from __future__ import annotations
@@ -69,16 +67,16 @@ def learn(
     epsilon_power: EpsilonPower = 0.0,
     temperature: Temperature = None,
     step_power: StepPower = 0.6,
-    t0: Annotated[int, typer.Option("--T0", help="Iterations that only explore.")] = 1,
+    t0: Annotated[int, typer.Option("--T0", help="Iterations of pure exploration at the start.")] = 1,
     c0: Annotated[
-        float | None, typer.Option(help="Initial Q; default 0, and above every return for worst-case.")
+        float | None, typer.Option(help="Initial Q; default 0, or above every return for worst-case.")
     ] = None,
     max_steps: Annotated[int, typer.Option(help="Steps before an episode is cut off.")] = 1_000,
-    xray: Annotated[bool, typer.Option("--xray", help="Show what was replayed most, and what it did.")] = False,
+    xray: Annotated[bool, typer.Option("--xray", help="Show what was replayed most, and its effect.")] = False,
     option: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Learn a policy over many seeds, and show which way it goes and what it risks."""
+    """Learn a policy over many seeds, and show its path and its risk."""
     from .. import _checks
     from ..errors import stopping
     from ..runs import learn as run_learner
@@ -168,29 +166,29 @@ def sweep(
         Path | None, typer.Option(help="The folder of the dataset; default sweeps/NAME for NAME.toml.")
     ] = None,
     engine: Annotated[str, typer.Option(help="threads, ray or cuda.")] = "threads",
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; default one on this machine.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Workers; default one a core.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Workers; default: one per core.")] = None,
     extend: Annotated[
-        bool, typer.Option("--extend", help="Add the runs of a spec that changed to the folder's dataset.")
+        bool, typer.Option("--extend", help="Add the runs of a changed spec to the folder's dataset.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Do every run of a spec that its folder lacks. Stopped at any moment, the same command goes on."""
+    """Do all runs of a spec that its folder lacks. After a stop, run the same command to continue."""
     from ..engines.sweeps import sweep as run_sweep
 
     found = run_sweep(spec, out, engine, threads=threads, address=address, extend=extend)
     if as_json:
         print_json(found.to_dict())
     else:
-        there = f", {found.already:,} were there already" if found.already else ""
+        there = f", {found.already:,} were done before" if found.already else ""
         echo(f"{found.done:,} runs done{there}: {found.folder}")
     if found.interrupted:
         left = found.runs - found.done - found.already
-        complain(f"stopped: {left:,} of {found.runs:,} runs are left; the same command goes on", 1)
+        complain(f"stopped: {left:,} of {found.runs:,} runs are left; run the same command to continue", 1)
         raise typer.Exit(1)
 
 
-WORLDS_ACROSS = 3  # columns of the table that compare prints
+WORLDS_ACROSS = 3  # the most worlds with a column each
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 if TYPE_CHECKING:
@@ -200,7 +198,7 @@ if TYPE_CHECKING:
 @app.command()
 def compare(
     preset: Annotated[
-        str, typer.Option(help="quick: the paper's own comparison; paper: every system on every world.")
+        str, typer.Option(help="quick: the paper's contestants and grids; paper: all systems on all worlds.")
     ] = "quick",
     learner: Annotated[
         list[str] | None,
@@ -226,15 +224,13 @@ def compare(
             autocompletion=starting(WORLDS),
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds, at least 20.")] = 20,
-    steps: Annotated[
-        int | None, typer.Option(help="Steps of the MDP that every run takes; default as many as the world needs.")
-    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, at least 20.")] = 20,
+    steps: Annotated[int | None, typer.Option(help="Steps of the MDP per run; default: set by the world.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of results and of the page.")] = Path("compare"),
-    threads: Annotated[int | None, typer.Option(help="Workers; default one a core.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Workers; default: one per core.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare systems: risk against return under the ceiling, areas, sample cost, useful bands. Stopped, it goes on."""
+    """Compare systems: return against risk, areas under the ceiling, sample cost, useful bands. It can be stopped and continued."""
     _leave_cores_to_learning()
     from .. import _checks
     from ..arena.report import compare as run_comparison
@@ -251,14 +247,14 @@ def compare(
 
 
 def _leave_cores_to_learning() -> None:
-    """Let linear algebra, which judges, take one thread: those that learn have all cores. It can be said only at first."""
+    """Limit linear algebra to one thread, since learning uses all cores. This works only before numpy is imported."""
     if "numpy" not in sys.modules:
         for name in ONE_THREAD:
             os.environ.setdefault(name, "1")
 
 
 def _show_comparison(found: Comparison, page: Path) -> None:
-    """Every contestant with its area on each world, or with counts where worlds are many; then who does not apply."""
+    """All contestants with their areas on each world, or with counts if there are many worlds; then those that do not apply."""
     from rich.console import Console
 
     from ..arena.sentences import absent, bests, failures, marks

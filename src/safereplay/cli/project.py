@@ -19,7 +19,7 @@ def reproduce(
         typer.Option("--quick", help="A smaller version: about a minute."),
     ] = False,
 ) -> None:
-    """Every experiment, figure and claim of the paper: DIR/report.html, report.md, claims.json, figures/."""
+    """Run every experiment, figure and claim of the paper: DIR/report.html, report.md, claims.json, figures/."""
     from ..paper.reproduce import reproduce as run_everything
 
     with Stages() as stages:
@@ -43,20 +43,21 @@ def bench(
     only: Annotated[
         str | None,
         typer.Option(
-            help="Parts, by commas: plain, mushroom, tree, threads, engines, pairs, solving, sb3.", show_default=False
+            help="Parts, separated by commas: plain, mushroom, tree, threads, engines, pairs, solving, sb3.",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write performance.md and its picture to this folder as well.", show_default=False),
+        typer.Option(help="Also write performance.md and its picture to this folder.", show_default=False),
     ] = None,
     mushroom: Annotated[
         str | None,
-        typer.Option(help="A Python that has MushroomRL: see benchmarks/mushroom.py.", show_default=False),
+        typer.Option(help="A Python with MushroomRL: see benchmarks/mushroom.py.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """How fast we are, beside plain Python and peers, and as threads, engines and models grow."""
+    """Measure speed: against plain Python and other libraries, and over threads, engines and sizes of models."""
     from rich.console import Console
 
     page, report_of = _benchmarks("page"), _benchmarks("report")
@@ -77,7 +78,7 @@ def bench(
 
 
 def _benchmarks(name: str) -> Any:
-    """A module of ``benchmarks/speed``, which stands beside the package in a checkout and is not installed with it."""
+    """A module of ``benchmarks/speed``, which is in a checkout only, not in the installed package."""
     from importlib import import_module
 
     from .. import _checks
@@ -95,14 +96,14 @@ def _benchmarks(name: str) -> Any:
 @app.command()
 def play(
     host: Annotated[
-        str, typer.Option(help="The address to listen on; another than this opens the page to the network.")
+        str, typer.Option(help="The address to listen on; any other than the default opens the page to the network.")
     ] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option(help="The port; 8421 or the next free one by default, 0 for any.", show_default=False)
+        int | None, typer.Option(help="The port; default: 8421 or the next free one; 0: any.", show_default=False)
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:
-    """The playground in a browser: draw a world, drag a dial, and watch the policy move."""
+    """Open the playground in a browser: draw a world, change v and β, and see the policy change."""
     from ..web.serving import serve
 
     serve(host, port, open_browser=not no_browser)

@@ -1,4 +1,4 @@
-"""``show``: what a sweep found, as tables and as a page with pictures, once or while it runs."""
+"""``show``: the results of a sweep, as tables and as a page with pictures, once or while it runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from ..views.sweeps import Reader, Results, Row
 
 EVERY = 2.0  # seconds between readings
-PATIENCE = 4.0  # a page is not drawn again before this many times what drawing it took
-LINES = 60  # of a table on the terminal
+PATIENCE = 4.0  # the pause before a page is drawn again, in multiples of the drawing time
+LINES = 60  # shown of a table on the terminal
 
 
 @app.command()
 def show(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sweep.", show_default=False)],
-    x: Annotated[str | None, typer.Option(help="The axis that runs across the phase diagram, as v.")] = None,
-    y: Annotated[str | None, typer.Option(help="The axis that runs up, as beta.")] = None,
+    x: Annotated[str | None, typer.Option(help="The horizontal axis of the phase diagram, such as v.")] = None,
+    y: Annotated[str | None, typer.Option(help="The vertical axis, such as beta.")] = None,
     by: Annotated[
         list[str] | None,
         typer.Option(metavar="AXIS", help="One row of the table and one panel of the diagram per value; repeatable."),
@@ -41,10 +41,10 @@ def show(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only runs with this setting; repeatable.")
     ] = None,
     out: Out = None,
-    live: Annotated[bool, typer.Option("--live", help="Go on reading until the sweep is complete, or Ctrl-C.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Update until the sweep is complete, or Ctrl-C.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Tables and pictures of a sweep: verdicts and risks with intervals, phase diagrams, the frontier, curves."""
+    """Show tables and pictures of a sweep: verdicts and risks with intervals, phase diagrams, the frontier, curves."""
     from .. import _checks
     from ..views.phases import METRICS
     from ..views.sweeps import Reader
@@ -67,7 +67,7 @@ def show(
 
 @dataclass(frozen=True)
 class Asked:
-    """What the arguments ask to see."""
+    """The parsed arguments."""
 
     x: str | None
     y: str | None
@@ -77,7 +77,7 @@ class Asked:
     out: Path | None
 
     def look(self, results: Results) -> Shown:
-        """The part of the runs that is asked for, with its table and the views of its phase diagrams."""
+        """The selected runs, with their table and the views of their phase diagrams."""
         from .. import _checks
         from ..views.phases import choose_views
         from ..views.sweeps import matching, summarise
@@ -91,7 +91,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown of the runs that there are."""
+    """The selected runs, and what is shown of them."""
 
     results: Results
     rows: list[Row]
@@ -104,14 +104,14 @@ class Shown:
         return to_dict(self.results, self.rows)
 
     def write(self, out: Path, refresh: int | None = None) -> Path:
-        """Write the page; where it is."""
+        """Write the page and return its path."""
         from ..views.pages import write_page
         from ..views.sweep_pages import sweep_page
 
         return write_page(sweep_page(self.results, self.views, self.rows, refresh), out)
 
     def tables(self) -> Group:
-        """What the sweep is, its axes, and what its runs did."""
+        """The sweep in one line, its axes, and the results of its runs."""
         from rich.console import Group, RenderableType
         from rich.text import Text
 
@@ -144,7 +144,7 @@ def _print(shown: Shown, page: Path | None) -> None:
 
 
 def watch(reader: Reader, asked: Asked) -> None:
-    """Read, show and draw again until the sweep is complete or somebody says stop; then once more for good."""
+    """Read, show and draw repeatedly until the sweep is complete or Ctrl-C; then once more."""
     from ..errors import Stopped
 
     check_page_folder(asked.out)
@@ -159,11 +159,13 @@ def watch(reader: Reader, asked: Asked) -> None:
     if shown is not None:
         _print(shown, shown.write(asked.out) if asked.out is not None else None)
     if stopped:
-        raise Stopped("what was read last is shown; the sweep is left alone" if shown else "no run was there to show")
+        raise Stopped(
+            "the runs read so far are shown; the sweep is not stopped" if shown else "there were no runs to show"
+        )
 
 
 def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> Iterator[Shown]:
-    """What there is to show whenever there is more of it; the page is drawn on the way, as often as it is cheap."""
+    """Yield what is shown whenever there are new runs; draw the page at most as often as :data:`PATIENCE` allows."""
     count, rest, results = 0, 0.0, None
     while results is None or not results.complete:
         results = reader.peek()
@@ -182,7 +184,7 @@ def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> I
 
 
 def _if_any(asked: Asked, results: Results, say: Callable[[str | Shown], None]) -> Shown | None:
-    """What is asked for; nothing if the runs that there are by now do not have it yet."""
+    """What is shown; None if the runs so far do not have it yet."""
     from ..errors import BadInput
 
     try:
@@ -196,7 +198,7 @@ def _if_any(asked: Asked, results: Results, say: Callable[[str | Shown], None]) 
 
 @contextmanager
 def _screen() -> Iterator[Callable[[str | Shown], None]]:
-    """Where news is told: tables in place on a terminal; elsewhere a line on standard error, each once."""
+    """A function that shows updates: tables in place on a terminal; elsewhere one line on standard error each."""
     from rich.console import Console
     from rich.live import Live
 

@@ -1,1 +1,1 @@
-"""Sweeps: many runs described by one small file, done by threads, a cluster or a GPU, with the same numbers."""
+"""Sweeps: one small file describes many runs. Threads, a cluster and a GPU give the same numbers."""

@@ -1,7 +1,7 @@
-"""The engine of a GPU: thousands of runs side by side, one a thread, from the same pieces as the CPU's.
+"""The GPU engine: thousands of parallel runs, one per thread, built from the same functions as on the CPU.
 
-The kernel is in :mod:`safereplay.kernels.device`; here is what it needs around it: the layout of the model, the dials of
-each run, launches of about half a second each, and rows made on the CPU while the GPU does the next chunk.
+The kernel is in :mod:`safereplay.kernels.device`. This module prepares the layout of the model and the dials of each run,
+starts launches of about half a second, and makes rows on the CPU while the GPU does the next chunk.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from .work import Chunk, Done, Learned, Run, Terms, groups, rows
 if TYPE_CHECKING:
     from ..kernels import device
 
-PER_SM = 384  # threads a multiprocessor: as many as its registers hold
-BLOCK = 128  # threads a block
-SLICE = 0.5  # seconds a launch
+PER_SM = 384  # threads per multiprocessor: as many as its registers hold
+BLOCK = 128  # threads per block
+SLICE = 0.5  # seconds per launch
 FIRST = 2_000  # iterations of the first launch
-TABLES = 512  # schedules of one launch: each is a table of half a megabyte
-SMALL = 1 << 31  # updates of a run up to which counts of 32 bits will do
-ROOM = 0.5  # of the free memory that a batch may take
+TABLES = 512  # schedules per launch: each is a table of half a megabyte
+SMALL = 1 << 31  # runs with fewer updates use 32-bit counts
+ROOM = 0.5  # the share of the free memory that a batch may take
 
 
 def available() -> str | None:
-    """Why there is no GPU to run on, in a few words; None if there is one."""
+    """The reason why no GPU can be used; None if one can."""
     if importlib.util.find_spec("numba_cuda") is None:
         return "numba-cuda is not installed: pip install 'safereplay[cuda]'"
     try:
@@ -49,7 +49,7 @@ def available() -> str | None:
         if not cuda.is_available():
             return "no CUDA GPU was found"
         import numba.cuda.np.arrayobj  # noqa: F401
-    except (ImportError, AttributeError, OSError) as error:  # such as a numpy that this numba-cuda does not know yet
+    except (ImportError, AttributeError, OSError) as error:  # such as a numpy that this numba-cuda does not support yet
         return f"numba-cuda does not load here ({error})"
     return None
 
@@ -73,7 +73,7 @@ class CudaEngine:
             raise MissingExtra(f"engine 'cuda' must find a GPU, got none: {reason}")
 
     def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
-        """Do the chunks, each on the GPU; the rows of one are made while the next is on its way."""
+        """Do the chunks on the GPU; the rows of a chunk are made while the next one runs."""
         waiting: list[Future[Done]] = []
         with ThreadPoolExecutor(1) as writer:
             try:
@@ -84,16 +84,16 @@ class CudaEngine:
                     while len(waiting) > 1:
                         yield waiting.pop(0).result()
             except (KeyboardInterrupt, SafeReplayError):
-                yield from (written.result() for written in waiting)  # what was finished before is kept
+                yield from (written.result() for written in waiting)  # keep the finished chunks
                 raise
             yield from (written.result() for written in waiting)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: the engine holds no resources."""
 
 
 def _written(terms: Terms, learned: list[tuple[list[Run], Learned]], seconds: float) -> Done:
-    """The rows of a chunk, and what it took: its share of the GPU and its rows."""
+    """The rows of a chunk, and the seconds that the GPU and the rows took."""
     import pyarrow as pa
 
     began = time.perf_counter()
@@ -130,7 +130,7 @@ def _refuse(runs: Sequence[Run], batch: list[int], wrong: AnyArray) -> None:
 
 
 def _batches(runs: Sequence[Run], bytes_a_run: int) -> Iterator[list[int]]:
-    """The places of runs that are launched together, the longest first: no thread is left with a long run at the end."""
+    """Indices of the runs of each launch. The longest runs come first, so that no thread starts a long run at the end."""
     v = np.array([run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs])
     most = max(1, int(ROOM * _free_memory() / bytes_a_run))
     batch: list[int] = []
@@ -152,7 +152,7 @@ def _free_memory() -> float:
 
 
 class Layout(NamedTuple):
-    """A group's model as the GPU has it: what is remembered comes first."""
+    """A group's model in the GPU's layout: remembered outcomes come first."""
 
     mdp: TabularMDP
     recipe: step.Recipe
@@ -160,7 +160,7 @@ class Layout(NamedTuple):
     model: loop.Model
     slots: device.Slots
     dense: bool
-    n_slots: int  #: outcomes that are remembered
+    n_slots: int  #: number of remembered outcomes
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Layout:
@@ -209,7 +209,7 @@ class Layout(NamedTuple):
         return cls(mdp, recipe, sizes, model, slots, dense, n_slots)
 
     def bytes_a_run(self, m: int) -> int:
-        """What a run's state and results take."""
+        """Bytes of a run's state and results."""
         P, M = self.mdp.n_pairs, int(self.slots.pair.size)
         state = 16 * P + 4 * self.mdp.n_states + 12 * self.n_slots + 8 * (self.recipe.n_stats + 4) * M + 80
         return state + 16 * P + 8 * P * max(m, 1) + 128
@@ -220,11 +220,11 @@ def _small(values: AnyArray) -> AnyArray:
 
 
 def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
-    """The pairs that no scheme of these can ever replay, [P].
+    """The pairs that none of these schemes can ever replay, [P].
 
-    Where all outcomes of a pair have one reward r, its mean, smallest and largest reward are r and its variance is 0 from
-    the first visit on. If a scheme's weight depends on nothing else, it is known: and where it is 0, it stays 0. The other
-    two factors must be known as well, and be numbers that can be used: a CPU looks at them, and refuses those that are not.
+    If all outcomes of a pair have the same reward r, then from the first visit on its mean, smallest and largest reward
+    are r and its variance is 0. A weight that depends on nothing else is then known, and if it is 0, it stays 0. The other
+    two factors must be known and usable as well: the CPU engine checks them, and refuses values that are not finite.
     """
     low, high = np.full(mdp.n_pairs, np.inf), np.full(mdp.n_pairs, -np.inf)
     np.minimum.at(low, mdp.pair, mdp.r)
@@ -295,7 +295,7 @@ def kernel_of(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
 
     from ..kernels import device
 
-    # Code of one file only: the linker would join operations again that were rounded one by one. The simulator has no linker.
+    # No link-time optimisation: it would fuse operations that must be rounded one by one. The simulator has no linker.
     return device.make(recipe, sizes, dense, **({} if config.ENABLE_CUDASIM else {"lto": False}))
 
 
@@ -337,7 +337,7 @@ def _found(plan: Layout, n: int, m: int) -> device.Found:
 
 
 def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
-    """What each run is to do: its seed, its dials, and which schedules it follows."""
+    """The inputs of each run: its seed, its dials, and its schedules."""
     from ..kernels import device
 
     points = [run.point for run in runs]
@@ -366,7 +366,7 @@ def _params(point: Any) -> tuple[float, ...]:
 
 
 def _tables(schedules: Sequence[Any]) -> tuple[Floats, AnyArray]:
-    """The tables of the distinct schedules, and which one each run follows."""
+    """The tables of the distinct schedules, and the index of each run's table."""
     distinct = list(dict.fromkeys(schedules))
     number = {schedule: k for k, schedule in enumerate(distinct)}
     return np.stack([s.table() for s in distinct]), np.array([number[s] for s in schedules], np.int32)

@@ -1,10 +1,10 @@
-"""What makes a run the run it is: an id from its content.
+"""Ids of runs, computed from their content.
 
     id = H( format | model | γ | learner | exploration | step size | episodes | max_steps | snapshots | seed )
 
-Two runs have the same id only if they do the same, whatever a spec calls them and whatever of them is kept. The
-model counts by its outcome table; a learner by its kind and its dials, and one's own class by its code as well.
-:data:`FORMAT` stands for the code of this package: it is raised when the same words come to mean other numbers.
+Two runs have the same id only if they compute the same. Names in the spec and what is kept do not matter. The id covers
+the model's outcome table, the learner's class and dials, and the code of classes that are not part of this package.
+:data:`FORMAT` stands for the code of this package: it is raised when the same spec gives other numbers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ..schedules import Exploration, StepSize
 if TYPE_CHECKING:
     from .work import Terms
 
-FORMAT = 1  #: of what a run computes and what its row says
+FORMAT = 1  #: the version of what a run computes and of its row
 DIGITS = 32  #: hex digits of an id
-FOREIGN = frozenset({*sys.stdlib_module_names, PACKAGE, "numba", "numpy", "scipy"})  # modules that nobody edits
+FOREIGN = frozenset({*sys.stdlib_module_names, PACKAGE, "numba", "numpy", "scipy"})  # modules that users do not edit
 KINDS = {"b": "|b1", "i": "<i8", "u": "<i8", "f": "<f8"}
 TABLE = ("row", "p", "s_next", "r", "terminal", "unsafe", "start")
 
@@ -44,7 +44,7 @@ _tables: dict[int, tuple[weakref.ref[TabularMDP], str]] = {}
 
 
 def digest(content: Any) -> str:
-    """A digest of plain JSON content; numbers count by their value, so 1 and 1.0 are one.
+    """A digest of plain JSON content; numbers count by their value, so 1 equals 1.0.
 
     >>> digest({"v": 1}) == digest({"v": 1.0}), digest({"v": 1}) == digest({"v": True})
     (True, False)
@@ -64,14 +64,14 @@ def _canonical(x: Any) -> Any:
 
 
 def table_digest(mdp: TabularMDP) -> str:
-    """A digest of what a model does and where a path on it begins; γ and its name are left out."""
+    """A digest of a model's outcomes and start states, without γ and the name."""
     known = _tables.get(id(mdp))
     if known is not None and known[0]() is mdp:
         return known[1]
     hasher = hashlib.blake2b(repr((mdp.n_states, mdp.n_actions, mdp.origin)).encode(), digest_size=DIGITS // 2)
     for name in TABLE:
         array = getattr(mdp, name)
-        array = np.ascontiguousarray(array, KINDS[array.dtype.kind])  # the numbers count, not how they are held
+        array = np.ascontiguousarray(array, KINDS[array.dtype.kind])  # the values count, not their dtype
         hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())
         hasher.update(array.data)
     key = id(mdp)
@@ -80,13 +80,13 @@ def table_digest(mdp: TabularMDP) -> str:
 
 
 def config_digest(config: Config) -> str:
-    """A digest of a learner, a scheme or a schedule: its kind, its dials, and the code of what is not ours."""
+    """A digest of a learner, a scheme or a schedule: its class, its dials, and the code of classes outside this package."""
     parts = [config, *(x for x in vars(config).values() if isinstance(x, Config))]
     return digest([config.to_dict(), [own_code(type(part)) for part in parts]])
 
 
 def own_code(kind: type) -> str | None:
-    """A digest of the code that somebody's class adds to this package's; None for a class of ours."""
+    """A digest of the code of a class outside this package; None for a class of this package."""
     if kind not in _classes:
         own = [c for c in kind.__mro__ if c is not object and c.__module__.partition(".")[0] != PACKAGE]
         _classes[kind] = digest([[c.__qualname__, sorted(_members(c))] for c in own]) if own else None
@@ -94,7 +94,7 @@ def own_code(kind: type) -> str | None:
 
 
 def _members(kind: type) -> Iterator[list[str]]:
-    """What a class defines: functions by their code, constants by their value; not what dataclasses write."""
+    """What a class defines: functions by their code, constants by their value; without what dataclasses generate."""
     for name, member in vars(kind).items():
         body = getattr(member, "__func__", getattr(member, "fget", member))
         if isinstance(body, FunctionType) and (not name.startswith("__") or name == "__post_init__"):
@@ -104,7 +104,7 @@ def _members(kind: type) -> Iterator[list[str]]:
 
 
 def code_digest(function: Callable[..., Any], seen: frozenset[int] = frozenset()) -> str:
-    """A digest of a function: its source, and what it refers to outside of itself.
+    """A digest of a function: its source, and the globals and closures that it uses.
 
     >>> code_digest(lambda x: x + 1) == code_digest(lambda x: x + 2)
     False
@@ -122,8 +122,8 @@ def code_digest(function: Callable[..., Any], seen: frozenset[int] = frozenset()
 
 
 def _outside(value: Any, seen: frozenset[int], names: set[str]) -> str:
-    """What a function refers to: another function by its code, numbers and arrays by their values, a module of one's own
-    by what the function names of it, any other module by its name.
+    """A digest of a value that a function uses: functions by their code, numbers and arrays by their values, user modules
+    by the names that the function uses of them, and other modules by their name.
     """
     if isinstance(value, ModuleType):
         package = value.__name__.partition(".")[0]
@@ -144,7 +144,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _source(function: FunctionType) -> str:
-    """A function's source without its layout and comments; its byte code where there is no source to read."""
+    """A function's source without layout and comments; its byte code if there is no source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         first = tree.body[0]
@@ -161,7 +161,7 @@ def _byte_code(code: CodeType) -> str:
 
 
 def point_id(mdp: TabularMDP, learner: Learner, exploration: Exploration, step_size: StepSize, terms: Terms) -> str:
-    """What all seeds of a point have in common, as a digest."""
+    """The digest that all seeds of a point share."""
     configs = [_config_digest(config) for config in (learner, exploration, step_size)]
     return digest([FORMAT, table_digest(mdp), mdp.gamma, configs, terms.episodes, terms.max_steps, terms.curves])
 
@@ -169,7 +169,7 @@ def point_id(mdp: TabularMDP, learner: Learner, exploration: Exploration, step_s
 def _config_digest(config: Config) -> str:
     try:
         return _remembered(config)
-    except TypeError:  # a field that has no hash
+    except TypeError:  # a field is not hashable
         return config_digest(config)
 
 

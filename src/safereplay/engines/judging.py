@@ -1,13 +1,13 @@
-"""The verdict on a policy and its risk, worked out once for all policies that do the same.
+"""The verdict on a policy and its risk, computed once for all policies that behave the same.
 
-A sweep comes to the same few policies again and again. What a policy does from the origin depends only on its actions
-in the states that it comes to,
+A sweep finds the same few policies many times. What a policy does from the origin depends only on its actions in the
+states that it reaches,
 
     R(π) = { s : π can lead from the origin to s },
 
-so policies that agree on their R are one. They are judged on the model without the other states: these have no part in
-the equations, whatever is done in them. So the numbers are those of :func:`safereplay.evaluate` from the origin, and to
-the last bit as long as elimination there takes no pivot among those other states.
+so policies that agree on their R are equivalent. They are judged on the model without the other states, which do not
+enter the equations. The numbers are those of :func:`safereplay.evaluate` from the origin. They are equal to the last bit
+unless the elimination there takes a pivot among the other states.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ..theory.risk import RiskProfile, evaluate
 from ..verdicts import verdict
 from .identity import table_digest
 
-MODELS = 64  # whose policies are remembered
-POLICIES = 1 << 14  # remembered of a model ...
+MODELS = 64  # models in the cache
+POLICIES = 1 << 14  # policies in the cache per model ...
 ACTIONS = 1 << 20  # ... and all their actions together
 
 
 class Risk(NamedTuple):
-    """The undiscounted return from the origin and what it may cost; nan where that cannot be told."""
+    """The undiscounted return from the origin and its risk; nan where it cannot be computed."""
 
     mean: float
     std: float
@@ -45,37 +45,37 @@ class Risk(NamedTuple):
 
 
 class Judged:
-    """One policy on one model; each number is worked out when it is first asked for."""
+    """One policy on one model; each number is computed at its first use."""
 
     def __init__(self, mdp: TabularMDP, policy: Ints, reached: Bools) -> None:
         self._mdp, self._policy, self._reached = mdp, policy, reached
 
     @cached_property
     def verdict(self) -> str:
-        """Which way it takes (see :func:`safereplay.verdict`)."""
+        """The policy's verdict (see :func:`safereplay.verdict`)."""
         return verdict(self._mdp, self._policy)
 
     @cached_property
     def moments(self) -> tuple[float, float, float, float]:
-        """(mean, std, p_unsafe, p_never): what needs no distribution of the return."""
+        """(mean, std, p_unsafe, p_never), which need no distribution of the return."""
         found = self._profile()
         return (nan, nan, nan, nan) if found is None else (found.mean, found.std, found.p_unsafe, found.p_never)
 
     @cached_property
     def risk(self) -> Risk:
-        """What :func:`safereplay.evaluate` says of it."""
+        """The risk as :func:`safereplay.evaluate` computes it."""
         found = self._profile()
         return Risk(*self.moments, nan if found is None else found.cvar(0.1))
 
     def _profile(self) -> RiskProfile | None:
-        """None where an end is so unlikely that rounding hides it."""
+        """None if the end of an episode is too unlikely for floating-point arithmetic."""
         try:
             return evaluate(self.part(), self._policy, start=self._mdp.origin, threads=1, quiet=True)
         except BadInput:
             return None
 
     def part(self) -> TabularMDP:
-        """The model without the states that the policy does not come to."""
+        """The model without the states that the policy does not reach."""
         mdp = self._mdp
         keep = self._reached[mdp.pair // mdp.n_actions]
         row = np.searchsorted(mdp.pair[keep], np.arange(mdp.n_pairs + 1)).astype(np.int64)
@@ -84,7 +84,7 @@ class Judged:
 
 
 class Judge:
-    """The policies of one model that were judged lately. Threads may share it.
+    """A cache of judged policies of one model. Threads may share it.
 
     >>> import safereplay as sr
     >>> right = Judge(sr.grids.volatile()).of(np.ones(20, np.int64))
@@ -99,7 +99,7 @@ class Judge:
         self._by_part: dict[bytes, Judged] = {}
 
     def of(self, policy: Ints) -> Judged:
-        """What is known of a policy [S]."""
+        """The judged policy for a policy [S]."""
         whole = _digest(policy)
         found = self._whole.get(whole)
         if found is None:
@@ -122,7 +122,7 @@ _lock = threading.Lock()
 
 
 def judge_of(mdp: TabularMDP) -> Judge:
-    """The judge of a model, found again by the model's content; γ does not matter."""
+    """The judge of a model, cached by the model's content without γ."""
     key = table_digest(mdp)
     with _lock:
         if key not in _judges:

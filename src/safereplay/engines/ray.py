@@ -1,13 +1,13 @@
-"""The engine of a cluster: Ray hands chunks to the CPUs of many machines, or of this one.
+"""The cluster engine: Ray distributes chunks to the CPUs of many machines, or of this one.
 
-    chunks  →  at most two a CPU in flight  →  a task each, on one CPU  →  tables, in the order they are done
+    chunks  →  at most two per CPU in flight  →  one task per chunk, on one CPU  →  tables, in the order they are done
 
-What travels is plain. Models go once to a cluster, as arrays, and the workers of a node share one copy; learners and
-schedules go as the dicts of ``to_dict`` and are built again from their names; rows come back as Arrow's own bytes.
-A worker that has other code than this process would give other numbers, so it refuses.
+Only plain types are sent. A model is sent once, as arrays, and the workers of a node share one copy. Learners and
+schedules are sent as the dicts of ``to_dict`` and rebuilt from their names. Rows come back as an Arrow stream.
+A worker refuses a chunk if its code differs from this process's, since the numbers might differ.
 
-A worker or a node that is lost costs the chunks that ran there: they are handed out again. Nothing else is affected,
-since a row is a pure function of its run.
+If a worker or a node is lost, the chunks that ran there are submitted again. Nothing else is affected, since a row is a
+pure function of its run.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOG = logging.getLogger(__name__)
-AHEAD = 2  # chunks a CPU, one of them waiting
-ATTEMPTS = 5  # at a chunk whose worker is lost again and again
-LOOK = 1.0  # seconds between two looks at which nodes are there
+AHEAD = 2  # chunks per CPU, one of them waiting
+ATTEMPTS = 5  # per chunk whose worker is lost
+LOOK = 1.0  # seconds between two checks of the nodes
 ANSWER = 5.0  # seconds for a cluster to answer
-LONGEST = 40  # characters of a folder for Ray's files; the sockets in it have names of at most 107
-#: No reports to anyone, no warning about accelerators, and nothing of Ray's own log on our standard output.
+LONGEST = 40  # characters of the path of Ray's folder: the paths of its sockets are limited to 107
+#: No usage statistics, no warning about accelerators, and no Ray log on standard output.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
-MODELS = 64  # built and kept by a worker
+MODELS = 64  # models in a worker's cache
 
 
 class RayEngine:
-    """Runs on a Ray cluster: the one at ``address``, or one of ``workers`` CPUs that is started here and ended with us.
+    """Runs on the Ray cluster at ``address``, or on one of ``workers`` CPUs that is started and stopped with the engine.
 
     >>> RayEngine.name, RayEngine.least
     ('ray', 1)
@@ -75,13 +75,13 @@ class RayEngine:
         if address is not None:
             _reach(address)
         self._folder: str | None = None
-        self._mine = not self._ray.is_initialized()  # else it is the caller's, who also ends it
+        self._mine = not self._ray.is_initialized()  # else the caller started it, and stops it
         self._models: dict[int, tuple[TabularMDP, Any]] = {}
         self._sent: dict[Any, Any] = {}
         try:
             if self._mine:
                 self._start(address)
-            self._task = self._ray.remote(num_cpus=1, max_retries=0)(_perform)  # a lost chunk is given out by us
+            self._task = self._ray.remote(num_cpus=1, max_retries=0)(_perform)  # finish() submits lost chunks again
             self._looked, self.workers, self._ahead = -LOOK, 1, AHEAD
             self._look()
         except BaseException:
@@ -107,10 +107,10 @@ class RayEngine:
             raise SafeReplayError(f"{where} must be one that Ray can use, got: {_first_line(error)}") from None
 
     def _look(self) -> None:
-        """See how many CPUs there are now."""
+        """Count the CPUs of the cluster."""
         if time.monotonic() - self._looked >= LOOK:
             cpus = int(self._ray.cluster_resources().get("CPU", 0))
-            limited = self._limit is not None and self._limit < cpus  # then one that waits would run as well
+            limited = self._limit is not None and self._limit < cpus  # then a waiting chunk would run as well
             self.workers, self._ahead = max(1, self._limit or 1 if limited else cpus), 1 if limited else AHEAD
             self._looked = time.monotonic()
 
@@ -133,11 +133,11 @@ class RayEngine:
             raise
         finally:
             for task in flights:
-                with suppress(Exception):  # whatever ended us matters more
+                with suppress(Exception):  # the first error matters more
                     self._ray.cancel(task, force=True)
 
     def _send(self, flights: dict[Any, _Flight], flight: _Flight, terms: Terms) -> None:
-        """Hand a chunk out."""
+        """Submit a chunk."""
         models = {id(run.point.mdp): run.point.mdp for run in flight.chunk}
         order = {key: k for k, key in enumerate(models)}
         sent = [self._model(mdp) for mdp in models.values()]
@@ -145,7 +145,7 @@ class RayEngine:
         flights[task] = flight
 
     def _landed(self, flights: dict[Any, _Flight], ready: Iterable[Any], terms: Terms | None) -> Iterator[Done]:
-        """What tasks gave back; a chunk that is lost is handed out again, unless there are no ``terms`` to do it on."""
+        """The results of finished tasks; a lost chunk is submitted again if ``terms`` is given."""
         for task in ready:
             flight = flights.pop(task)
             try:
@@ -158,13 +158,13 @@ class RayEngine:
                     self._send(flights, flight._replace(attempt=flight.attempt + 1), terms)
                 continue
             finally:
-                del task  # its table need not stay in the cluster's memory
+                del task  # free its table in the cluster's memory
             if isinstance(answer, _Refusal):
                 raise getattr(errors, answer.kind, BadInput)(answer.message)
             yield Done(flight.chunk, _table(answer.rows), answer.seconds)
 
     def _model(self, mdp: TabularMDP) -> Any:
-        """Where the cluster keeps a model: it is sent when it is first needed."""
+        """The cluster's reference to a model, which is sent at its first use."""
         if id(mdp) not in self._models:
             key = table_digest(mdp), mdp.layout, mdp.name
             if key not in self._sent:
@@ -173,7 +173,7 @@ class RayEngine:
         return self._models[id(mdp)][1]
 
     def close(self) -> None:
-        """Let go of the cluster; one that was started here ends, and leaves nothing behind."""
+        """Disconnect; a cluster that was started here is stopped, and its files are removed."""
         self._models.clear()
         self._sent.clear()
         if self._mine:
@@ -185,7 +185,7 @@ class RayEngine:
 
 
 class _Flight(NamedTuple):
-    """A chunk that is being done."""
+    """A chunk in flight."""
 
     chunk: Chunk
     attempt: int
@@ -201,7 +201,7 @@ def _ray() -> Any:
 
 
 def _reach(address: str) -> None:
-    """Refuse an address where nobody answers; Ray itself would go on trying for minutes."""
+    """Refuse an address that does not answer; Ray itself would retry for minutes."""
     if address == "auto":
         return
     words = "be HOST:PORT where a Ray cluster listens, or auto"
@@ -215,7 +215,7 @@ def _reach(address: str) -> None:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Settings that Ray's processes are to see, where they are not set already."""
+    """Environment variables for Ray's processes, unless they are set already."""
     new = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(new)
     try:
@@ -231,7 +231,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _lost(flight: _Flight, error: Exception) -> None:
-    """Tell that a chunk's worker was lost; raise where that came too often: then it is the chunk, not the cluster."""
+    """Log that a chunk's worker was lost; raise after too many losses, which the chunk itself must cause."""
     n, first = len(flight.chunk), flight.chunk[0]
     what = f"{n} run{'s' * (n > 1)} of {first.point.learner.describe()} on {first.point.model}"
     why = f"{type(error).__name__}: {_first_line(error)}"
@@ -244,7 +244,7 @@ def _lost(flight: _Flight, error: Exception) -> None:
 
 
 def _plain(mdp: TabularMDP) -> dict[str, Any]:
-    """A model as plain arrays, numbers and text; γ is each point's own."""
+    """A model as plain arrays, numbers and text, without γ, which belongs to the point."""
     _checks.require(type(mdp) is TabularMDP, "model", "be a plain TabularMDP on a cluster", mdp, "use engine 'threads'")
     layout, shown = None, None
     if mdp.layout is not None:
@@ -261,12 +261,12 @@ def _plain(mdp: TabularMDP) -> dict[str, Any]:
 
 
 def _code() -> str:
-    """What this package's numbers depend on, in a few words."""
+    """The versions that the numbers depend on."""
     return f"{__version__} (kernels {source_digest()[:8]})"
 
 
 def _packed(chunk: Chunk, models: dict[int, int]) -> dict[str, Any]:
-    """A chunk as plain types; its models by their place among those that travel with it."""
+    """A chunk as plain types; models are given by their index among those sent with it."""
     points: dict[int, tuple[int, Point]] = {}
     runs = []
     for run in chunk:
@@ -291,7 +291,7 @@ def _packed(chunk: Chunk, models: dict[int, int]) -> dict[str, Any]:
 
 
 def _modules(points: list[Point]) -> dict[str, tuple[str, dict[str, str | None]]]:
-    """The modules of classes that are not this package's: where each lies here, and a digest of each class's code."""
+    """The modules of classes outside this package: their paths, and a digest of each class's code."""
     configs = [c for p in points for c in (p.learner, p.exploration, p.step_size)]
     kinds = {type(x) for c in configs for x in (c, *vars(c).values()) if isinstance(x, Config)}
     found: dict[str, tuple[str, dict[str, str | None]]] = {}
@@ -320,7 +320,7 @@ class _Answer(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    """An error of ours, which is no failure of the worker's."""
+    """An error of safereplay, as opposed to a failure of the worker."""
 
     kind: str
     message: str
@@ -330,7 +330,7 @@ _built: dict[tuple[str, float], TabularMDP] = {}
 
 
 def _perform(packed: dict[str, Any], terms: tuple[Any, ...], *models: dict[str, Any]) -> _Answer | _Refusal:
-    """Do a chunk here."""
+    """Do a chunk on this worker."""
     import pyarrow as pa
 
     try:
@@ -346,7 +346,7 @@ def _perform(packed: dict[str, Any], terms: tuple[Any, ...], *models: dict[str, 
 
 
 def _same_code(packed: dict[str, Any]) -> None:
-    """Import what the chunk needs, and refuse to do it by other code than its sender has."""
+    """Import what the chunk needs, and refuse the chunk if the code differs from the sender's."""
     _checks.require(packed["code"] == _code(), "safereplay on every node", f"be {packed['code']}", _code())
     for name, (folder, kinds) in packed["modules"].items():
         if folder not in sys.path and Path(folder).is_dir():
@@ -370,7 +370,7 @@ def _unpacked(packed: dict[str, Any], models: tuple[dict[str, Any], ...]) -> Chu
 
 
 def _model(plain: dict[str, Any], gamma: float) -> TabularMDP:
-    """A model from what was sent, built once; its arrays stay where the node's workers share them."""
+    """The model from its plain form, built once; its arrays stay in the node's shared memory."""
     key = plain["key"], gamma
     if key not in _built:
         while len(_built) >= MODELS:

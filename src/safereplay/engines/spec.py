@@ -9,9 +9,9 @@
     v = { from = 0.0, to = 0.9, points = 10 }
     scheme = { kind = "VarianceReplay", beta = [1.0, 5.0] }
 
-Every table stands for the tables that its ranges make (:mod:`safereplay.engines.tables`). A *point* is one of each
-kind, and all of them are built, so checked, before the first run. Only the tables are held in memory: points and runs
-are made as they are needed.
+Every table stands for the tables that its ranges make (:mod:`safereplay.engines.tables`). A *point* is one combination
+of them. All are built, and so checked, before the first run. Only the tables are held in memory: points and runs are
+generated when they are needed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Spec:
     [('cliff', 0.9, 2), ('cliff', 0.95, 0)]
     """
 
-    plain: dict[str, Any] = field(repr=False)  #: as it was written
+    plain: dict[str, Any] = field(repr=False)  #: the spec as written
     terms: Terms
     seeds: Sequence[int]
     models: tuple[Variant, ...]
@@ -69,7 +69,7 @@ class Spec:
 
     @property
     def n_points(self) -> int:
-        """How many points there are, by name."""
+        """The number of points; equal points with two names count twice."""
         return len(self.models) * len(self.learners) * len(self.explorations) * len(self.step_sizes)
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class Spec:
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """What rows say about their point, in order: each column, and whether it is text, a flag or a number."""
+        """The columns that describe a point, in order, and whether each is text, a flag or a number."""
         learners = [v.columns for v in self.learners]
         dials = [name for columns in learners for name in list(columns)[: list(columns).index("scheme")]]
         scheme = [name for columns in learners for name in list(columns)[list(columns).index("scheme") :]]
@@ -97,7 +97,7 @@ class Spec:
 
     @cached_property
     def content(self) -> dict[str, str]:
-        """Digests of what the words stand for: each model's outcomes, and the code of classes that are not ours."""
+        """Digests of what the names stand for: each model's outcomes, and the code of classes outside this package."""
         models = {f"models.{v.name} at {_shown(v.columns)}": table_digest(v.made) for v in self.models}
         configs = [v.made for v in (*self.learners, *self.explorations, *self.step_sizes)]
         parts = [*configs, *(x for config in configs for x in vars(config).values() if isinstance(x, Config))]
@@ -106,11 +106,11 @@ class Spec:
 
     @cached_property
     def digest(self) -> str:
-        """One digest of the spec and of what it stands for."""
+        """One digest of the spec and of its content."""
         return digest([self.plain, self.content])
 
     def points(self) -> Iterator[tuple[str, Point]]:
-        """The points and their ids, made as they are asked for; one that is there already by another name is left out."""
+        """Generate the points and their ids; a point that occurred before under another name is skipped."""
         seen: set[str] = set()
         names = dict.fromkeys(self.columns)
         for model, learner, exploration, step_size in product(
@@ -125,7 +125,7 @@ class Spec:
                 yield key, Point(model.name, *parts, columns | text)
 
     def lacking(self, key: str, done: Set[bytes]) -> Iterator[tuple[str, int]]:
-        """The ids and seeds of a point that are not among the ids ``done``, given as bytes."""
+        """The ids and seeds of a point that are not in ``done``, a set of ids as bytes."""
         for seed in self.seeds:
             identity = seeded_id(key, seed)
             if bytes.fromhex(identity) not in done:
@@ -213,7 +213,7 @@ def _seeds(seeds: Any) -> Sequence[int]:
 
 
 def _import(modules: Any, file: Path | None) -> None:
-    """Import the modules that define one's own kinds; they may lie beside the spec."""
+    """Import the modules that define the user's classes; they may be in the spec's folder."""
     _checks.require(isinstance(modules, list), "import", "be a list of modules", modules)
     folder = str((Path() if file is None else file.parent).resolve())
     if modules and folder not in sys.path:

@@ -1,24 +1,23 @@
 """The folder of a sweep: its columns, its lock, and its parts.
 
-The columns of a sweep's dataset: one schema for all parts of a folder, so that any reader can put them together.
+All parts of a folder have one schema, so that any reader can concatenate them.
 
-The right to write to a folder: held by one process at a time, and freed by the system however that process ends.
+One process at a time may write to a folder. The operating system releases its lock when the process ends.
 
-    FOLDER/.lock      held by the process whose line is in it
-    FOLDER/.locking   held while a process takes the lock and writes its line, or reads whose line is there
+    FOLDER/.lock      held by the process that is named in it
+    FOLDER/.locking   held while a process takes the lock and writes its name, or reads the name in it
 
-Without the second one, a process could find the lock taken, and in it no line yet, or that of an earlier process.
+Without the second lock, a process could find the first one taken, but with no name in it, or that of an earlier process.
 
-The folder of a sweep: nothing in it is ever half written, and only one sweep writes to it at a time.
+No file of the folder is ever half written.
 
-    OUT/runs/*.parquet   the dataset: a part per chunk, a row per run, all parts with one schema
-    OUT/spec.toml        the spec as it was written (spec.json if it was a dictionary); OUT/specs/ has earlier ones
-    OUT/sweep.json       what the parts hold: the spec as read, what its words stood for, columns, number of runs
-    OUT/.lock            held while a sweep is at work (see locks.py); the system frees it when the process ends
+    OUT/runs/*.parquet   the dataset: one part per chunk, one row per run
+    OUT/spec.toml        the spec as written (spec.json if it was a dictionary); OUT/specs/ has earlier ones
+    OUT/sweep.json       the spec as read, digests of its content, columns, number of runs
+    OUT/.lock            held while a sweep runs
 
-A part is written under a hidden name, brought to the disk, and renamed. So a run is done when its part has its name, and
-whoever reads the folder meanwhile sees whole parts. A part that the disk lost or damaged all the same is set aside, and
-its runs are done again.
+A part is written under a hidden name, synced to disk, and renamed. A run is done when its part is renamed, so readers
+see only whole parts. A part that is damaged later is set aside, and its runs are done again.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ MARKS = ("id", "learner", "scheme", "exploration", "step_size")  # columns that 
 
 
 def merged(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
-    """The columns of both, section by section, the old ones first."""
+    """The columns of both, section by section, old ones first."""
     parts: dict[str, list[str]] = {mark: [] for mark in MARKS}
     taken: set[str] = set()
     for names in (old, new):
@@ -96,17 +95,17 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([column(field) for field in schema], schema=schema)
 
 
-FORMAT = 1  # of the folder
+FORMAT = 1  # the version of the folder's layout
 TEMPORARY = re.compile(r"^\..+\.(parquet|json|toml)\.[a-z0-9_]{8}$")
-SAME = ("keep", "curves", "max_steps")  # what rows do not say, so that it must be the same for all of a folder
+SAME = ("keep", "curves", "max_steps")  # not in the rows, so it must be equal for a whole folder
 ELSEWHERE = "choose another folder"
 
 
 class Store:
     """A folder that is open for one sweep.
 
-    ``tell`` hears one line of each part that had to be set aside. After :meth:`__enter__` the folder is this spec's, its
-    parts have one schema, and ``done`` are the ids that it holds, as bytes.
+    ``tell`` is called with one line for each part that is set aside. After :meth:`__enter__` the folder belongs to this
+    spec, its parts have one schema, and ``done`` has the ids of its runs, as bytes.
     """
 
     def __init__(self, folder: str | Path, spec: Spec, extend: bool, tell: Callable[[str], None]) -> None:
@@ -131,13 +130,13 @@ class Store:
         self._lock.release()
 
     def add(self, table: pa.Table) -> None:
-        """Put the rows of a chunk in place, whole."""
+        """Write the rows of a chunk as one part."""
         ids = "".join(table["id"].to_pylist())
         self._write(hashlib.blake2b(ids.encode(), digest_size=8).hexdigest() + ".parquet", table)
         self.done |= _split(ids)
 
     def expect(self, runs: int) -> None:
-        """Note how many runs the dataset will have."""
+        """Record how many runs the dataset will have."""
         if self._note["runs"] != runs:
             self._note["runs"] = runs
             self._write_note()
@@ -155,14 +154,14 @@ class Store:
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def _tidy(self) -> None:
-        """Remove what a killed sweep had begun to write; nobody else can be writing now."""
+        """Remove unfinished files of a killed sweep; the lock keeps other writers out."""
         for folder in (self.folder, self.runs, self.folder / "specs"):
             for file in folder.glob(".*"):
                 if TEMPORARY.match(file.name):
                     file.unlink(missing_ok=True)
 
     def _settle(self) -> None:
-        """Make the folder this spec's, or say why it cannot be."""
+        """Assign the folder to this spec, or raise an error that says why it cannot be."""
         old = read_note(self.folder) if (self.folder / "sweep.json").exists() else None
         if old is None:
             strangers = any(self.runs.glob("*.parquet"))
@@ -197,19 +196,19 @@ class Store:
         _files.write_atomic(self.folder / "sweep.json", text, durable=True)
 
     def _check_change(self, old: dict[str, Any]) -> dict[str, str]:
-        """Refuse what cannot share a dataset; the columns of both specs."""
+        """Refuse specs that cannot share a dataset; return the columns of both."""
         for name in SAME:
             before, now = old["terms"][name], self._note["terms"][name]
             _checks.require(before == now, name, f"stay {_checks.shown(before)} within {self.folder}", now, ELSEWHERE)
         for name, stamp in self.spec.content.items():
             if name == ALGORITHM and old["content"].get(name) != stamp:
                 raise BadInput(
-                    f"{self.folder} must be of a safereplay that does runs as this one, {__version__}, does, "
+                    f"{self.folder} must be written by a safereplay that computes runs as {__version__} does, "
                     f"got {old['safereplay']}; {ELSEWHERE}"
                 )
             if old["content"].get(name, stamp) != stamp:
                 raise BadInput(
-                    f"{name} must be what it was within {self.folder}, got something else by the same name; "
+                    f"{name} must be the same within {self.folder}, got other content under this name; "
                     f"give it another name, or {ELSEWHERE}"
                 )
         paths = changes(old["spec"], self.spec.plain) or changes(old["content"], self.spec.content)
@@ -229,15 +228,15 @@ class Store:
             if (self.folder / name).exists():
                 text = _files.read_text(self.folder / name)
                 target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
-                if not target.exists():  # else a sweep was killed after it, and the text is already the new one
+                if not target.exists():  # else a sweep was killed after this step, and the text is already new
                     _files.write_atomic(target, text, durable=True)
                 if name != _spec_name(self.spec):
                     (self.folder / name).unlink()
 
     def recount(self) -> None:
-        """Collect the ids that are done; parts of before an extension get the new columns.
+        """Collect the ids that are done; parts written before an extension get the new columns.
 
-        Also after an interrupt: it may strike when a part has its name and :meth:`add` has not yet noted its runs.
+        Called after an interrupt too: a part may be renamed whose runs :meth:`add` has not recorded yet.
         """
         import pyarrow as pa
 
@@ -257,14 +256,14 @@ class Store:
     def _set_aside(self, part: Path) -> None:
         aside = (
             _files.make_folder(self.folder / "damaged") / part.name
-        )  # not in runs/: some readers take all that is there
+        )  # not in runs/: some readers read every file there
         os.replace(part, aside)
         _files.sync_folder(self.runs)
         self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
 
 
 def _part(file: Path) -> tuple[set[bytes], pa.Schema]:
-    """The ids in a part and its schema, reading no other column."""
+    """The ids in a part, and its schema; no other column is read."""
     import pyarrow.parquet as pq
 
     with _files.opened(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
@@ -280,7 +279,7 @@ def _rows(file: Path) -> pa.Table:
 
 
 def _split(ids: str) -> set[bytes]:
-    """Ids written one after the other in hex, as a set of bytes."""
+    """Concatenated hex ids as a set of bytes."""
     raw, size = bytes.fromhex(ids), DIGITS // 2
     return {raw[k : k + size] for k in range(0, len(raw), size)}
 
@@ -294,7 +293,7 @@ def _spec_text(spec: Spec) -> str:
 
 
 def read_note(folder: str | Path) -> dict[str, Any]:
-    """What a sweep's folder says about itself: the content of its sweep.json."""
+    """The content of a sweep's sweep.json."""
     file = Path(folder) / "sweep.json"
     try:
         note = json.loads(_files.read_text(file))
@@ -323,7 +322,7 @@ def changes(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def read_sweep(folder: str | Path) -> pa.Table:
-    """Every row of a sweep's folder that is written by now, by id; the sweep may be at work meanwhile.
+    """All rows of a sweep's folder so far, sorted by id; the sweep may still be running.
 
     >>> import safereplay as sr, tempfile
     >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100, "keep": ["verdict"]}

@@ -1,8 +1,8 @@
-"""A sweep: every run of a spec that is not done yet, by an engine, into a folder.
+"""A sweep: an engine does the runs of a spec that its folder lacks.
 
     spec  →  runs that the folder lacks  →  chunks  →  engine  →  parts in the folder
 
-A run counts as done when its part is in place. Killed at any moment, the same call goes on from there.
+A run is done when its part is written. After a kill at any moment, the same call continues from there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENGINES = ("threads", "ray", "cuda")
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a call of :func:`sweep` did.
+    """The result of :func:`sweep`.
 
     >>> import safereplay as sr, tempfile
     >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100}
@@ -41,14 +41,14 @@ class Sweep:
     """
 
     folder: Path
-    runs: int  #: of the spec
-    done: int  #: by this call
-    already: int  #: before it
+    runs: int  #: runs of the spec
+    done: int  #: runs done by this call
+    already: int  #: runs done before it
     seconds: float
-    interrupted: bool = False  #: stopped by Ctrl-C: the same call goes on
+    interrupted: bool = False  #: stopped by Ctrl-C; the same call continues
 
     def table(self) -> pa.Table:
-        """Every row of the folder, by id (see :func:`read_sweep`)."""
+        """All rows of the folder, sorted by id (see :func:`read_sweep`)."""
         return read_sweep(self.folder)
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,10 +66,10 @@ def sweep(
     extend: bool = False,
     quiet: bool = False,
 ) -> Sweep:
-    """Do every run of a spec that the folder ``out`` lacks; by default, the folder sweeps/NAME for NAME.toml.
+    """Do all runs of a spec that the folder ``out`` lacks. By default it is sweeps/NAME for NAME.toml.
 
     ``engine`` is threads, ray (at ``address``, or on this machine) or cuda; ``threads`` is the number of workers.
-    ``extend`` lets another spec add its runs to the folder's dataset. Ctrl-C keeps what is finished.
+    ``extend`` allows another spec to add its runs to the folder's dataset. Ctrl-C keeps finished runs.
 
     >>> import safereplay as sr, tempfile
     >>> spec = {
@@ -90,7 +90,7 @@ def sweep(
     make = _engine(engine, threads, address, quiet)
     with (
         Store(out, study, extend, lambda line: _tell(line, quiet)) as store,
-        stopping(lambda: f"{len(store.done):,} runs are in {store.folder}; the same command goes on"),
+        stopping(lambda: f"{len(store.done):,} runs are in {store.folder}; run the same command to continue"),
     ):
         return _sweep(study, store, make, quiet)
 
@@ -101,7 +101,7 @@ def _tell(line: str, quiet: bool) -> None:
 
 
 def _engine(engine: str | Engine, threads: int | None, address: str | None, quiet: bool) -> Callable[[], Engine]:
-    """What makes the engine; a GPU that is not there is replaced by threads, with a line that says why."""
+    """A function that makes the engine; without a GPU, threads replace it, and one line says why."""
     if not isinstance(engine, str):
         return lambda: engine
     name = _checks.choice("engine", engine, ENGINES)
@@ -116,13 +116,13 @@ def _engine(engine: str | Engine, threads: int | None, address: str | None, quie
         reason = available()
         if reason is None:
             return CudaEngine
-        _tell(f"no GPU can be used here ({reason}): going on with threads", False)
+        _tell(f"no GPU can be used here ({reason}): using threads", False)
     local = ThreadsEngine(threads)
     return lambda: local
 
 
 class _Pending(NamedTuple):
-    """What is left to do."""
+    """The remaining work."""
 
     runs: int
     total: int  #: runs of the spec, done or not
@@ -130,7 +130,7 @@ class _Pending(NamedTuple):
 
 
 def _pending(study: Spec, done: set[bytes], costs: Costs) -> _Pending:
-    """Count the runs that are not done, and the work in them."""
+    """Count the runs that are not done, and their work."""
     units: dict[Hashable, float] = {}
     count = total = 0
     for key, point in study.points():
@@ -156,7 +156,7 @@ def _sweep(study: Spec, store: Store, make: Callable[[], Engine], quiet: bool) -
             store.recount()
         except CannotWrite as error:
             raise CannotWrite(
-                f"{error}; {len(store.done):,} runs are kept in {store.folder}, and the same command goes on from there"
+                f"{error}; {len(store.done):,} runs are kept in {store.folder}; run the same command to continue"
             ) from None
         finally:
             engine.close()
@@ -165,7 +165,7 @@ def _sweep(study: Spec, store: Store, make: Callable[[], Engine], quiet: bool) -
 
 
 def _finish(study: Spec, store: Store, engine: Engine, pending: _Pending, costs: Costs, quiet: bool) -> None:
-    """Let the engine do what is left, and put each chunk in place as it comes."""
+    """Do the remaining runs, and write each chunk when it is finished."""
     chunks = Chunks(study.runs(store.done), pending.units, study.terms, engine, costs)
     results = engine.finish(chunks, study.terms)
     done = 0

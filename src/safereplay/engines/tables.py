@@ -1,19 +1,17 @@
 """From the tables of a spec to models, learners and schedules.
 
-Values that stand for many: lists, grids and random ranges, and the tables that they make.
+A value may be a list, a grid or a random range:
 
     v = [0.1, 0.5]                                   each of them
     v = { from = 0.0, to = 0.9, points = 10 }        a grid; scale = "log" for equal ratios
     v = { random = [0.1, 10.0], scale = "log" }      as many as the table's ``samples``, drawn together
 
-A table of such values stands for the product of its lists and grids, once a draw. The k-th draw of a value is a function
-of (the spec's seed, the value's path, k) alone, so it is the same on every reading, and more samples keep the earlier.
-Values are rounded to twelve digits, so that a grid's 0.3 is the 0.3 that one would type.
+A table of such values stands for the product of its lists and grids, once per draw. The k-th draw of a value depends only
+on (the spec's seed, the value's path, k): it is the same each time, and more samples keep the earlier ones.
+Values are rounded to twelve digits, so that a grid's 0.3 equals the literal 0.3.
 
 >>> [table["v"] for table in variants({"v": {"from": 0.0, "to": 0.9, "points": 4}}, "learners.replay")]
 [0.0, 0.3, 0.6, 0.9]
-
-What the tables of a spec stand for: models, learners and schedules, built and checked, and what rows say about them.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ SAMPLES = "samples"
 
 
 def variants(table: dict[str, Any], path: str, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """The plain tables that a table stands for, in order; ``path`` is what errors call it."""
+    """The plain tables that a table stands for, in order; ``path`` is its name in errors."""
     content = {name: value for name, value in table.items() if name != SAMPLES}
     if not _is_random(content):
         _checks.require(SAMPLES not in table, f"{path}.{SAMPLES}", "go with a value that is random", table.get(SAMPLES))
@@ -64,7 +62,7 @@ def _is_random(value: Any) -> bool:
 
 
 def _tables(table: dict[str, Any], path: str, seed: int, draw: int) -> Iterator[dict[str, Any]]:
-    """The product of what each entry stands for."""
+    """The product of the alternatives of each entry."""
     options = [_alternatives(value, f"{path}.{name}", seed, draw) for name, value in table.items()]
     for values in product(*options):
         yield dict(zip(table, values, strict=True))
@@ -96,7 +94,7 @@ def _grid(value: dict[str, Any], path: str) -> list[Any]:
     low, high = (_checks.real(f"{path}.{name}", value[name]) for name in GRID[:2])
     count = _checks.whole(f"{path}.points", value["points"], 2, 24)
     spaced = np.geomspace if _is_log(value, path, low, high) else np.linspace
-    nothing = 1e-12 * max(abs(low), abs(high))  # what is left of 0 in the middle of a range
+    nothing = 1e-12 * max(abs(low), abs(high))  # the rounding error of a 0 inside the range
     inner = (0.0 if abs(x) < nothing else _rounded(x) for x in spaced(low, high, count)[1:-1].tolist())
     points = [low, *inner, high]
     whole = all(isinstance(value[name], int) for name in GRID[:2]) and all(x.is_integer() for x in points)
@@ -125,7 +123,7 @@ def _is_log(value: dict[str, Any], path: str, low: float, high: float) -> bool:
 
 
 def _uniform(key: str) -> float:
-    """A number in [0, 1) from a text: no stream, so nothing depends on what was drawn before."""
+    """A number in [0, 1) from a text: it does not depend on earlier draws."""
     word = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
     return float((word >> 11) * 2.0**-53)
 
@@ -136,11 +134,11 @@ def _rounded(x: float) -> float:
 
 TAIL = ("episodes", "seed", "updates", "replays")
 FIXED = ("id", "model", "gamma", "learner", "kind", "scheme", "exploration", "step_size", *TAIL)
-TAKEN = {*FIXED, *(column for columns in KEEPS.values() for column in columns)}  # not for dials
+TAKEN = {*FIXED, *(column for columns in KEEPS.values() for column in columns)}  # names that dials cannot have
 
 
 class Variant(NamedTuple):
-    """One model, learner or schedule that a table stands for, and what the dataset says about it."""
+    """One model, learner or schedule that a table stands for, and its columns in the dataset."""
 
     name: str
     made: Any
@@ -148,7 +146,7 @@ class Variant(NamedTuple):
 
 
 def models_of(name: str, table: dict[str, Any], seed: int, folder: Path) -> Iterator[Variant]:
-    """The models of a table; those that differ in γ alone share their arrays."""
+    """The models of a table; models that differ only in γ share their arrays."""
     path = f"models.{name}"
     source = table.get("source", name)
     _checks.require(isinstance(source, str), f"{path}.source", "be one name or file", source)
@@ -183,7 +181,7 @@ def learners_of(name: str, table: dict[str, Any], seed: int) -> Iterator[Variant
 def schedules_of(
     told: dict[str, Any], key: str, base: type[Config], usual: type[Config], seed: int
 ) -> Iterator[Variant]:
-    """The schedules of [exploration] or [step_size]; a list of tables has several kinds."""
+    """The schedules of [exploration] or [step_size]; a list of tables may have several kinds."""
     tables = told.get(key, {})
     several = isinstance(tables, list) and bool(tables)
     for i, table in enumerate(tables if several else [tables]):
@@ -196,7 +194,7 @@ def schedules_of(
 
 
 def _class(kind: Any, path: str, base: type[Config]) -> type[Config]:
-    """The class that a table's kind names, in full or as the catalog does."""
+    """The class that a table's kind names, by class name or catalog name."""
     short = {Learner: catalog.LEARNERS, Scheme: catalog.SCHEMES}.get(base, {})
     catalog.load([short[kind].partition(":")[2] if kind in short else kind] if isinstance(kind, str) else [])
     kinds = {name: one for name, one in Config._known.items() if issubclass(one, base)}
@@ -220,7 +218,7 @@ def _config(table: dict[str, Any], path: str, base: type[Config]) -> Any:
 
 
 def compile_all(*groups: list[Variant]) -> None:
-    """Bind every program once, so that code which numba cannot compile is found before the first run."""
+    """Bind every program once, to find code that numba cannot compile before the first run."""
     kinds: set[tuple[Any, ...]] = set()
     for learner, exploration, step_size in product(*([v.made for v in group] for group in groups)):
         scheme = learner.replay and type(learner.replay[0])
@@ -234,7 +232,7 @@ def compile_all(*groups: list[Variant]) -> None:
 
 
 def refuse_other_stages(models: list[Variant], learners: list[Variant]) -> None:
-    """Refuse learners that run on another model than the one they are given: rows say nothing of its states."""
+    """Refuse learners that change the model they run on: rows cannot describe its states."""
     for learner in {
         type(v.made): v for v in learners if type(v.made).training_model is not Learner.training_model
     }.values():
@@ -247,7 +245,7 @@ def refuse_other_stages(models: list[Variant], learners: list[Variant]) -> None:
 
 @contextmanager
 def _told(path: str, names: Sequence[str]) -> Iterator[None]:
-    """Let a complaint about one of ``names`` say where in the spec it stands."""
+    """Add the place in the spec to an error about one of ``names``."""
     try:
         yield
     except BadInput as error:
@@ -260,7 +258,7 @@ def _told(path: str, names: Sequence[str]) -> Iterator[None]:
 
 
 def _cell(value: Any) -> Any:
-    """A value as a row has it: None, a flag, a number, or text."""
+    """A value as a cell of a row: None, a flag, a number, or text."""
     if value is None or isinstance(value, bool | str):
         return value
     return float(value) if isinstance(value, int | float) else json.dumps(value)

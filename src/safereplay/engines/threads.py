@@ -1,17 +1,14 @@
-"""The engine of one machine, and how work is cut into chunks.
+"""The engine of one machine, a pool of threads, and how work is cut into chunks.
 
-How many runs make a chunk: by what they cost, as measured on the way.
+The size of a chunk depends on the measured cost of its runs. A run of a point takes about  c·u  seconds on one worker,
+with
 
-A run of a point costs about  c·u  seconds on one worker, with
+    u = episodes / (1 − v)     its work in units, since a share v of all updates are replays,
+    c                          seconds per unit, measured for each (model, learner) on finished chunks.
 
-    u = episodes / (1 − v)     the work that the spec promises: v of all updates are replays,
-    c                          seconds a unit, measured for each (model, learner) on the chunks that are done.
-
-The first chunks are as small as can be. Later ones aim at the engine's ``seconds``, or, towards the end, at an even share
-of what is left, so that all workers finish together. A chunk never takes more memory than :data:`ROOM`, but for its first
-run.
-
-The engine of one machine: a pool of threads. The compiled loop holds no lock, so they run side by side.
+The first chunks are as small as possible. Later ones aim at the engine's ``seconds``, or, towards the end, at an even
+share of the remaining work, so that all workers finish together. A chunk takes at most :data:`ROOM` bytes, unless it is
+a single run. The compiled loop releases the interpreter lock, so the threads run in parallel.
 """
 
 from __future__ import annotations
@@ -31,21 +28,21 @@ from .identity import table_digest
 from .work import Chunk, Done, Engine, Point, Run, Terms, perform_until
 
 ROOM = 1 << 28  # bytes that the runs of a chunk may take together
-ARRAYS = 3  # that a run leaves, of a number per pair; snapshots come on top
-SHORTEST = 0.2  # seconds: below that, handing a chunk over costs more than it evens out
-SHARES = 2.0  # chunks that each worker still gets of what is left
-WEIGHT = 0.5  # of a new measurement that is worse than expected; better ones count in full (first runs compile)
+ARRAYS = 3  # results of a run with one number per pair each; snapshots come on top
+SHORTEST = 0.2  # seconds: smaller chunks cost more overhead than they balance
+SHARES = 2.0  # chunks per worker that the remaining work is cut into
+WEIGHT = 0.5  # of a measurement slower than expected; a faster one counts in full (first runs compile)
 
 
 class Costs:
-    """Seconds that runs take, learned from chunks that are done."""
+    """The seconds that runs take, estimated from finished chunks."""
 
     def __init__(self, terms: Terms) -> None:
         self._episodes = terms.episodes
         self._rates: dict[Hashable, float] = {}
 
     def group(self, point: Point) -> Hashable:
-        """Points whose units cost alike."""
+        """The key of points whose units cost the same."""
         return table_digest(point.mdp), point.columns.get("learner"), type(point.learner)
 
     def units(self, point: Point) -> float:
@@ -54,15 +51,15 @@ class Costs:
         return self._episodes / (1.0 - (0.0 if replay is None else replay[1]))
 
     def known(self, group: Hashable) -> bool:
-        """Whether a chunk of these was measured."""
+        """Whether a chunk of this group was measured."""
         return group in self._rates
 
     def rate(self, group: Hashable) -> float | None:
-        """Seconds a unit; what is not known yet costs like the dearest that is. None before anything is known."""
+        """Seconds per unit; an unmeasured group gets the largest known rate. None if no rate is known."""
         return self._rates.get(group, max(self._rates.values(), default=None))
 
     def learn(self, chunk: Chunk, seconds: float) -> None:
-        """Hear what a chunk took."""
+        """Update the estimate with the seconds of a chunk."""
         units: dict[Hashable, float] = {}
         for run in chunk:
             group = self.group(run.point)
@@ -77,7 +74,7 @@ class Costs:
 
 
 class _Share(NamedTuple):
-    """What one run of a point adds to a chunk."""
+    """The cost that one run of a point adds to a chunk."""
 
     group: Hashable
     units: float
@@ -86,13 +83,13 @@ class _Share(NamedTuple):
 
 
 class Chunks(Iterator[Chunk]):
-    """The runs as chunks, each made when it is asked for."""
+    """The runs as chunks, generated on demand."""
 
     def __init__(
         self, runs: Iterator[Run], left: dict[Hashable, float], terms: Terms, engine: Engine, costs: Costs
     ) -> None:
         self._runs, self._left, self._terms, self._engine, self._costs = runs, left, terms, engine, costs
-        self._spare: Run | None = None  # looked at, and left for the next chunk
+        self._spare: Run | None = None  # read already, and kept for the next chunk
 
     def __next__(self) -> Chunk:
         run = next(self._runs) if self._spare is None else self._spare
@@ -118,7 +115,7 @@ class Chunks(Iterator[Chunk]):
         return _Share(group, units, (self._costs.rate(group) or 0.0) * units, room)
 
     def _target(self, group: Hashable) -> float:
-        """The seconds that the next chunk should take; less than any run while nothing is known."""
+        """The seconds that the next chunk should take; −1, for the smallest chunk, if no rate is known."""
         if self._costs.rate(group) is None:
             return -1.0
         ahead = sum((self._costs.rate(g) or 0.0) * units for g, units in self._left.items())
@@ -127,8 +124,8 @@ class Chunks(Iterator[Chunk]):
         return seconds if self._costs.known(group) else seconds / 4.0
 
 
-AHEAD = 2  # chunks a worker, one of them waiting
-GLANCE = 0.2  # seconds between two looks at Ctrl-C: other libraries may take the signal without waking us
+AHEAD = 2  # chunks per worker, one of them waiting
+GLANCE = 0.2  # seconds between two checks for Ctrl-C: other libraries may catch the signal without waking this thread
 
 
 class ThreadsEngine:
@@ -147,7 +144,7 @@ class ThreadsEngine:
         self.workers = _checks.whole("threads", os.cpu_count() if workers is None else workers, 1)
 
     def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
-        """Do the chunks; on Ctrl-C yield the runs that are finished, then raise KeyboardInterrupt."""
+        """Do the chunks; on Ctrl-C yield the finished runs, then raise KeyboardInterrupt."""
         chunks, stop = self._weighed(chunks, terms), threading.Event()
         pending: set[Future[Done | None]] = set()
         with ThreadPoolExecutor(self.workers) as pool:
@@ -167,10 +164,10 @@ class ThreadsEngine:
                 yield from _results(pending)
                 raise
             finally:
-                stop.set()  # whatever ended the wait: nobody runs on
+                stop.set()  # end all workers, whatever ended the wait
 
     def _weighed(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Chunk]:
-        """The chunks; refused where the runs of all workers would not fit into memory side by side."""
+        """The chunks; raise an error if the parallel runs of all workers would not fit into memory."""
         fits: set[tuple[str, type]] = set()
         for chunk in chunks:
             point = chunk[0].point
@@ -182,7 +179,7 @@ class ThreadsEngine:
             yield chunk
 
     def close(self) -> None:
-        """Nothing to give back: the pool ends with :meth:`finish`."""
+        """Do nothing: the pool ends with :meth:`finish`."""
 
 
 def _results(futures: set[Future[Done | None]]) -> Iterator[Done]:
@@ -193,7 +190,7 @@ def _results(futures: set[Future[Done | None]]) -> Iterator[Done]:
 
 
 def _one(chunk: Chunk, terms: Terms, stop: threading.Event) -> Done | None:
-    """A chunk, or what is finished of it when told to stop; None if nothing is."""
+    """The result of a chunk, or of its finished runs once ``stop`` is set; None if there are none."""
     if stop.is_set():
         return None
     began = time.perf_counter()

@@ -1,13 +1,13 @@
-"""What a run of a sweep is, and doing it.
+"""The runs of a sweep, and how they are done.
 
 A *model* is a TabularMDP, a *point* is (model, learner, exploration, step size), a *run* is a point and a seed. A
-*chunk* is a tuple of runs that is done, and written, as one.
+*chunk* is a tuple of runs that are done and written together.
 
-    Q, visits, ... of a chunk   learned by the very code of :func:`safereplay.learn`         (:func:`learn_here`)
-    a row per run                 what is kept of them: policy, verdict, risk, curves, ...     (:func:`rows`)
+    Q, visits, ... of a chunk   learned by the code of :func:`safereplay.learn`              (:func:`learn_here`)
+    one row per run             its kept results: policy, verdict, risk, curves, ...         (:func:`rows`)
 
-A row is a pure function of its run. It says nothing of when, where or how fast, so that any engine, however often it was
-stopped, writes the same rows.
+A row is a pure function of its run. It has no time, machine or speed, so any engine writes the same rows, however often
+it was stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunk", "Done", "Engine", "Learned", "Point", "Run", "Terms", "run_id"]
 
-#: What can be kept of a run, and the columns that it takes.
+#: What ``keep`` may name, and its columns.
 KEEPS: dict[str, tuple[str, ...]] = {
     "policy": ("policy",),
     "Q": ("Q",),
@@ -46,18 +46,18 @@ KEEPS: dict[str, tuple[str, ...]] = {
 
 
 class Point(NamedTuple):
-    """Everything about a run but its seed."""
+    """Everything about a run except its seed."""
 
     model: str  #: the model's name in the spec
     mdp: TabularMDP
     learner: Learner
     exploration: Exploration
     step_size: StepSize
-    columns: dict[str, Any]  #: what the dataset's rows say about it, in order
+    columns: dict[str, Any]  #: its columns in the dataset, in order
 
 
 class Terms(NamedTuple):
-    """What all runs of a sweep have in common."""
+    """The settings that all runs of a sweep share."""
 
     episodes: int
     max_steps: int
@@ -73,7 +73,7 @@ class Terms(NamedTuple):
 class Run(NamedTuple):
     """A point and a seed."""
 
-    id: str  #: 32 hex digits, from content
+    id: str  #: 32 hex digits, computed from the content
     point: Point
     seed: int
 
@@ -82,16 +82,16 @@ Chunk: TypeAlias = tuple[Run, ...]
 
 
 class Learned(NamedTuple):
-    """What an engine found out about n runs of one model and one compiled program."""
+    """The results of n runs of one model and one compiled program."""
 
     Q: Floats  #: [n, S, A]
     visits: Ints  #: [n, S, A] MDP iterations of each pair
     replays: Ints  #: [n, S, A]
-    snapshots: Floats | None  #: [n, m, S, A] Q along the way
+    snapshots: Floats | None  #: [n, m, S, A] Q during the run
 
 
 class Done(NamedTuple):
-    """A chunk that is finished, and what it took on one worker."""
+    """A finished chunk, and its seconds on one worker."""
 
     chunk: Chunk
     table: pa.Table
@@ -99,15 +99,15 @@ class Done(NamedTuple):
 
 
 class Engine(Protocol):
-    """Somebody who gets chunks done.
+    """The interface of engines.
 
-    ``finish`` pulls chunks only as it has room for them, some two a worker, and yields what is done in any order. On
-    Ctrl-C it may yield what is finished before it raises KeyboardInterrupt; whoever leaves it early closes it.
+    ``finish`` takes about two chunks per worker at a time, and yields finished chunks in any order. On Ctrl-C it may
+    yield finished chunks before it raises KeyboardInterrupt. A caller that stops iterating early must close it.
     """
 
     name: str
-    seconds: float  #: that a chunk should take
-    least: int  #: runs of a chunk
+    seconds: float  #: target duration of a chunk
+    least: int  #: runs per chunk
     most: int
     workers: int
 
@@ -116,12 +116,12 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release the engine's resources."""
         ...
 
 
 def groups(chunk: Sequence[Run]) -> list[list[Run]]:
-    """The runs of a chunk by what they share: the model but for γ, and the compiled program; dials may differ."""
+    """The runs of a chunk, grouped by model (except γ) and compiled program; dials may differ."""
     found: dict[tuple[str, type, Recipe], list[Run]] = {}
     key: tuple[str, type, Recipe] | None = None
     last: Point | None = None
@@ -135,9 +135,9 @@ def groups(chunk: Sequence[Run]) -> list[list[Run]]:
 
 
 def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None = None) -> Learned:
-    """Do runs of one group on this thread: the bits of :func:`safereplay.learn`.
+    """Do runs of one group on this thread, with the same bits as :func:`safereplay.learn`.
 
-    Once ``stop`` is set no further run is begun or finished: what is returned is of the first runs only.
+    Once ``stop`` is set, no further run is started or finished: only the runs finished by then are returned.
     """
     mdp, stop = runs[0].point.mdp, stop or threading.Event()
     points, model = terms.points, _sampling(mdp)
@@ -172,7 +172,7 @@ _models: dict[str, loop.Model] = {}
 
 
 def _sampling(mdp: TabularMDP) -> loop.Model:
-    """The model as the loop samples it, the latest few remembered."""
+    """The model in the form that the loop samples from; the latest few are cached."""
     key = table_digest(mdp)
     model = _models.get(key)
     if model is None:
@@ -196,7 +196,7 @@ def _learned(mdp: TabularMDP, m: int, finished: list[single.Finished]) -> Learne
 
 
 def rows(runs: Sequence[Run], terms: Terms, learned: Learned) -> pa.Table:
-    """What is kept of runs of one group, a row each."""
+    """One row per run of a group, with what is kept."""
     import pyarrow as pa
 
     points = {id(run.point): run.point for run in runs}
@@ -213,7 +213,7 @@ def rows(runs: Sequence[Run], terms: Terms, learned: Learned) -> pa.Table:
 
 
 def _said(values: list[Any]) -> pa.Array:
-    """What points say of themselves as a column: text, flags, or else numbers."""
+    """Values of points as a column of text, flags or numbers."""
     import pyarrow as pa
 
     kinds = {type(x) for x in values if x is not None}
@@ -222,7 +222,7 @@ def _said(values: list[Any]) -> pa.Array:
 
 
 def _kept(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array]:
-    """The columns of what is kept, in the order of :data:`KEEPS`."""
+    """The kept columns, in the order of :data:`KEEPS`."""
     import pyarrow as pa
 
     n, policies = len(learned.Q), learned.Q.argmax(-1)
@@ -244,7 +244,7 @@ def _kept(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array
 
 
 def _curves(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array]:
-    """What the greedy policies along the way were worth, and what they risked."""
+    """Value, risk and verdict of the greedy policies during the runs."""
     import pyarrow as pa
 
     assert learned.snapshots is not None
@@ -272,14 +272,14 @@ def _lists(values: Floats | Ints) -> pa.Array:
 
 
 def perform(chunk: Sequence[Run], terms: Terms) -> pa.Table:
-    """Do a chunk on this thread: its rows, group by group."""
+    """Do a chunk on this thread; return its rows, group by group."""
     return perform_until(chunk, terms)[1]
 
 
 def perform_until(
     chunk: Sequence[Run], terms: Terms, stop: threading.Event | None = None
 ) -> tuple[Chunk, pa.Table | None]:
-    """Do a chunk, or as much of it as is finished once ``stop`` is set: the runs done, and their rows if there are any."""
+    """Do a chunk until it ends or ``stop`` is set; return the finished runs, and their rows if there are any."""
     import pyarrow as pa
 
     done: list[Run] = []

@@ -1,7 +1,7 @@
-"""The paper's claims as data, each with a judge that looks at what was measured.
+"""The paper's claims as data, each with a function that judges it by the measurements.
 
-A claim that does not hold is reported so, with the evidence. Shares of seeds come with Wilson's 95 % interval; a claim
-about what a learner does holds when at least 95 % of the seeds do it.
+A claim that does not hold is reported with the evidence. Shares of seeds have Wilson's 95 % interval. A claim about what
+a learner does holds if at least 95 % of the seeds do it.
 
 Ref: Szlak & Shamir (2021), Section 5.
 """
@@ -31,7 +31,7 @@ ENOUGH = 0.95  # share of seeds
 
 @dataclass(frozen=True)
 class Study:
-    """Everything that was measured."""
+    """All measurements."""
 
     cast: Cast
     kappa: Sweep
@@ -51,7 +51,7 @@ class Study:
 
 
 class Finding(NamedTuple):
-    """What a judge saw."""
+    """The result of judging a claim."""
 
     observed: str
     holds: bool
@@ -72,7 +72,7 @@ class Verdict:
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper that can turn out wrong."""
+    """A claim of the paper that can be tested."""
 
     id: str
     claim: str
@@ -82,7 +82,7 @@ class Claim(NamedTuple):
 
 
 def judge_all(study: Study) -> list[Verdict]:
-    """Every claim, judged."""
+    """The verdicts on all claims."""
     verdicts = []
     for claim in CLAIMS:
         finding = claim.judge(study, claim.grid)
@@ -105,7 +105,7 @@ def interval(k: int, n: int) -> str:
 
 
 def mean_interval(values: Floats) -> str:
-    """A mean with its 95 % bootstrap interval; a sample without spread has none."""
+    """A mean with its 95 % bootstrap interval; without it if all values are equal."""
     if np.ptp(values) == 0.0:
         return f"{values[0]:.3f}"
     ends = bootstrap((values,), np.mean, method="percentile", rng=np.random.default_rng(0)).confidence_interval
@@ -113,7 +113,7 @@ def mean_interval(values: Floats) -> str:
 
 
 def takes(name: str, wanted: str) -> Callable[[Study, str], Finding]:
-    """A judge: does this learner of the cast take this way?"""
+    """A judge: does this learner of the cast get this verdict?"""
 
     def judge(study: Study, grid: str) -> Finding:
         counts = study.cast.counts(grid, name)
@@ -128,7 +128,7 @@ def takes(name: str, wanted: str) -> Callable[[Study, str], Finding]:
 
 
 def with_sweep(judge: Callable[[Study, str], Finding], attribute: str, wanted: str) -> Callable[[Study, str], Finding]:
-    """A judge, with the band of a rival's dial beside it."""
+    """A judge whose evidence includes the band of a rival's dial."""
 
     def both(study: Study, grid: str) -> Finding:
         found, sweep = judge(study, grid), getattr(study, attribute)
@@ -138,7 +138,7 @@ def with_sweep(judge: Callable[[Study, str], Finding], attribute: str, wanted: s
 
 
 def band_text(sweep: Sweep, grid: str, wanted: str) -> str:
-    """Where along a dial a verdict is found, learned and exact."""
+    """The range of a dial with a verdict, learned and exact."""
     parts = []
     for source, label in (("learned", f"learned ({sweep.episodes:,} episodes)"), ("exact", "exact limit")):
         band = sweep.band(grid, wanted, source)
@@ -161,7 +161,7 @@ def fails_for_every_kappa(study: Study, grid: str) -> Finding:
 
 
 def stays_risky(study: Study, grid: str) -> Finding:
-    """Gaskett on the volatile grid: risky whatever β."""
+    """Gaskett on the volatile grid: is it risky for every β?"""
     sweep = study.gaskett
     risky = sum(v == "risky" for v in sweep.learned[grid])
     base = takes("Gaskett", "risky")(study, grid)
@@ -171,7 +171,7 @@ def stays_risky(study: Study, grid: str) -> Finding:
 
 
 def too_timid(study: Study, grid: str) -> Finding:
-    """High κ: does the learner jump off at once?"""
+    """High κ: does the learner jump off the cliff at once?"""
     band = study.kappa.band(grid, "jumps", "exact")
     learned = study.kappa.band(grid, "jumps", "learned")
     observed = "jumps" if learned else "jumps in the limit, not learned yet" if band else "never jumps"
@@ -179,7 +179,7 @@ def too_timid(study: Study, grid: str) -> Finding:
 
 
 def more_is_safer(study: Study, grid: str) -> Finding:
-    """P(unsafe) along v: falls, and never rises by more than half a percentage point."""
+    """P(unsafe) over v: it must fall, and never rise by more than half a percentage point."""
     risk = np.median(study.amount.p_unsafe[grid], axis=1)
     holds = bool((np.diff(risk) < 0.005).all() and risk[-1] < risk[0])
     counts, seeds = study.amount.verdicts[grid], study.amount.p_unsafe[grid].shape[1]
@@ -211,12 +211,12 @@ def sign_is_attitude(study: Study, grid: str) -> Finding:
     return Finding(f"P(unsafe) {shown}", holds, evidence)
 
 
-BINS = (30, 40, 60, 80)  # of a histogram of TD errors
-HEIGHTS = (2.0, 3.0, 5.0, 10.0)  # how many times higher than the dips beside it a peak must be
+BINS = (30, 40, 60, 80)  # bins of a histogram of TD errors
+HEIGHTS = (2.0, 3.0, 5.0, 10.0)  # a peak must be this many times higher than the dips beside it
 
 
 def modes(td: TdErrors, grid: str, bins: int = 60, height: float = 3.0) -> list[float]:
-    """Where the histogram of TD errors peaks, on a log scale."""
+    """The positions of the peaks in the histogram of TD errors, on a log scale."""
     edges, shares = td.histogram(grid, bins)
     heights = gaussian_filter1d(np.log10(shares + 1e-6), 1.0)
     peaks, _ = find_peaks(np.concatenate(([-6.0], heights, [-6.0])), prominence=np.log10(height))
@@ -225,17 +225,17 @@ def modes(td: TdErrors, grid: str, bins: int = 60, height: float = 3.0) -> list[
 
 
 def td_three_peaks(study: Study, grid: str) -> Finding:
-    """Separate peaks near −100, 0 and 100?"""
+    """Are there separate peaks near −100, 0 and 100?"""
     return _td_finding(study.td, grid, lambda m: all(any(abs(x - w) <= 50 for x in m) for w in (-100, 0, 100)))
 
 
 def td_one_peak(study: Study, grid: str) -> Finding:
-    """One mode?"""
+    """Is there one mode?"""
     return _td_finding(study.td, grid, lambda m: len(m) == 1)
 
 
 def _td_finding(td: TdErrors, grid: str, agrees: Callable[[list[float]], bool]) -> Finding:
-    """What counts as a peak is a choice, so every choice is tried; the claim holds if most of them agree with it."""
+    """What counts as a peak is a choice. All choices are tried; the claim holds if most agree with it."""
     settings = [(bins, height) for bins in BINS for height in HEIGHTS]
     agreeing = sum(agrees(modes(td, grid, *setting)) for setting in settings)
     mean = np.average(td.delta[grid], weights=td.weight[grid])
@@ -250,7 +250,7 @@ def _td_finding(td: TdErrors, grid: str, agrees: Callable[[list[float]], bool]) 
 
 
 def settles(study: Study, grid: str) -> Finding:
-    """w_t → w^∞ under Algorithm 1."""
+    """Does w_t → w^∞ under Algorithm 1?"""
     curve = _curve(study, grid, "literal")
     distance = np.median(curve.w_distance, 0)
     evidence = f"total variation to w^∞: {distance[0]:.3f} after {curve.episodes[0]:,} episodes, {distance[-1]:.3f} after {curve.episodes[-1]:,}"
@@ -258,7 +258,7 @@ def settles(study: Study, grid: str) -> Finding:
 
 
 def limit_is_the_papers(study: Study, grid: str) -> Finding:
-    """Does Algorithm 1 end at the fixed point of the paper's mapping?"""
+    """Does Algorithm 1 converge to the fixed point of the paper's mapping?"""
     literal, matched = _curve(study, grid, "literal"), _curve(study, grid, "matched")
     paper, visited = (float(np.median(e[:, -1])) for e in (literal.error_paper, literal.error_visited))
     worst = float(literal.error_visited[:, -1].max())

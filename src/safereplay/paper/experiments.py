@@ -1,7 +1,7 @@
-"""The paper's experiments, and ours around them, as data: what is run, and what came out.
+"""The paper's experiments, and some more around them: functions that run them, and their results as data.
 
-Each experiment is a function from an :class:`Effort` to a frozen result. Runs of one experiment share both cores: a
-job is one call of :func:`safereplay.learn` on one thread, and jobs run side by side. Nothing here draws or judges.
+Each experiment is a function from an :class:`Effort` to a frozen result. A job is one call of :func:`safereplay.learn` on
+one thread, and jobs run in parallel. This module draws and judges nothing.
 
 Ref: Szlak & Shamir (2021), Section 5.
 """
@@ -33,10 +33,10 @@ R = TypeVar("R")
 
 GRIDS = grids.PAPER
 REPLAY = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5)
-MAX_STEPS = 200  # of an episode; a policy that reaches the goal of these grids needs about ten
+MAX_STEPS = 200  # per episode; a policy needs about ten to reach the goal of these grids
 MATCHED = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5, mixing="matched")
 
-#: Who is compared on each grid; the rivals' dials are ones that are safe where any are.
+#: The learners on each grid; the rivals' dials are at values that are safe wherever any value is.
 CAST: dict[str, Learner] = {
     "Q-learning": QLearning(),
     "replay": REPLAY,
@@ -50,19 +50,19 @@ CAST: dict[str, Learner] = {
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is run."""
+    """The sizes of all experiments."""
 
     seeds: int = 20
     episodes: int = 50_000
-    dose_seeds: int = 20  #: for each value of replay's own dials
+    dose_seeds: int = 20  #: for each value of v and β
     long_episodes: int = 500_000
-    sweep_step: float = 0.01  #: of κ and of Gaskett's β
+    sweep_step: float = 0.01  #: step of κ and of Gaskett's β
     map_seeds: int = 5
     map_episodes: int = 20_000
     map_points: int = 9  #: along each axis of a map
     curve_seeds: int = 20  #: for learning curves and TD errors
     snapshots: int = 60
-    tune_episodes: int = 100_000  #: of a learner that confirms a plan
+    tune_episodes: int = 100_000  #: of the learners that confirm a plan
     random_models: int = 200  #: on which the two limits are compared
 
 
@@ -83,21 +83,21 @@ QUICK = Effort(
 
 
 class Work:
-    """Runs jobs side by side and says how far they are."""
+    """Runs jobs in parallel and reports progress."""
 
     def __init__(self, tick: Callable[[float], None]) -> None:
         self._tick = tick
         self.threads = os.cpu_count() or 1
 
     def map(self, job: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """job of each item, in order."""
+        """The results of job(item), in order."""
         with ThreadPoolExecutor(self.threads) as pool:
             futures = [pool.submit(job, item) for item in items]
             try:
                 for done, future in enumerate(as_completed(futures), start=1):
                     future.result()
                     self._tick(done / len(items))
-            except BaseException:  # Ctrl-C as well: what has not begun is not begun
+            except BaseException:  # Ctrl-C as well: jobs that have not started are cancelled
                 pool.shutdown(cancel_futures=True)
                 raise
         return [future.result() for future in futures]
@@ -130,19 +130,19 @@ def run(
 
 @dataclass(frozen=True)
 class Cast:
-    """Every learner on every grid at the defaults."""
+    """All learners on both grids at the defaults."""
 
     mdps: dict[str, TabularMDP]
     runs: dict[tuple[str, str], Runs]  #: by (grid, name in CAST)
     risk: dict[tuple[str, str], RiskProfile]  #: of the policy that most seeds learned, from the origin
 
     def counts(self, grid: str, name: str) -> Counter[str]:
-        """How many seeds got which verdict."""
+        """The number of seeds per verdict."""
         return Counter(self.runs[grid, name].verdicts)
 
 
 def usual_policy(runs: Runs) -> Ints:
-    """The policy whose drawn verdict most seeds share; of those, the first seed's."""
+    """The policy of the first seed that has the most frequent verdict."""
     usual = Counter(runs.verdicts).most_common(1)[0][0]
     return np.asarray(runs.policy[runs.verdicts.index(usual)])
 
@@ -151,7 +151,7 @@ def run_cast(effort: Effort, work: Work) -> Cast:
     """Run the cast, one job per seed."""
     mdps = {name: make() for name, make in GRIDS.items()}
     jobs = [(grid, name, seed) for grid in GRIDS for name in CAST for seed in range(effort.seeds)]
-    # Heger's learner refuses to move on the cliff, and an episode of it is a hundred times longer: fewer will do.
+    # Heger's learner stays on one spot on the cliff. Its episodes are a hundred times longer, so it gets fewer.
     episodes = {name: effort.episodes // (10 if name.startswith("worst case") else 1) for name in CAST}
     done = work.map(lambda job: run(mdps[job[0]], CAST[job[1]], episodes[job[1]], [job[2]]), jobs)
     runs = {}
@@ -163,7 +163,7 @@ def run_cast(effort: Effort, work: Work) -> Cast:
 
 
 def joined(parts: Sequence[Runs]) -> Runs:
-    """Runs of one learner on one model that were done apart, as one."""
+    """Separate runs of one learner on one model, joined into one."""
 
     def whole(name: str) -> Any:
         found = [getattr(p, name) for p in parts]
@@ -181,7 +181,7 @@ def joined(parts: Sequence[Runs]) -> Runs:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A rival's dial from end to end: the verdict on what it learned, and on its exact limit."""
+    """Verdicts over the whole range of a rival's dial: on the learned policy, and on the exact limit."""
 
     dial: str
     values: Floats
@@ -190,7 +190,7 @@ class Sweep:
     episodes: int
 
     def band(self, grid: str, wanted: str, source: str = "exact") -> tuple[float, float] | None:
-        """The longest unbroken range of the dial with a verdict; None if there is none."""
+        """The longest contiguous range of the dial with a verdict; None if there is none."""
         best: tuple[int, int] | None = None
         start = None
         found = getattr(self, source)[grid]
@@ -205,7 +205,7 @@ class Sweep:
 
 
 def run_sweep(effort: Effort, work: Work, dial: str, make: Callable[[float], Learner], last: float) -> Sweep:
-    """Sweep a rival's dial from 0 to ``last`` on both grids, one long run a value."""
+    """Sweep a rival's dial from 0 to ``last`` on both grids, one long run per value."""
     values = np.round(np.arange(0.0, last + 1e-9, effort.sweep_step), 6)
     mdps = {name: build() for name, build in GRIDS.items()}
     jobs = [(grid, float(x)) for grid in GRIDS for x in values]
@@ -237,7 +237,7 @@ def run_gaskett(effort: Effort, work: Work) -> Sweep:
 
 @dataclass(frozen=True)
 class Dose:
-    """Replay's own dial: verdicts and exact risk of each seed's policy, by grid and value."""
+    """v or β: verdicts and exact risk of each seed's policy, by grid and value."""
 
     dial: str
     values: list[float]
@@ -273,7 +273,7 @@ def run_amount(effort: Effort, work: Work) -> Dose:
 
 
 def run_sign(effort: Effort, work: Work, mixing: str = "literal") -> Dose:
-    """β = 5, 0, −5: averse to risk, neutral, fond of it."""
+    """β = 5, 0, −5: risk-averse, risk-neutral, risk-seeking."""
     return run_dose(
         effort, work, "β", [5.0, 0.0, -5.0], lambda beta: ReplayQLearning(VarianceReplay(beta), 0.5, mixing)
     )

@@ -1,4 +1,4 @@
-"""The paper's pictures: its two figures, verdicts along a dial and over two, curves, distributions.
+"""Pictures of the reproduction: the paper's two figures, verdicts over one and two dials, curves, distributions.
 
 Ref: Szlak & Shamir (2021), Figure 1, Figure 2.
 """
@@ -66,7 +66,7 @@ def paper_figure(cast: Cast, grid: str, number: int) -> Figure:
 
 @styled
 def cast_figure(cast: Cast, grid: str) -> Figure:
-    """Every learner's usual policy on one grid."""
+    """The most frequent policy of every learner on one grid."""
     names = [name for g, name in cast.runs if g == grid]
     mdp = cast.mdps[grid]
     columns = 4
@@ -94,7 +94,7 @@ def verdict_legend(figure: Figure) -> None:
 
 @styled
 def sweep_figure(sweep: Sweep, title: str) -> Figure:
-    """Verdicts along a dial, learned and exact, on each grid."""
+    """Verdicts over a dial, learned and exact, on each grid."""
     grids = list(sweep.exact)
     figure, axes = new_figure(8.2, 0.95 * len(grids) + 1.0, len(grids), 1)
     half = float(sweep.values[1] - sweep.values[0]) / 2
@@ -135,7 +135,7 @@ def _name_bands(ax: Axes, values: Floats, found: Sequence[str], y: int) -> None:
 
 @styled
 def bands_figure(bands: Sequence[BandRow]) -> Figure:
-    """The κ whose exact limit is safe on the cliff, as a bar for each layout and slip, one panel a γ."""
+    """The κ whose exact limit is safe on the cliff, as a bar for each layout and slip, one panel per γ."""
     gammas = sorted({row.gamma for row in bands})
     layouts = list(dict.fromkeys(row.layout for row in bands))[::-1]
     figure, axes = new_figure(9.6, 0.36 * len(layouts) + 1.1, 1, len(gammas))
@@ -164,7 +164,7 @@ def bands_figure(bands: Sequence[BandRow]) -> Figure:
 
 @styled
 def maps_figure(maps: Sequence[Map], grid: str) -> Figure:
-    """Verdicts over two settings: a cell's colour mixes its seeds' verdicts, its letter is the most frequent one, large where all agree."""
+    """Verdicts over two settings: a cell's colour mixes its seeds' verdicts, its letter is the most frequent one, large if all agree."""
     columns = min(3, len(maps))
     rows = -(-len(maps) // columns)
     figure, axes = new_figure(3.5 * columns, 3.0 * rows + 0.3, rows, columns)
@@ -188,7 +188,7 @@ def maps_figure(maps: Sequence[Map], grid: str) -> Figure:
 
 @styled
 def dose_figure(dose: Dose) -> Figure:
-    """The exact risk and mean return of what was learned, along replay's own dial."""
+    """The exact risk and mean return of the learned policies over v or β."""
     grids = list(dose.verdicts)
     figure, axes = new_figure(8.2, 2.5 * len(grids), len(grids), 2)
     for (risk_ax, mean_ax), grid in zip(axes, grids, strict=True):
@@ -238,7 +238,7 @@ def random_figure(random: RandomModels) -> Figure:
     figure, axes = new_figure(5.2, 3.9)
     ax = axes[0, 0]
     groups = (
-        ([c for c in random.cases if not c.differs], GREY, "x", "limits no further apart than the noise"),
+        ([c for c in random.cases if not c.differs], GREY, "x", "limits differ by less than the noise"),
         ([c for c in random.differing if c.nearer], GREEN, "o", "nearer to the limit with d(s,a)"),
         (list(random.exceptions), RED, "D", "nearer to the paper's limit"),
     )
@@ -274,7 +274,7 @@ def rate_figure(rate: MatchedRate) -> Figure:
 
 @styled
 def td_figure(td: TdErrors) -> Figure:
-    """The TD errors of a risk-sensitive learner, one panel a grid."""
+    """The TD errors of a risk-sensitive learner, one panel per grid."""
     figure, axes = new_figure(8.2, 2.5, 1, len(td.delta))
     for ax, grid in zip(axes[0], td.delta, strict=True):
         edges, shares = td.histogram(grid)
@@ -287,7 +287,7 @@ def td_figure(td: TdErrors) -> Figure:
 
 @styled
 def hero_figure(cast: Cast) -> Figure:
-    """The picture for the first screen: the cliff under plain and under shaped replay."""
+    """The README's first picture: the cliff under plain Q-learning and under shaped replay."""
     mdp = cast.mdps["cliff"]
     figure, axes = new_figure(8.4, 3.3, 1, 2)
     for ax, name, colour in zip(axes[0], ("Q-learning", "replay"), (ORANGE, BLUE), strict=True):

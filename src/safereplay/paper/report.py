@@ -1,9 +1,4 @@
-"""The report of the reproduction.
-
-What the report says: the pictures, the verdicts, and how they depend on what the paper leaves open.
-
-The report's sections on theory: where learning can end, the paper's conditions, plans under a limit, X-rays.
-"""
+"""The report of the reproduction: figures, claims, sensitivity, risks, and sections on theory."""
 
 from __future__ import annotations
 
@@ -35,7 +30,7 @@ TITLE = "Replay For Safety, reproduced"
 
 
 def draw_all(study: Study, folder: Path) -> None:
-    """Every figure of the report, as SVG and PNG."""
+    """Draw all figures of the report, as SVG and PNG."""
     made = {
         "hero": figures.hero_figure(study.cast),
         "figure-1": figures.paper_figure(study.cast, "volatile", 1),
@@ -188,7 +183,7 @@ def _risk(study: Study) -> list[Block]:
             )
     header = ["grid", "learner", "verdict", "mean", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)", ""]
     return [
-        Heading("What the policies risk"),
+        Heading("Risk of the policies"),
         Text(
             "The undiscounted return from the start under the policy that most seeds learned. CVaR₁₀ is the mean of the worst tenth."
         ),
@@ -213,7 +208,7 @@ def _method(effort: Effort, seconds: float) -> list[Block]:
 
 
 def theory_page(study: Study) -> Page:
-    """All of it as one page."""
+    """All sections on theory as one page."""
     sections = [_two_limits(study), _ends(study), _conditions(study), _plans(study), _xrays(study)]
     return Page(
         "Theory",
@@ -223,7 +218,7 @@ def theory_page(study: Study) -> Page:
 
 
 def _gathered(title: str, opening: Iterable[Block], pages: Iterable[tuple[str, Page]]) -> Page:
-    """A section: its opening, then each page under a heading of its own."""
+    """A section: its opening, then each page under its own heading."""
     blocks: list[Block] = [Heading(title), *opening]
     figures: dict[str, Figure] = {}
     for name, page in pages:
@@ -233,7 +228,7 @@ def _gathered(title: str, opening: Iterable[Block], pages: Iterable[tuple[str, P
 
 
 def _two_limits(study: Study) -> Page:
-    """The two limits beyond the grids: on random models, and along the episodes."""
+    """The two limits on random models, and over the number of episodes."""
     random, slopes = study.random, study.rate.slopes
     nearer = len(random.differing) - len(random.exceptions)
     blocks: list[Block] = [
@@ -262,7 +257,7 @@ def _ends(study: Study) -> Page:
 
 
 def _limits_page(world: World, stem: str) -> Page:
-    """Plain, what Algorithm 1 can converge to, and the paper's mapping."""
+    """The limits of plain Q-learning, of Algorithm 1, and of the paper's mapping."""
     mdp = world.mdp
     answers = [
         answer(mdp, "Q-learning", world.plain),

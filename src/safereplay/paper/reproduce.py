@@ -1,4 +1,4 @@
-"""``safereplay reproduce``: every experiment, figure and claim of the paper, from nothing to a report."""
+"""``safereplay reproduce``: run every experiment, figure and claim of the paper, and write the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .report import TITLE, compose, draw_all, theory_page
 
 
 class Stage(NamedTuple):
-    """One experiment: the field of the study it fills, what to call it, its share of the time, and how to run it."""
+    """One experiment: its field of the study, its label, its share of the time, and its function."""
 
     field: str
     label: str
@@ -33,7 +33,7 @@ STAGES = [
     Stage("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount),
     Stage("sign", "β = 5, 0, −5", 6, ex.run_sign),
     Stage("sign_matched", "β = 5, 0, −5, matched mixing", 4, lambda effort, work: ex.run_sign(effort, work, "matched")),
-    Stage("maps", "how verdicts move", 22, studies.run_maps),
+    Stage("maps", "sensitivity of the verdicts", 22, studies.run_maps),
     Stage("bands", "exact bands of κ under every reading", 6, studies.run_bands),
     Stage("curves", "learning against its limits", 8, studies.run_curves),
     Stage("td", "TD errors", 1, studies.run_td_errors),
@@ -41,7 +41,7 @@ STAGES = [
     Stage("certificates", "the paper's conditions", 3, studies.run_certificates),
     Stage("plans", "the gentlest replay under a limit", 12, studies.run_plans),
     Stage("random", "the two limits on random models", 8, theory_study.run_random_models),
-    Stage("rate", "how fast matched mixing gets there", 6, theory_study.run_matched_rate),
+    Stage("rate", "convergence rate of matched mixing", 6, theory_study.run_matched_rate),
 ]
 DRAWING = 8.0  # the figures' share of the time
 
@@ -51,7 +51,7 @@ def reproduce(
 ) -> list[Verdict]:
     """Run everything and write ``report.html``, ``report.md``, ``claims.json`` and ``figures/`` to a folder.
 
-    ``tell(label, done)`` hears which stage is under way and which share of all is done. The verdicts are returned.
+    ``tell(label, done)`` is called with the current stage and the finished share of the work. Returns the verdicts.
 
     Ref: Szlak & Shamir (2021), Section 5.
     """
@@ -75,7 +75,7 @@ def reproduce(
 
 
 def run_study(effort: ex.Effort, tell: Callable[[str, float], None]) -> Study:
-    """Every stage in turn."""
+    """Run all stages in order."""
     total = sum(stage.share for stage in STAGES) + DRAWING
     before = 0.0
     results: dict[str, Any] = {}

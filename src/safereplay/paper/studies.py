@@ -1,10 +1,8 @@
-"""Studies around the paper's experiments: sensitivity, learning curves, and what theory says.
+"""Studies around the paper's experiments.
 
-How verdicts move with what the paper leaves open: γ, exploration, layouts, slips, v and β.
-
-How learning gets there: w_t against w^∞, Q against its two limits, and the TD errors on the way.
-
-What the theory says of the paper's grids: limits, conditions, and the gentlest replay under a limit on risk.
+Sensitivity: verdicts over what the paper leaves open, which is γ, exploration, layouts, slips, v and β.
+Learning curves: w_t against w^∞, Q against its two limits, and the TD errors during learning.
+Theory on the paper's grids: limits, conditions, and the gentlest replay under a limit on risk.
 
 Ref: Szlak & Shamir (2021), Section 3, Section 4.
 """
@@ -54,7 +52,7 @@ class Axis(NamedTuple):
 
 
 def run_maps(effort: Effort, work: Work) -> dict[str, list[Map]]:
-    """How verdicts move with γ, ε, layout, slip, v and β; by grid."""
+    """Verdicts over γ, ε, layout, slip, v and β; by grid."""
     n = effort.map_points
     gammas = [round(float(g), 3) for g in np.linspace(0.8, 0.99, n)]
     epsilons = [0.01, 0.05, 0.1, 0.2, 0.3, 0.5][:: 1 if n > 5 else 2]
@@ -137,7 +135,7 @@ def run_bands(effort: Effort, work: Work) -> list[BandRow]:
 
 @dataclass(frozen=True)
 class Curves:
-    """Long runs beside their limits, one row per seed. Errors are the largest |Q − limit| over the pairs that the run
+    """Long runs and their limits, one row per seed. Errors are the largest |Q − limit| over the pairs that the run
     visited more than MIN_VISITS times, as a share of the range of Q over them."""
 
     grid: str
@@ -183,7 +181,7 @@ def _curve(grid: str, learner: ReplayQLearning, seed: int, episodes: int, points
 
 @dataclass(frozen=True)
 class TdErrors:
-    """The TD errors that a Mihatsch–Neuneier learner meets over its run, as a weighted sample."""
+    """The TD errors during the runs of a Mihatsch–Neuneier learner, as a weighted sample."""
 
     delta: dict[str, Floats]
     weight: dict[str, Floats]
@@ -219,13 +217,13 @@ def run_td_errors(effort: Effort, work: Work) -> TdErrors:
     return TdErrors({g: f[0] for g, f in found.items()}, {g: f[1] for g, f in found.items()}, kappa, effort.curve_seeds)
 
 
-#: The limits on P(unsafe) that are asked for, from the start distribution of each grid.
+#: The limits on P(unsafe) of the plans, from the start distribution of each grid.
 LIMITS = {"volatile": (0.05,), "cliff": (0.01, 0.02, 0.05)}
 
 
 @dataclass(frozen=True)
 class World:
-    """A grid with an exploration, and what Algorithm 1 can converge to there."""
+    """A grid with an exploration, and the possible limits of Algorithm 1."""
 
     name: str
     mdp: TabularMDP
@@ -235,7 +233,7 @@ class World:
 
 
 def run_limits(effort: Effort, work: Work) -> list[World]:
-    """Both grids at their defaults, and the cliff where the limit depends on the seed."""
+    """Both grids at their defaults, and the cliff with settings at which the limit depends on the seed."""
     settings = [
         ("volatile grid", grids.volatile(), EpsilonGreedy()),
         ("cliff", grids.cliff(), EpsilonGreedy()),
@@ -268,11 +266,11 @@ class Certificates:
 
 
 def waiting_room(delta: float = 0.01) -> tuple[TabularMDP, VarianceReplay]:
-    """One state, two actions: gamble for 20 or 0 and be done, or wait, which pays ±δ and changes nothing; and a scheme.
+    """A model with one state and two actions, and a scheme. Gambling pays 20 or 0 and ends; waiting pays ±δ and stays.
 
     As δ → 0 the gamble has all of the variance, and with β = 1/(1 − share) its loss has all of w: the theorem's premise.
-    Replay lowers the gamble from 10 to 5. Waiting was worth 9, so the theorem says that the agent now waits. But what
-    it waits for is the gamble: waiting is now worth 4.5.
+    Replay lowers the gamble's value from 10 to 5. Waiting was worth 9, so the theorem predicts that the agent waits. But
+    after waiting the agent gambles, so the value of waiting falls too, to 4.5.
     """
     rows = [(0, 0, 0.5, 1, 20.0, True), (0, 0, 0.5, 1, 0.0, True), (0, 1, 0.5, 0, delta), (0, 1, 0.5, 0, -delta)]
     mdp = TabularMDP.from_outcomes(2, 2, rows, gamma=0.9, start=0, name="waiting room")
@@ -281,7 +279,7 @@ def waiting_room(delta: float = 0.01) -> tuple[TabularMDP, VarianceReplay]:
 
 
 def run_certificates(effort: Effort, work: Work) -> Certificates:
-    """Check both grids as the paper has them: Algorithm 1, v = 0.5, β = 5."""
+    """Check both grids at the paper's settings: Algorithm 1, v = 0.5, β = 5."""
 
     def job(grid: str) -> CheckReport:
         episodes = min(effort.episodes, 20_000)

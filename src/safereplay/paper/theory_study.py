@@ -1,9 +1,9 @@
-"""The paper's theorem put to the test on random models: which limit does learning go to, and how fast?
+"""The paper's theorem tested on random models: to which limit does learning converge, and how fast?
 
-Algorithm 1 as it is written, with d(s,a) the share of MDP iterations at a pair, has the fixed point of H with d for its
-limit; the paper's proof takes d ≡ 1. On models drawn at random both limits are worked out and learning says which one
-it is. Under matched mixing the paper's limit is the right one, and its error is followed as episodes grow: with step
-sizes n^−0.6 the noise of Q falls like the square root of the step size, so a slope of −0.3 is the best there is.
+With d(s,a) the share of MDP iterations at a pair, the limit of Algorithm 1 is the fixed point of H with d; the paper's
+proof takes d ≡ 1. On random models both limits are computed, and learning shows which one is right. Under matched mixing
+the paper's limit is right, and its error is measured over the number of episodes. With step sizes n^−0.6 the noise of Q
+falls as the square root of the step size, so a slope of −0.3 is the best possible.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .experiments import GRIDS, MATCHED, Effort, Work, run
 
 BETAS = (-1.0, -0.3, 0.0, 0.1, 0.3, 1.0, 5.0)
 EPSILONS = (0.05, 0.1, 0.3)
-LATE = 10  # snapshots over the second half of a run, whose spread is the noise
-RATE_MODELS = 6  # random models beside the grids
+LATE = 10  # snapshots in the second half of a run; their spread is the noise
+RATE_MODELS = 6  # random models besides the grids
 RATE_POINTS = 7  # numbers of episodes
 RATE_FIRST = 1_000
-RATE_LONGER = 2  # times a long run
+RATE_LONGER = 2  # times the length of a long run
 
 
 @dataclass(frozen=True)
 class TiltReplay(Scheme):
-    """Every pair alike, its rewards ∝ e^{−βr}: shaped replay that does not look for volatile pairs."""
+    """Equal weights of pairs, rewards ∝ e^{−βr}: shaped replay that does not prefer volatile pairs."""
 
     beta: float = 1.0
 
@@ -45,7 +45,7 @@ class TiltReplay(Scheme):
 
 
 class Drawn(NamedTuple):
-    """A random model, who learns on it and how it explores."""
+    """A random model, its learner and its exploration."""
 
     mdp: TabularMDP
     learner: ReplayQLearning
@@ -78,7 +78,7 @@ def draw(seed: int) -> Drawn:
 
 
 class Case(NamedTuple):
-    """One run of literal replay beside both limits.
+    """One run of literal replay, and both limits.
 
     Distances are the largest over the pairs that the run visited often, as a share of the range of Q there.
     """
@@ -89,22 +89,22 @@ class Case(NamedTuple):
     n_actions: int
     gamma: float
     scheme: str
-    beta: float  #: NaN for a scheme without
+    beta: float  #: NaN for a scheme without β
     v: float
     epsilon: float
-    apart: float  #: between the two limits
+    apart: float  #: distance of the two limits
     noise: float  #: the spread of Q over the second half of the run
-    error_visited: float  #: of the learned Q, against the limit with d(s,a)
-    error_paper: float  #: against the paper's limit
+    error_visited: float  #: distance of the learned Q from the limit with d(s,a)
+    error_paper: float  #: distance from the paper's limit
 
     @property
     def differs(self) -> bool:
-        """Whether the limits lie further apart than the noise."""
+        """Whether the limits differ by more than the noise."""
         return self.apart > self.noise
 
     @property
     def nearer(self) -> bool:
-        """Whether learning ended nearer to the limit with d(s,a)."""
+        """Whether the learned Q is nearer to the limit with d(s,a)."""
         return self.error_visited < self.error_paper
 
 
@@ -117,12 +117,12 @@ class RandomModels:
 
     @property
     def differing(self) -> tuple[Case, ...]:
-        """Models whose limits lie further apart than the noise."""
+        """Models whose limits differ by more than the noise."""
         return tuple(case for case in self.cases if case.differs)
 
     @property
     def exceptions(self) -> tuple[Case, ...]:
-        """Of these, the ones on which learning ended nearer to the paper's limit, or as near."""
+        """The differing models on which the learned Q is at least as near to the paper's limit."""
         return tuple(case for case in self.differing if not case.nearer)
 
 
@@ -136,7 +136,7 @@ def run_random_models(effort: Effort, work: Work) -> RandomModels:
 def judge(drawn: Drawn, seed: int, episodes: int) -> Case:
     """Learn, and measure the distance to both limits.
 
-    The noise is worked out from the run alone: the largest spread of a pair's Q over the snapshots of the second half.
+    The noise is the largest spread of a pair's Q over the snapshots of the run's second half.
     """
     mdp, learner, exploration = drawn
     points = np.linspace(episodes // 2, episodes, LATE).astype(int).tolist()
@@ -171,9 +171,9 @@ def largest(differences: Floats, often: Bools, limit: Floats) -> float:
 
 @dataclass(frozen=True)
 class MatchedRate:
-    """Matched mixing beside the paper's limit, as episodes grow.
+    """Matched mixing and the paper's limit, over the number of episodes.
 
-    An error is the largest over the pairs that the run visited often by its end, as a share of the limit's range.
+    An error is the largest over the pairs that the run visited often, as a share of the limit's range.
     """
 
     episodes: Ints  #: [m]

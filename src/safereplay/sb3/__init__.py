@@ -1,10 +1,10 @@
-"""Stable-Baselines3 with the dial: one line in a script of DQN, QR-DQN, SAC or TD3.
+"""Shaped replay for Stable-Baselines3: one line in a script of DQN, QR-DQN, SAC or TD3.
 
     from safereplay.sb3 import ShapedReplayBuffer
 
     model = DQN("MlpPolicy", env, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=dict(v=0.5, beta=2.0))
 
-The algorithm is SB3's own and stays as it is; only what it replays is chosen. docs/sb3.md says what each option does.
+The algorithm is SB3's, unchanged; only the choice of replayed transitions differs. docs/sb3.md explains all options.
 """
 
 from ..errors import MissingExtra

@@ -1,18 +1,17 @@
-"""SB3's replay buffer with the dial: it stores what SB3 stores, and draws what the shaper says.
+"""SB3's replay buffer with shaped replay: it stores what SB3 stores, and draws the slots that the shaper chooses.
 
-    an anchor, uniformly over what is stored; then, with probability ρ(s,a), another stored transition of the
+    an anchor, uniformly over the stored transitions; then, with probability ρ(s,a), another stored transition of the
     anchor's pair (s,a) instead of it, with probability ∝ e^{−b·r/u}: b uniform on (0, β), u the unit of the whole buffer
 
-Pairs are met as often as before, whatever v is; what changes is which of a pair's outcomes are met. A transition is
-known by its slot, position · n_envs + environment, so a batch has exactly the environment that was drawn, where SB3
-draws the environment anew. Rewards are tilted as they are stored: with ``VecNormalize`` that is before normalising,
-and since β has no unit nothing is lost by it.
+The frequency of pairs does not depend on v; only the frequencies of a pair's outcomes change. A transition is identified
+by its slot, position · n_envs + environment, so a batch has exactly the environment that was drawn, whereas SB3 draws
+the environment separately. Rewards are tilted as stored: with ``VecNormalize`` that is before normalising, which makes no
+difference, since β has no unit.
 
-At v = 0 every call goes to SB3's own code and the buffer keeps no books at all: the same numbers are drawn from numpy's
-global generator, so a run is the same run to the last bit. At v > 0 draws come from the shaper's own generator.
+At v = 0 every call goes to SB3's code, and there is no index of pairs: the same numbers are drawn from numpy's global
+generator, so a run is the same to the last bit. At v > 0 draws come from the shaper's own generator.
 
-The shaper hears of what was stored when it is next asked, of many steps at once: telling it step by step would cost more than
-storing does.
+New transitions are passed to the shaper in batches, at its next use: one call per step would cost more than storing does.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ from ..shaper import FIRST_LOOK, Shaper
 from .stored import Stored, advise, as_stored, check_rewards, column, is_stored, look, merged, rows, unsafe_flags
 
 STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
-FEW = 8  #: steps of others are few if they are less than one in so many of what is stored: reading all costs no more than that
-AT_ONCE = 1024  #: transitions that the shaper hears of at once, about
+FEW = 8  #: external steps are few if they are less than 1/FEW of the buffer; else reading all again costs no more
+AT_ONCE = 1024  #: about the number of transitions that are passed to the shaper at once
 
 
 HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 NO_HER = "shaped replay and hindsight (HER) cannot be combined; use HerReplayBuffer without a dial, or this without HER"
-OWN = (ReplayBuffer._get_samples, DictReplayBuffer._get_samples)  #: what we do ourselves
+OWN = (ReplayBuffer._get_samples, DictReplayBuffer._get_samples)  #: methods that this module replaces
 
 
 class _Fixed:
-    """A dial that is given when the buffer is made and only read from then on: setting it would do nothing."""
+    """A read-only dial, set when the buffer is made."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -60,21 +59,19 @@ class _Fixed:
         return self if buffer is None else buffer._dials[self.name]
 
     def __set__(self, buffer: Any, value: Any) -> None:
-        if "_dials" in buffer.__dict__:  # before that it is SB3's __init__ that sets it
-            another = (
-                f"{type(buffer).__name__}.from_buffer(buffer, {self.name}=...) makes another one of what is stored"
-            )
+        if "_dials" in buffer.__dict__:  # before that, SB3's __init__ sets it
+            another = f"{type(buffer).__name__}.from_buffer(buffer, {self.name}=...) makes another buffer with the same content"
             _checks.fail(self.name, "be given when the buffer is made", value, another)
 
 
 class ShapedReplayBuffer(ReplayBuffer):
     """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
 
-    ``v`` is how much of a volatile pair's updates are replays, ``beta`` (2.0) how strongly they lean to low rewards, β < 0 to
-    high ones; both can be set at any time. ``key`` says which transitions are of one pair, ``tilt_on`` what is tilted,
-    ``horizon`` of how many steps for ``tilt_on="return"``. ``n_steps`` is SB3's: targets of so many steps. ``seed`` None is drawn once
-    from numpy's global generator, which SB3 seeds with the model's seed just before: same seed, same run.
-    Dict observations get a :class:`ShapedDictReplayBuffer`, of their own accord. A subclass may override ``add``, ``sample``
+    ``v`` is the share of replays in a volatile pair's updates. ``beta`` (2.0) is how strongly replays prefer low rewards, or
+    high ones if β < 0. Both can be set at any time. ``key`` decides which transitions belong to one pair, ``tilt_on`` what is
+    tilted, and ``horizon`` the number of steps for ``tilt_on="return"``. ``n_steps`` is SB3's, for n-step targets. ``seed`` None is
+    drawn once from numpy's global generator, which SB3 seeds with the model's seed: same seed, same run.
+    Dict observations get a :class:`ShapedDictReplayBuffer` automatically. A subclass may override ``add``, ``sample``
     and ``_get_samples`` as with SB3, and may have Dict observations, too.
 
     >>> import numpy as np, safereplay as sr
@@ -138,13 +135,13 @@ class ShapedReplayBuffer(ReplayBuffer):
         _checks.require(
             self.buffer_size > 1 or not optimize_memory_usage, "buffer_size", "be at least 2 · n_envs here", buffer_size
         )
-        self.unsafe: Bools = np.zeros((self.buffer_size, n_envs), bool)  #: what ``info["unsafe"]`` said
-        self.on_draw: Callable[[Ints], None] | None = None  #: told the slots of each batch; not saved
-        self._untold = 0  # positions before ``pos`` that the shaper has not heard of
-        self._seen_at = (0, False)  # ``pos`` and ``full`` as we left them; others may move them
+        self.unsafe: Bools = np.zeros((self.buffer_size, n_envs), bool)  #: the flags ``info["unsafe"]``
+        self.on_draw: Callable[[Ints], None] | None = None  #: called with the slots of each batch; not saved
+        self._untold = 0  # positions before ``pos`` that were not passed to the shaper
+        self._seen_at = (0, False)  # the last known ``pos`` and ``full``; other code may change them
         self._seed = seed
-        self._aware = tilt_on != "target"  # whether somebody is known to look after the targets
-        self.has_huber_loss: bool | None = None  #: of the model that samples; None: not known
+        self._aware = tilt_on != "target"  # whether the check for missing targets was made
+        self.has_huber_loss: bool | None = None  #: of the model that samples; None if unknown
         self._next_look = FIRST_LOOK
         self._dials: dict[str, Any] = {
             "key": (AutoKey() if key is None else key).prepared(observation_space, as_stored(action_space)),
@@ -161,10 +158,10 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self._v > 0.0:
             self._shaper = self._new_shaper()
         else:
-            self._a_shaper(1, 0)  # bad arguments are refused here, too
+            self._a_shaper(1, 0)  # to refuse bad arguments here, too
 
     def _become(self, observation_space: spaces.Space[Any], n_steps: int) -> None:
-        """Be of the class that can do what is asked for: SB3 has one for Dict observations and one for n-step targets."""
+        """Change to the class that is needed: SB3 has one for Dict observations and one for n-step targets."""
         is_dict, cls = isinstance(observation_space, spaces.Dict), type(self)
         ok = is_dict or not isinstance(self, DictReplayBuffer)
         _checks.require(ok, "observation_space", f"be a Dict for {cls.__name__}", observation_space)
@@ -176,9 +173,9 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     @classmethod
     def from_buffer(cls, buffer: ReplayBuffer, **dials: Any) -> Self:
-        """A shaped buffer of what a buffer of SB3's holds, with these dials. The arrays are shared, not copied.
+        """A shaped buffer with the content of an SB3 buffer and these dials. The arrays are shared, not copied.
 
-        From a shaped buffer the dials that are not given are taken over, too.
+        From a shaped buffer, dials that are not given are taken over.
 
         >>> from gymnasium.spaces import Box, Discrete
         >>> plain = ReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2))
@@ -187,7 +184,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         True
         """
         name = type(buffer).__name__
-        _checks.require(isinstance(buffer, ReplayBuffer), "buffer", "be a ReplayBuffer of SB3's", name)
+        _checks.require(isinstance(buffer, ReplayBuffer), "buffer", "be an SB3 ReplayBuffer", name)
         _checks.require(not isinstance(buffer, HerReplayBuffer), "buffer", "not be one for HER", name, NO_HER)
         if isinstance(buffer, ShapedReplayBuffer):
             scheme = {} if "beta" in dials else {"scheme": buffer.scheme}
@@ -213,7 +210,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     @property
     def v(self) -> float:
-        """How much of a volatile pair's updates are replays. It can be set at any time; 0 is SB3's own buffer."""
+        """The share of replays in a volatile pair's updates. It can be set at any time; 0 is SB3's own buffer."""
         return self._v
 
     @v.setter
@@ -223,7 +220,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     @property
     def scheme(self) -> Scheme:
-        """What is replayed at a pair. It can be set at any time."""
+        """The scheme: what is replayed at a pair. It can be set at any time."""
         return self._scheme
 
     @scheme.setter
@@ -234,7 +231,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     @property
     def beta(self) -> float | None:
-        """How strongly replays lean to low rewards; None if the scheme has no such dial. It can be set at any time."""
+        """How strongly replays prefer low rewards; None if the scheme has no β. It can be set at any time."""
         return getattr(self._scheme, "beta", None)
 
     @beta.setter
@@ -247,7 +244,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     @property
     def shaper(self) -> Shaper:
-        """What chooses the slots, up to date with what is stored. At v = 0 there is none until it is asked for."""
+        """The shaper, which chooses the slots, up to date with the buffer. At v = 0 it is made at the first access."""
         if self._shaper is None:
             self._shaper = self._new_shaper()
             self._read_again(self._shaper)
@@ -262,7 +259,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         return max(AT_ONCE // self.n_envs, 1)
 
     def _new_shaper(self) -> Shaper:
-        if self._seed is None:  # SB3 has no other generator to be repeatable by
+        if self._seed is None:  # SB3's only seeded generator
             self._seed = int(np.random.randint(2**31))  # noqa: NPY002
         return self._a_shaper(self.buffer_size * self.n_envs, self._seed)
 
@@ -293,7 +290,7 @@ class ShapedReplayBuffer(ReplayBuffer):
     ) -> None:
         """Store one transition of each environment.
 
-        As for SB3, ``infos`` may be None or Gymnasium's dict of arrays where ``handle_timeout_termination`` is False.
+        As in SB3, ``infos`` may be None or Gymnasium's dict of arrays if ``handle_timeout_termination`` is False.
         """
         if self._shaper is not None:
             check_rewards(reward)
@@ -324,33 +321,33 @@ class ShapedReplayBuffer(ReplayBuffer):
         return self.transitions(slots, env)
 
     def reset(self) -> None:
-        """Forget everything stored."""
+        """Delete all transitions."""
         super().reset()
         if self._shaper is not None:
             self._read_again(self._shaper)
 
     def reread(self) -> None:
-        """What is stored was changed in place (``buffer.rewards[:] *= 0.1``): read all of it again.
+        """Read the whole buffer again after it was changed in place (``buffer.rewards[:] *= 0.1``).
 
-        Nothing needs to be said of arrays that were filled by hand if ``pos`` and ``full`` were set as well.
+        This is not needed for arrays that were filled by hand if ``pos`` and ``full`` were set as well.
         """
         if self._shaper is not None:
             self._read_again(self._shaper)
 
     def cut(self) -> None:
-        """The running episodes are over, though their last step did not say so: n-step returns end there."""
+        """End the running episodes, though their last step is not marked as done: n-step returns end there."""
         if self._shaper is not None:
             self.shaper.cut()
 
     def explain(self, k: int = 10) -> None:
-        """Print a table of the k pairs that are tilted most, each by the observation and action of its worst transition.
+        """Print the k pairs that are tilted most, each named by the observation and action of its worst transition.
 
         The columns are those of :meth:`Shaper.explain <safereplay.Shaper.explain>`.
         """
         sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
 
     def _named(self, slot: int) -> str:
-        """A pair in a few words: what is stored of one of its transitions."""
+        """A short name of a pair: the observation and action in a slot."""
         observation, action = self.seen(np.array([slot]))
         text = np.array2string(np.ravel(action), precision=3, separator=", ")
         parts = observation.items() if isinstance(observation, dict) else [("", observation)]
@@ -363,7 +360,7 @@ class ShapedReplayBuffer(ReplayBuffer):
     # -- slots --------------------------------------------------------------------------------------------------------
 
     def transitions(self, slots: Ints, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """The transitions in these slots, as SB3's algorithms want them; a ``_get_samples`` of a subclass makes them."""
+        """The transitions in these slots, as SB3's samples; a subclass's ``_get_samples`` is used."""
         if getattr(self._get_samples, "__func__", None) in OWN:
             return self._taken(slots, env)
         if self.n_envs == 1:
@@ -379,7 +376,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         return cast(ReplayBufferSamples, merged(parts, back))
 
     def _taken(self, slots: Ints, env: VecNormalize | None) -> ReplayBufferSamples:
-        """What SB3's own ``_get_samples`` gives, for these environments instead of random ones."""
+        """The result of SB3's ``_get_samples``, for these environments instead of random ones."""
         after: Stored = self.observations if self.optimize_memory_usage else self.next_observations
         where = (slots + self.n_envs) % (self.buffer_size * self.n_envs) if self.optimize_memory_usage else slots
         ends = self.dones.take(slots) * (1 - self.timeouts.take(slots))
@@ -393,7 +390,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     @contextmanager
     def _only(self, e: int) -> Iterator[None]:
-        """Be a buffer of environment ``e`` alone: a ``_get_samples`` that draws the environment then draws this one."""
+        """Act as a buffer of environment ``e`` only, so that a ``_get_samples`` that draws an environment draws this one."""
         n_envs, shape = self.n_envs, (self.buffer_size, self.n_envs)
         stored = {name: x for name, x in self.__dict__.items() if is_stored(x, shape)}
         self.__dict__.update({name: column(x, e) for name, x in stored.items()}, n_envs=1)
@@ -403,7 +400,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             self.__dict__.update(stored, n_envs=n_envs)
 
     def seen(self, slots: Ints) -> tuple[Any, AnyArray]:
-        """Observations and actions in these slots, as they are stored: what a key is asked about."""
+        """Observations and actions in these slots, as stored: the input of the key."""
         return rows(self.observations, slots), rows(self.actions, slots)
 
     @property
@@ -425,9 +422,9 @@ class ShapedReplayBuffer(ReplayBuffer):
         return ReplayBufferSamples(*(self.to_torch(x, copy=False) for x in data))
 
     def _look(self, shaper: Shaper) -> None:
-        """Somebody else wrote: ``pos`` or ``full`` are not where we left them.
+        """Handle external writes: ``pos`` or ``full`` have changed.
 
-        A few steps further, as of a subclass with its own ``add``, are read as such. Anything else may have changed all.
+        A few steps more, as of a subclass with its own ``add``, are read as new. After any other change, all is read again.
         """
         pos, full = self._seen_at
         steps = (self.pos - pos) % self.buffer_size
@@ -438,21 +435,21 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._read_again(shaper)
 
     def _read_again(self, shaper: Shaper) -> None:
-        """Let the shaper forget all, to be told of all that is stored."""
+        """Clear the shaper, to pass it the whole buffer again."""
         shaper.clear()
         self._untold = self.size()
         self._seen_at = (self.pos, self.full)
 
     def _tell(self, shaper: Shaper) -> None:
-        """Let the shaper know what was stored since it was last told, oldest first."""
-        while self._untold:  # counted down as it goes: what the shaper refuses is not lost
+        """Pass new transitions to the shaper, oldest first."""
+        while self._untold:  # counted down after each success: transitions that the shaper refuses are not lost
             first = (self.pos - self._untold) % self.buffer_size
             n = min(self._untold, self._at_once, self.buffer_size - first)
             slots = np.arange(first * self.n_envs, (first + n) * self.n_envs)
             obs, actions = self.seen(slots)
             shaper.add(slots, obs, actions, self.rewards.take(slots), self.dones.take(slots) > 0)
             self._untold -= n
-        if self.optimize_memory_usage and self.full:  # the last next observation took the place of an observation
+        if self.optimize_memory_usage and self.full:  # the last next observation overwrote an observation
             shaper.drop(np.arange(self.n_envs) + self.pos * self.n_envs)
 
     def _look_for_targets(self, slots: Ints) -> None:
@@ -463,17 +460,17 @@ class ShapedReplayBuffer(ReplayBuffer):
     # -- pickles, which are SB3's way to save a buffer ----------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plain arrays and numbers: nothing compiled, nobody who listens."""
+        """Plain arrays and numbers, without compiled code and callbacks."""
         books = None if self._shaper is None else self.shaper.state_dict()
         return {**self.__dict__, "on_draw": None, "_shaper": books}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A class that was joined for Dict observations is named by its parts: it has no name of its own."""
+        """Pickle a class that was joined for Dict observations by its parts, since it cannot be imported by name."""
         parts = vars(type(self)).get("parts", (type(self), type(self)))
         return _empty, parts, self.__getstate__()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take up where :meth:`__getstate__` left."""
+        """Restore the state of :meth:`__getstate__`."""
         again = "fill another buffer with its arrays, or save it again with this version"
         _checks.require("_scheme" in state, "buffer", "have been saved by this version", "an older one", again)
         books = state["_shaper"]
@@ -484,7 +481,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
 
 class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ignore[misc]
-    """The same for Dict observations; :class:`ShapedReplayBuffer` makes it where it is needed.
+    """The same for Dict observations; :class:`ShapedReplayBuffer` makes it automatically.
 
     >>> from gymnasium.spaces import Box, Dict, Discrete
     >>> type(ShapedReplayBuffer(10, Dict(x=Box(0.0, 1.0)), Discrete(2))).__name__
@@ -502,7 +499,7 @@ class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ign
 
 
 class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
-    """The same with SB3's n-step targets; :class:`ShapedReplayBuffer` makes it where ``n_steps`` is above 1.
+    """The same with SB3's n-step targets; :class:`ShapedReplayBuffer` makes it if ``n_steps`` is above 1.
 
     >>> from gymnasium.spaces import Box, Discrete
     >>> type(ShapedReplayBuffer(10, Box(0.0, 1.0), Discrete(2), n_steps=3, gamma=0.9)).__name__
@@ -511,7 +508,7 @@ class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
 
 
 def _former(name: str, others: dict[str, Any], horizon: int | None) -> int | None:
-    """The horizon, by its former name if that was used; every other keyword is refused."""
+    """The horizon, also by its former name n_step; other keywords are refused."""
     if "n_step" in others:
         advise("n_step is called horizon now; n_steps (SB3's) is for n-step targets")
         horizon = others.pop("n_step")
@@ -523,7 +520,7 @@ def _former(name: str, others: dict[str, Any], horizon: int | None) -> int | Non
 
 @cache
 def _joined(cls: Any, kind: Any) -> Any:
-    """The class, with what ``kind`` adds to :class:`ShapedReplayBuffer`; it keeps its name."""
+    """The class with what ``kind`` adds to :class:`ShapedReplayBuffer`, under the same name."""
     if issubclass(cls, kind):
         return cls
     if issubclass(kind, cls):
@@ -533,6 +530,6 @@ def _joined(cls: Any, kind: Any) -> Any:
 
 
 def _empty(cls: Any, kind: Any) -> Any:
-    """An object of the joined class, to be given its state."""
+    """An object of the joined class, without state."""
     joined = _joined(cls, kind)
     return joined.__new__(joined)

@@ -1,20 +1,18 @@
 """Callbacks for SB3: logging, checks, and targets to tilt on.
 
-What an algorithm would learn from a transition now: r + γ(1 − done)·V(s'), by its target networks.
+The target of a transition is r + γ(1 − done)·V(s'), by the algorithm's current target networks.
 
-Where danger comes later than the step that invites it, the reward of that step is the same every time and there is
-nothing to tilt; the target differs, since V(s') knows. V(s') is
+If harm comes later than the step that causes it, that step's reward is always the same, and there is nothing to tilt.
+Its target differs, since V(s') includes later rewards. V(s') is
 
     DQN      max_a Q(s',a)
     QR-DQN   max_a of the quantiles' mean
     SAC, TD3 the smallest target critic at the actor's action, without noise or entropy
     TQC      the mean of the target critics' quantiles there, without the highest ones that TQC drops
 
-Rewards and observations are normalised here as for learning: Q is in those units.
+Rewards and observations are normalised here as in training: Q is in those units.
 
-What shaped replay does while SB3 learns: logged, checked, and fed with targets where those are tilted.
-
-Everything goes to SB3's own logger, under ``shaping/``, and so to TensorBoard, CSV or the screen as the model was told.
+Everything is logged to SB3's logger, under ``shaping/``, and so to TensorBoard, CSV or the screen, as the model is set up.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ CHUNK = 4096  #: transitions that go through the networks at once
 
 
 def refresh(model: OffPolicyAlgorithm, buffer: ShapedReplayBuffer, at_most: int) -> int:
-    """Compute the targets of up to so many slots, those first that have none; how many it were."""
+    """Compute targets of up to ``at_most`` slots, first those without one; return their number."""
     slots = buffer.shaper.due(at_most)
     for first in range(0, len(slots), CHUNK):
         part = slots[first : first + CHUNK]
@@ -80,7 +78,7 @@ def next_values(model: Any, obs: Any) -> th.Tensor:
 
 
 def check_model(model: Any) -> None:
-    """Refuse an algorithm without target networks that we know."""
+    """Refuse an algorithm whose target networks are not supported."""
     known = any(hasattr(model, name) for name in ("q_net_target", "quantile_net_target", "critic_target"))
     _checks.require(
         known,
@@ -91,7 +89,7 @@ def check_model(model: Any) -> None:
     )
 
 
-#: A reward at or below which a transition is unsafe, or a function of rewards and dones that says which are.
+#: The largest reward of an unsafe transition, or a function of rewards and dones that returns flags.
 Unsafe = float | Callable[[AnyArray, AnyArray], Any]
 
 
@@ -100,7 +98,7 @@ class ShapingCallback(BaseCallback):
 
     Every ``log_every`` steps: ``shaping/rho_mean`` over what is stored, ``shaping/share_replayed`` of the transitions drawn
     since, ``shaping/share_unsafe`` of them and ``shaping/share_unsafe_stored``, ``shaping/pairs``, and for TensorBoard a
-    table of the ``top`` pairs. What is unsafe the environment says in ``info["unsafe"]``, or ``unsafe`` does.
+    table of the ``top`` pairs. Unsafe transitions are marked by ``info["unsafe"]`` of the environment, or by ``unsafe``.
     Every ``refresh_every`` steps up to ``refresh_size`` targets are computed, new transitions first.
 
     >>> ShapingCallback(log_every=500, unsafe=-10.0).most_replayed()
@@ -144,16 +142,16 @@ class ShapingCallback(BaseCallback):
         self._before = self.model.num_timesteps
         buffer.on_draw = self._count
         buffer.has_huber_loss = has_huber_loss(self.model)
-        buffer.cut()  # learn() may have begun new episodes
+        buffer.cut()  # learn() may have started new episodes
         if buffer.tilt_on == "target":
             check_model(self.model)
         if getattr(self.model, "n_steps", 1) not in (1, buffer.n_steps):
-            why = f"with a replay buffer class of one's own; targets are of n_steps={buffer.n_steps}"
+            why = f"with a custom replay buffer class; targets use n_steps={buffer.n_steps}"
             self._once.advise(
                 "n_steps", f"n_steps={self.model.n_steps} is ignored by SB3 {why}; set it in replay_buffer_kwargs"
             )
-        used = ["targets are of"] if buffer.n_steps > 1 else []
-        used += ["returns are tilted by"] if buffer.v > 0.0 and buffer.tilt_on == "return" else []
+        used = ["targets use"] if buffer.n_steps > 1 else []
+        used += ["tilted returns use"] if buffer.v > 0.0 and buffer.tilt_on == "return" else []
         if used and buffer.gamma != self.model.gamma:
             gammas = f"gamma={self.model.gamma:g} but {' and '.join(used)} gamma={buffer.gamma:g}"
             self._once.advise("gamma", f"the model has {gammas}; set it in replay_buffer_kwargs")
@@ -162,7 +160,7 @@ class ShapingCallback(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        """Between collecting and training; what happens when depends on the steps alone, so a resumed run does the same."""
+        """Called between collecting and training. It depends only on the number of steps, so a resumed run does the same."""
         assert self._buffer is not None
         before, now = self._before, self.model.num_timesteps
         self._before = now
@@ -178,7 +176,7 @@ class ShapingCallback(BaseCallback):
     # -- targets ------------------------------------------------------------------------------------------------------
 
     def _refresh(self, before: int, now: int) -> None:
-        """All targets when learning starts; from then on some at a time."""
+        """Compute all targets when learning starts; later some at a time."""
         assert self._buffer is not None
         if before <= self.model.learning_starts:
             refresh(self.model, self._buffer, len(self._buffer.held()))
@@ -210,12 +208,12 @@ class ShapingCallback(BaseCallback):
         self._drawn = self._replayed = self._bad = 0
 
     def measures(self) -> dict[str, float]:
-        """What is logged: of the transitions stored now, and of those drawn since the last time."""
+        """The logged numbers: of the stored transitions, and of those drawn since the last call."""
         buffer = self._buffer
         if buffer is None or not buffer.size():
             return {}
         stored = float(np.mean(self._is_unsafe(buffer.held())))
-        drawn = self._bad / self._drawn if self._drawn else stored  # at v = 0 nothing is counted: all draws are uniform
+        drawn = self._bad / self._drawn if self._drawn else stored  # at v = 0 draws are uniform and not counted
         found = {
             "v": buffer.v,
             "share_unsafe": drawn,
@@ -231,7 +229,7 @@ class ShapingCallback(BaseCallback):
         return found
 
     def most_replayed(self, k: int | None = None) -> list[dict[str, Any]]:
-        """The k pairs with most replays, each with its share of all draws, its statistics, and the worst transition of it."""
+        """The k pairs with most replays, each with its share of all draws, its statistics, and its worst transition."""
         rows = self._top(self.top if k is None else _checks.whole("k", k, 1))
         if not rows:
             return []
@@ -259,7 +257,7 @@ class ShapingCallback(BaseCallback):
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True) if row[-1] > 0.0]
 
     def _text(self) -> str:
-        """The top pairs as TensorBoard shows tables."""
+        """The top pairs as a table for TensorBoard."""
         lines = ["| pair | n | mean | std | ρ | share of draws |", "|---|---|---|---|---|---|"]
         for row in self._top(self.top):
             numbers = " | ".join(f"{row[name]:.3g}" for name in ("mean", "std", "rho", "share"))

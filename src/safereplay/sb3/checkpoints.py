@@ -1,21 +1,19 @@
-"""Checkpoints of a training, and what happens when a buffer is loaded.
+"""Checkpoints of a training, and a warning when a plain buffer is loaded.
 
-SB3's ``load_replay_buffer`` takes whatever buffer was saved. A plain one makes a shaped model plain: that is said here.
+SB3's ``load_replay_buffer`` loads any buffer. With a plain one, replay is no longer shaped. To warn about that, the method
+is wrapped when :mod:`safereplay.sb3` is imported; its behaviour is unchanged.
 
-SB3 calls nothing of ours there, so its method is wrapped when :mod:`safereplay.sb3` is imported. What it does is unchanged.
+A stopped training continues from a checkpoint to the same parameters, bit for bit, as without the stop.
 
-Training that was stopped goes on as if it had not been: the same parameters, bit for bit.
+SB3 saves a model and, separately, its replay buffer. Training also depends on the state of all generators, which is saved
+here, and on the environment, which cannot be saved in general. Therefore a checkpoint cuts episodes:
 
-SB3 saves a model and, apart from it, its replay buffer. Two more things decide how training goes on: the state of every
-generator, and the environment. The first is saved here. The second cannot be saved in general, so a checkpoint is a place
-where episodes are cut:
+    a checkpoint ends the running episodes (they are not stored as ended), and new ones start after it,
+    both in the original run and in the resumed one.
 
-    a checkpoint ends the running episodes (they are not stored as ended), and new ones begin after it,
-    in the run that goes on and in the run that is resumed alike.
-
-The environment must then draw all its randomness from Gymnasium's ``np_random``, whose state is saved, and carry nothing else
-from one episode to the next. VecNormalize's running statistics are saved too. ``model.zip`` and ``buffer.pkl`` are SB3's own
-files, read by SB3's own code, with pickle: load only what you saved. Ours is a plain archive of arrays.
+The environment must draw all its randomness from Gymnasium's ``np_random``, whose state is saved, and carry nothing else
+from one episode to the next. VecNormalize's running statistics are saved too. ``model.zip`` and ``buffer.pkl`` are SB3's
+files, which SB3 reads with pickle: load only what you saved. The third file is a plain archive of arrays.
 """
 
 from __future__ import annotations
@@ -49,14 +47,14 @@ _load: Any = OffPolicyAlgorithm.load_replay_buffer
 
 @wraps(_load)
 def load_replay_buffer(self: OffPolicyAlgorithm, *args: Any, **kwargs: Any) -> None:
-    """SB3's own, and a warning if a shaped model has a plain buffer after it."""
+    """SB3's method, with a warning if a shaped model gets a plain buffer."""
     _load(self, *args, **kwargs)
     wanted = self.replay_buffer_class
     shaped = isinstance(wanted, type) and issubclass(wanted, ShapedReplayBuffer)
     if wanted is not None and shaped and not isinstance(self.replay_buffer, ShapedReplayBuffer):
         kind, name = type(self.replay_buffer).__name__, wanted.__name__
         how = f"model.replay_buffer = {name}.from_buffer(model.replay_buffer, **model.replay_buffer_kwargs)"
-        advise(f"the loaded buffer is a plain {kind}, so replay is not shaped any more; {how}")
+        advise(f"the loaded buffer is a plain {kind}, so replay is no longer shaped; {how}")
 
 
 def look_at_loading() -> None:
@@ -73,22 +71,22 @@ Algorithm = TypeVar("Algorithm", bound=OffPolicyAlgorithm)
 
 
 def save_training(model: OffPolicyAlgorithm, folder: str | Path) -> Path:
-    """Save all that training needs to go on, between two calls of ``learn``; the next one begins new episodes.
+    """Save all that training needs to continue, between two calls of ``learn``; the next one starts new episodes.
 
-    The folder holds one checkpoint: the last. It is replaced only once the new one is complete, so a kill at any moment
-    leaves one that is whole.
+    The folder holds the last checkpoint. It is replaced only when the new one is complete, so after a kill at any moment
+    there is a complete one.
     """
     _checks.require(
         isinstance(model, OffPolicyAlgorithm), "model", "be of an off-policy algorithm", type(model).__name__
     )
     _checks.require(model.env is not None, "model", "have an environment", None)
     root = _files.make_folder(folder)
-    model._last_obs = None  # so that here, too, the next learn() begins new episodes
+    model._last_obs = None  # so that the next learn() starts new episodes in this run, too
     if isinstance(model.replay_buffer, ShapedReplayBuffer):
         model.replay_buffer.cut()
     place = (
         root / Path(tempfile.mkdtemp(prefix=f"{PREFIX}{model.num_timesteps}-", dir=root)).name
-    )  # absolute from 3.12 on
+    )  # an absolute path from Python 3.12 on
     model.save(place / MODEL)
     model.save_replay_buffer(place / BUFFER)
     meta, arrays = _generators(model)
@@ -103,9 +101,9 @@ def save_training(model: OffPolicyAlgorithm, folder: str | Path) -> Path:
 def load_training(
     algorithm: type[Algorithm], folder: str | Path, env: GymEnv | str, device: th.device | str = "auto"
 ) -> Algorithm:
-    """The model as :func:`save_training` or :class:`TrainingCheckpoint` saved it, ready to go on in ``env``.
+    """The model that :func:`save_training` or :class:`TrainingCheckpoint` saved, ready to continue in ``env``.
 
-    ``env``, or its id, is made and wrapped as it was. Go on with ``learn(..., reset_num_timesteps=False)``.
+    ``env``, or its id, must be made and wrapped as before. Continue with ``learn(..., reset_num_timesteps=False)``.
     """
     place = _latest(Path(folder))
     meta, arrays = _files.load_arrays(place / GENERATORS, KIND, VERSION)
@@ -119,10 +117,10 @@ def load_training(
 
 
 class TrainingCheckpoint(BaseCallback):
-    """Saves a checkpoint every ``every`` steps or soon after, within one call of ``learn``, and begins new episodes there.
+    """Saves a checkpoint about every ``every`` steps, within one call of ``learn``, and starts new episodes there.
 
-    A run of N steps that was killed goes on with ``load_training(...)`` and ``learn(N - model.num_timesteps,
-    reset_num_timesteps=False, callback=TrainingCheckpoint(...))`` to the parameters it would have had.
+    A killed run of N steps continues with ``load_training(...)`` and ``learn(N - model.num_timesteps,
+    reset_num_timesteps=False, callback=TrainingCheckpoint(...))``, and ends with the same parameters.
 
     >>> TrainingCheckpoint("checkpoints", every=50_000).every
     50000
@@ -144,7 +142,7 @@ class TrainingCheckpoint(BaseCallback):
         self._saved_at = self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
-        """Between training and collecting: nothing is half done."""
+        """Called between training and collecting, when no update is half done."""
         if self.model.num_timesteps - self._saved_at >= self.every:
             self._saved_at = self.model.num_timesteps
             save_training(self.model, self.folder)
@@ -155,7 +153,7 @@ class TrainingCheckpoint(BaseCallback):
 
 
 def _begin_episodes(model: OffPolicyAlgorithm) -> None:
-    """What SB3 does when learn() finds no last observation."""
+    """Reset the environment, as SB3's learn() does if there is no last observation."""
     assert model.env is not None
     if model.action_noise is not None:
         model.action_noise.reset()
@@ -167,7 +165,7 @@ def _begin_episodes(model: OffPolicyAlgorithm) -> None:
 
 
 def _latest(root: Path) -> Path:
-    """Where the last complete checkpoint is."""
+    """The folder of the last complete checkpoint."""
     try:
         name = json.loads(_files.read_text(root / LATEST))["checkpoint"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -199,7 +197,7 @@ def _generators(model: OffPolicyAlgorithm) -> tuple[dict[str, Any], dict[str, An
 
 
 def _restore(model: OffPolicyAlgorithm, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
-    """Put every generator where it was; building the model has seeded and used some."""
+    """Restore all generators; building the model has seeded and used some."""
     assert model.env is not None
     _restore_running(model.get_vec_normalize_env(), arrays)
     _restore_envs(model.env, meta["envs"])
@@ -213,11 +211,11 @@ def _restore(model: OffPolicyAlgorithm, meta: dict[str, Any], arrays: dict[str, 
 
 
 def _of_envs(env: VecEnv) -> list[dict[str, Any]] | None:
-    """The state of each environment's generator; None if they have none that can be reached."""
+    """The state of each environment's generator; None if there is none."""
     try:
         return [_plain(generator.bit_generator.state) for generator in env.get_attr("np_random")]
     except AttributeError:
-        advise("the environment has no np_random; after a resume its own randomness goes another way")
+        advise("the environment has no np_random; after a resume its random numbers will differ")
         return None
 
 
@@ -228,7 +226,7 @@ def _restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> None:
         env.set_attr("np_random", np.random.Generator(bits), i)
     while isinstance(env, VecEnvWrapper):
         env = env.venv
-    env._reset_seeds()  # else the next reset would seed anew
+    env._reset_seeds()  # else the next reset would seed again
 
 
 def _running(env: VecNormalize | None) -> dict[str, RunningMeanStd]:
@@ -252,5 +250,5 @@ def _restore_running(env: VecNormalize | None, arrays: dict[str, AnyArray]) -> N
 
 
 def _plain(state: Any) -> Any:
-    """A generator's state as JSON can keep it."""
+    """A generator's state as plain JSON types."""
     return json.loads(json.dumps(state, default=lambda x: x.tolist()))

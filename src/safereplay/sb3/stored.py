@@ -1,15 +1,11 @@
-"""What SB3 stores, and what to say of it.
+"""Access to what SB3 stores, as arrays [positions, environments, ...] or dicts of them, and warnings about it.
 
-What SB3 stores, as arrays [positions, environments, ...] or dicts of them: parts of it, and what may go in.
+A warning is shown once, for settings under which shaped replay has no effect:
 
-What a practitioner should hear once: settings under which shaped replay cannot do what was asked of it.
-
-The Huber loss of DQN and QR-DQN is linear beyond a TD error of 1: there it fits medians, not means. A rare disaster does not
-move a median, however it is replayed, so where the rewards of one pair lie further than that from their mean the dial
-seems to be stuck. Scaling the rewards brings them back into the loss's round part.
-
-A key that is too fine leaves nothing to choose from, and one that is too coarse invents variance: :mod:`safereplay.keys`
-knows which.
+- The Huber loss of DQN and QR-DQN is linear beyond a TD error of 1: there it fits medians, not means. A rare disaster does
+  not move a median, however often it is replayed. So if rewards of one pair are further than 1 from their mean, v and β
+  have little effect. Scaling the rewards brings them back into the quadratic part of the loss.
+- A key that is too fine leaves nothing to choose from, and one that is too coarse adds variance (:mod:`safereplay.keys`).
 """
 
 from __future__ import annotations
@@ -46,12 +42,12 @@ def is_stored(x: Any, shape: tuple[int, int]) -> bool:
 
 
 def column(x: Any, e: int) -> Any:
-    """Column ``e`` of what is stored."""
+    """Column ``e`` of an array, or of a dict of arrays."""
     return {k: column(y, e) for k, y in x.items()} if isinstance(x, dict) else x[:, e : e + 1]
 
 
 def merged(parts: list[Any], order: th.Tensor) -> Any:
-    """Batches as one, in this order: tuples and dicts of tensors; None stays None."""
+    """Batches joined into one, in this order: tuples and dicts of tensors; None stays None."""
     first = parts[0]
     if first is None:
         return None
@@ -71,10 +67,10 @@ def rows(stored: Stored, slots: Ints) -> Any:
 
 
 def unsafe_flags(infos: Any) -> Any:
-    """Which environments said ``unsafe``: in a list of infos, one each, or in Gymnasium's dict of arrays."""
+    """The flags ``unsafe`` of each environment, from a list of infos or from Gymnasium's dict of arrays."""
     if infos is None or isinstance(infos, list | tuple):
         return [info.get("unsafe", False) for info in infos or ()] or False
-    last = infos.get("final_info")  # of episodes that ended in this step
+    last = infos.get("final_info")  # for episodes that ended in this step
     flags = last.get("unsafe", False) if isinstance(last, dict) else False
     return np.logical_or(infos.get("unsafe", False), flags)
 
@@ -82,7 +78,7 @@ def unsafe_flags(infos: Any) -> Any:
 def check_rewards(reward: Any) -> None:
     """Refuse a reward that the buffer cannot hold as a finite number."""
     numbers = reward if isinstance(reward, np.ndarray) else np.asarray(reward)
-    for x in numbers.ravel().tolist():  # a few numbers, one per environment: faster so than by numpy
+    for x in numbers.ravel().tolist():  # one number per environment: faster than numpy
         if not -LARGEST <= x <= LARGEST:
             _checks.fail("reward", "be finite as float32", x, "nothing was stored")
 
@@ -92,26 +88,26 @@ def as_stored(space: spaces.Space[Any]) -> spaces.Space[Any]:
     return spaces.Box(-1.0, 1.0, space.shape, np.float32) if isinstance(space, spaces.Box) else space
 
 
-REACH = 2.0  #: TD errors at which the Huber loss has lost half of its slope
-LOOKED_AT = 100_000  #: slots, at most
-ENOUGH = 5_000  #: slots, or a full buffer, before a key is judged
-MOST_BYTES = 1 << 26  #: of observations that are looked at with a finer key
+REACH = 2.0  #: the TD error at which the Huber loss has half the slope of a squared loss
+LOOKED_AT = 100_000  #: the largest number of slots that are checked
+ENOUGH = 5_000  #: slots, or a full buffer, before a key is checked
+MOST_BYTES = 1 << 26  #: of observations that are checked with a finer key
 
 
 def advise(text: str) -> None:
-    """One line, as a warning of ours."""
+    """Warn with one line."""
     warnings.warn(text, ShapingWarning, stacklevel=3)
 
 
 def look(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> None:
-    """Say once each what makes the dial useless: a loss that hides rare rewards, a key that does not fit."""
+    """Warn once each about a loss that hides rare rewards and a key that does not fit."""
     once = buffer.shaper.once
     once.advise("huber", huber(buffer, env))
     once.advise("key_fits", key(buffer))
 
 
 def huber(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> str | None:
-    """What to say if the loss hides rare rewards, or None. A buffer with discrete actions is taken for DQN's or QR-DQN's until a callback knows."""
+    """The warning if the loss hides rare rewards, or None. Without a callback, discrete actions are taken for DQN's or QR-DQN's."""
     has_huber = (
         isinstance(buffer.action_space, spaces.Discrete) if buffer.has_huber_loss is None else buffer.has_huber_loss
     )
@@ -125,19 +121,19 @@ def huber(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> str | None:
 
 
 def has_huber_loss(model: Any) -> bool:
-    """Whether it trains with SB3's own loss for DQN or QR-DQN; a subclass may well have brought another."""
-    contrib = sys.modules.get("sb3_contrib")  # a model of its classes has imported it
+    """Whether the model trains with SB3's loss for DQN or QR-DQN; a subclass may have another one."""
+    contrib = sys.modules.get("sb3_contrib")  # imported already if the model is one of its classes
     own = [DQN.train] if contrib is None else [DQN.train, contrib.QRDQN.train]
     return type(model).train in own
 
 
 def reward_scale(env: VecNormalize | None) -> float:
-    """What VecNormalize multiplies rewards by."""
+    """The factor by which VecNormalize multiplies rewards."""
     return 1.0 if env is None or not env.norm_reward else float(1.0 / np.sqrt(env.ret_rms.var + env.epsilon))
 
 
 def widest(buffer: ShapedReplayBuffer) -> float:
-    """How far a reward lies from the mean of its pair, at most, where pairs are shaped."""
+    """The largest distance of a reward from the mean of its pair, over shaped pairs."""
     index, slots = buffer.shaper.index, _some(buffer.held(), LOOKED_AT)
     slots = slots[index.rho(slots) > 0.0]
     if not slots.size:
@@ -149,13 +145,13 @@ def widest(buffer: ShapedReplayBuffer) -> float:
 
 
 def key(buffer: ShapedReplayBuffer) -> str | None:
-    """What to say of a key that does not fit what is stored, or None."""
+    """The warning if the key does not fit the stored transitions, or None."""
     shaper, held = buffer.shaper, buffer.held()
     if not shaper.key.ready:
         return None
     found = diagnose(shaper.index.key_of(held), shaper.index.x_of(held))
     if held.size < min(ENOUGH, shaper.capacity - buffer.n_envs):
-        found = replace(found, repeated=1.0)  # pairs may still come back
+        found = replace(found, repeated=1.0)  # pairs may still be repeated later
     finer = shaper.key.finer()
     if finer is not None:
         slots = _some(held, max(MOST_BYTES // buffer.row_bytes, 1))
@@ -165,5 +161,5 @@ def key(buffer: ShapedReplayBuffer) -> str | None:
 
 
 def _some(slots: Ints, at_most: int) -> Ints:
-    """Every n-th slot, so that there are at most so many."""
+    """Every n-th slot, with n such that there are at most ``at_most``."""
     return slots[:: max(-(-slots.size // at_most), 1)]

@@ -1,1 +1,1 @@
-"""What people look at: pictures, documents, and the pages made of them."""
+"""Figures, documents, and pages made of them."""

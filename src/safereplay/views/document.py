@@ -1,6 +1,6 @@
 """A small document that can be written as one HTML file or as Markdown.
 
-A document is a list of blocks. HTML comes out self-contained: styles and pictures are inside, nothing is fetched.
+A document is a list of blocks. Its HTML is self-contained: styles and pictures are embedded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in ``figures/`` (both .svg and .png exist), with what it shows in words."""
+    """A figure in ``figures/`` (both .svg and .png exist), with a caption."""
 
     name: str
     caption: str
@@ -38,7 +38,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header. A cell 'yes', 'no' or 'open' in the column ``badge`` is shown as a badge; ``folded``: on demand."""
+    """Rows under a header. Cells 'yes', 'no' and 'open' of the column ``badge`` become badges; ``folded``: shown on click."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -47,7 +47,7 @@ class Table:
 
     @property
     def summary(self) -> str:
-        """What is shown of a folded table."""
+        """The line shown for a folded table."""
         return f"The table ({len(self.rows)} rows)"
 
 
@@ -70,11 +70,11 @@ th, td { text-align: left; vertical-align: top; padding: .45rem .7rem; border-bo
 .open { background: #5b6472; }
 @media (max-width: 40rem) { figure { overflow-x: auto; } figure img { max-width: none; } } /* scrolled, not shrunk */
 """
-BADGES = {"yes": "✓ holds", "no": "✗ does not hold", "open": "– nothing said"}
+BADGES = {"yes": "✓ holds", "no": "✗ does not hold", "open": "– undecided"}
 
 
 def to_html(title: str, blocks: Sequence[Block], figures: Path, refresh: int | None = None) -> str:
-    """One self-contained page; pictures are read from the folder ``figures``; read anew every ``refresh`` seconds."""
+    """One self-contained page; pictures are read from the folder ``figures``; browsers reload it every ``refresh`` seconds."""
     contents = [b.text for b in blocks if isinstance(b, Heading)]
     links = " · ".join(f'<a href="#{_anchor(text)}">{escape(text)}</a>' for text in contents)
     body = "\n".join(_html(block, figures) for block in blocks)
@@ -135,5 +135,5 @@ def _markdown(block: Block) -> str:
 
 
 def fold(summary: str, text: str) -> str:
-    """Markdown that is shown on demand, also on the site (its md_in_html)."""
+    """Folded Markdown, which also works on the site (its md_in_html)."""
     return f'<details markdown="1"><summary>{summary}</summary>\n\n{text}\n\n</details>'

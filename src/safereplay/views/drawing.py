@@ -1,8 +1,7 @@
-"""How we draw: one style, one colour a verdict, and grids with their policies.
+"""Drawing: one style, one colour per verdict, and grids with their policies.
 
-Every function here and in the modules of figures draws data that somebody else computed, on a matplotlib Figure that
-belongs to nobody: no global state, no window. Verdicts have one colour each, everywhere, and a letter or a hatch
-beside it, so that no picture depends on colour alone.
+Functions here and in the modules of figures only draw. They use matplotlib Figures without pyplot: no global state, no
+window. Each verdict has the same colour everywhere, and a letter or a hatch, so that no information is in colour alone.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ P = ParamSpec("P")
 
 ORANGE, BLUE = "#e07b00", "#1f6fb4"  # the paper's: Q-learning, replay
 GREEN, RED, GREY = "#2a9d5c", "#c8323c", "#8a8f98"
-INK = "#1d2330"  # of text
+INK = "#1d2330"  # text
 COLOURS = {"safe": "#3b8fc4", "risky": "#f0a23b", "jumps": "#b3384b", "stuck": "#b9bec7", NO_PATH: "#dcd6e8"}
-ON = {name: "white" if name == "jumps" else INK for name in COLOURS}  # text on them
+ON = {name: "white" if name == "jumps" else INK for name in COLOURS}  # text on these colours
 LETTERS = {"safe": "S", "risky": "R", "jumps": "J", "stuck": "–", NO_PATH: "N"}
 STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -49,7 +48,7 @@ STYLE: Any = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw in our style, whatever the user's own settings."""
+    """Draw in this style, independent of the user's matplotlib settings."""
 
     @wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -63,7 +62,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     """Write a figure as ``name.svg`` and ``name.png``; the same figure gives the same bytes."""
     with rc_context(STYLE):
         engine = figure.get_layout_engine()
-        if engine is not None:  # settle the layout once, not again for each format
+        if engine is not None:  # compute the layout once for both formats
             engine.execute(figure)
             figure.set_layout_engine(None)
         for kind, meta in (("svg", {"Date": None}), ("png", {"Software": None})):
@@ -97,7 +96,7 @@ def draw_grid(ax: Axes, mdp: TabularMDP) -> None:
                 ax.plot([j + 0.25, j + 0.75], [i + 0.75, i + 0.25], color=RED, lw=1.2, alpha=0.7)
             elif symbol == "G":
                 ax.text(j + 0.5, i + 0.5, "G", ha="center", va="center", color=GREEN, weight="bold", fontsize=12)
-    halo = [withStroke(linewidth=2, foreground="white")]  # cells may be dark
+    halo = [withStroke(linewidth=2, foreground="white")]  # for dark cells
     ax.text(
         start[1] + 0.07,
         start[0] + 0.07,
@@ -133,7 +132,7 @@ def draw_marked_moves(ax: Axes, mdp: TabularMDP) -> None:
 
 
 def draw_policy(ax: Axes, mdp: TabularMDP, policy: Ints, colour: str, shift: float = 0.0) -> None:
-    """A policy as one arrow per cell; where the model has paths, the one from the origin as a line under the arrows."""
+    """A policy as one arrow per cell; if the model has paths, the one from the origin as a line under the arrows."""
     layout = mdp.layout
     if layout is None:
         return
@@ -148,7 +147,7 @@ def draw_policy(ax: Axes, mdp: TabularMDP, policy: Ints, colour: str, shift: flo
 def _arrow(ax: Axes, cell: tuple[int, int], a: int, colour: str, shift: float = 0.0, length: float = 0.42) -> None:
     dy, dx = (length * step for step in MOVES[a])
     y, x = cell[0] + 0.5 + shift, cell[1] + 0.5 + shift
-    offset = 0.25 if length > 0.4 else -0.5  # a marked move crosses the cell's border, a policy's stays inside
+    offset = 0.25 if length > 0.4 else -0.5  # a marked move crosses the cell's border, a policy's arrow stays inside
     start = (x + dx * offset, y + dy * offset)
     ax.add_patch(
         FancyArrow(
@@ -161,7 +160,7 @@ def _arrow(ax: Axes, cell: tuple[int, int], a: int, colour: str, shift: float = 
             facecolor=colour,
             edgecolor=INK,
             length_includes_head=True,
-            lw=0.7 if colour == "white" else 0,  # white arrows lie on bright cells too
+            lw=0.7 if colour == "white" else 0,  # white arrows may lie on bright cells
             zorder=3,
         )
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 VALUES = "viridis"
 MANY_CELLS = 900  # above this a grid is drawn as an image of V, without arrows
-#: The corners, in (column, row) within a cell, of the triangle that stands for up, right, down, left.
+#: The corners, in (column, row) within a cell, of the triangles for up, right, down and left.
 TRIANGLES = np.array(
     [
         [(0, 0), (1, 0), (0.5, 0.5)],
@@ -40,7 +40,7 @@ TRIANGLES = np.array(
 
 
 class Panel(NamedTuple):
-    """Action values to look at, and what to call them."""
+    """Action values, their policy and a title."""
 
     title: str
     Q: Floats  #: [S, A]
@@ -49,7 +49,7 @@ class Panel(NamedTuple):
 
 @styled
 def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
-    """Q as colour, one triangle an action, and the policy as arrows; all panels share one scale."""
+    """Q as colour, one triangle per action, and the policy as arrows; all panels share one scale."""
     rows, columns = mdp.layout.shape if mdp.layout else (4, 6)
     across = len(panels) if len(panels) <= 3 else 2
     scale = min(0.75 if across <= 2 else 0.52, 9.0 / max(rows, columns))
@@ -88,7 +88,7 @@ def _draw_values(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> No
 
 
 def _draw_table(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> None:
-    """Where there is no grid: states down, actions across, a dot on the chosen one."""
+    """Without a grid: states as rows, actions as columns, a dot on the chosen action."""
     ax.imshow(panel.Q, cmap=VALUES, norm=norm, aspect="auto", interpolation="nearest")
     free = np.flatnonzero(~mdp.is_terminal)
     if free.size <= MANY_CELLS:
@@ -98,7 +98,7 @@ def _draw_table(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> Non
 
 @styled
 def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]], colours: Mapping[str, str]) -> Figure:
-    """The chance that the return stays at or below x: one panel a world, one line a policy."""
+    """P(return ≤ x): one panel per world, one line per policy."""
     figure, axes = new_figure(max(5.6, 4.1 * len(distributions)), 3.0, 1, len(distributions))
     for ax, (world, by_policy) in zip(axes[0], distributions.items(), strict=True):
         low = 0.0
@@ -107,7 +107,7 @@ def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]], colo
             total = np.concatenate(([0.0], np.cumsum(found.probabilities)))
             ax.step(x, total, where="post", color=colours[name], label=name)
             low = min(low, float(found.returns[np.searchsorted(total[1:], 1e-3)]))
-        ax.set_xlim(left=max(float(ax.get_xlim()[0]), low - 1.0))  # a tail of 1 in 1,000 would squeeze the rest
+        ax.set_xlim(left=max(float(ax.get_xlim()[0]), low - 1.0))  # cut off the lowest 1 in 1,000
         ax.set(xlabel="return x", ylabel="P(return ≤ x)", ylim=(0, 1.03))
         ax.set_title(f"Returns, {world}")
     handles = {name: Line2D([], [], color=colours[name]) for by in distributions.values() for name in by}
@@ -117,9 +117,9 @@ def returns_figure(distributions: Mapping[str, Mapping[str, Distribution]], colo
 
 @styled
 def frontier_figure(plan: Plan) -> Figure:
-    """Mean return against risk: every exact limit of replay, the best that any policy could do, and the limit asked for."""
+    """Mean return against risk: all exact limits of replay, the best of all policies, and the limit on risk."""
     limit, shown = plan.limit, plan.limit.measure
-    discounted = not np.isfinite(plan.ceiling.value)  # then only discounted returns can be compared
+    discounted = not np.isfinite(plan.ceiling.value)  # then compare discounted returns
     mean = "mean_discounted" if discounted else "mean"
     best = [(p.limit, p.value_discounted if discounted else p.value) for p in plan.ceiling_frontier]
     best = [point for point in best if np.isfinite(point).all()]
@@ -167,7 +167,7 @@ def _chosen_mean(plan: Plan, discounted: bool) -> float:
 
 @styled
 def settling_figure(found: Settling) -> Figure:
-    """How far w_t is from where it should settle, along the runs."""
+    """The distance of w_t from its limit during the runs."""
     figure, axes = new_figure(4.1, 2.7)
     ax = axes[0, 0]
     distance = np.array(found.distance)
@@ -218,7 +218,7 @@ def switch_figure(mdp: TabularMDP, theorem: Theorem2) -> Figure:
 
 @styled
 def xray_figure(mdp: TabularMDP | None, found: Xray) -> Figure:
-    """Left, how far each pair's updates are from its outcomes; right, what was replayed most: its p, and p̃."""
+    """Left: the distance of each pair's updates from its outcomes. Right: p and p̃ of what was replayed most."""
     top = found.most_replayed(8)[::-1]
     grid = mdp is not None and mdp.layout is not None and len(mdp.layout.cells) <= MANY_CELLS
     figure, axes = new_figure(9.2 if grid else 5.4, 3.2, 1, 1 + grid)

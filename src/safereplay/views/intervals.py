@@ -1,8 +1,8 @@
 """Intervals of means over groups of runs, by ``scipy.stats.bootstrap``, and how numbers are written in reports.
 
-The seed is what chance decides, so the seed is what is resampled. With x_i the sum of a number over the runs of seed i and n_i
-how many they are, a group's mean is Σx_i / Σn_i, and its 95 % interval is the bootstrap's over i: BCa, or by percentiles where
-that cannot be had. So settings count as given, and the interval says how far other seeds might move the number.
+Seeds are resampled, and settings are fixed: the interval covers the variation over seeds. Let x_i be the sum of a number
+over the runs of seed i, and n_i the number of these runs. A group's mean is Σx_i / Σn_i. Its 95 % interval is a bootstrap
+over i: BCa, or percentiles where BCa is undefined.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .._types import Floats, Ints
 
 RESAMPLES = 999
 UNITS = 200  # more seeds than this are resampled in blocks
-WORK = 20_000_000  # numbers drawn at a time, so that memory stays small
+WORK = 20_000_000  # numbers drawn at a time, to limit memory
 
 
 class Estimate(NamedTuple):
-    """A mean with its interval; the ends are nan where there is nothing to tell them by."""
+    """A mean with its interval; the ends are nan if there is too little data."""
 
     mean: float
     low: float
     high: float
 
     def to_dict(self) -> dict[str, float | None]:
-        """Plain JSON types; what is not finite becomes None."""
+        """Plain JSON types; numbers that are not finite become None."""
         return {name: x if isfinite(x) else None for name, x in self._asdict().items()}
 
 
@@ -60,18 +60,18 @@ def estimates(values: Floats, group: Ints, unit: Ints, count: int, seed: int = 0
 
 
 def _blocks(x: Floats, n: Floats, most: int, seed: int) -> tuple[Floats, Floats]:
-    """Sums over blocks of units where there are many: the spread of their mean is the same, and costs less to find."""
+    """Sums over blocks of units if there are many: their mean has the same spread, and is cheaper to resample."""
     size = x.shape[1]
     if size <= most:
         return x, n
     first = np.linspace(0, size, most, endpoint=False).astype(int)
-    mixed = np.random.default_rng(seed).permutation(size)  # neighbours may be alike
+    mixed = np.random.default_rng(seed).permutation(size)  # neighbours may be correlated
     x, n = x[:, mixed], n[:, mixed]
     return np.add.reduceat(x, first, axis=1), np.add.reduceat(n, first, axis=1)
 
 
 def _intervals(x: Floats, n: Floats, mean: Floats, seed: int) -> tuple[Floats, Floats]:
-    """Ends of the intervals of Σx / Σn, for groups [G] of as many units [G, U]; the point itself where all are equal."""
+    """Ends of the intervals of Σx / Σn, for groups [G] with equal numbers of units [G, U]; the mean if all are equal."""
     low, high = mean.copy(), mean.copy()
     rate = x / n
     spread = np.ptp(rate, axis=1) > 1e-12 * np.abs(rate).max(axis=1)
@@ -86,7 +86,7 @@ def _intervals(x: Floats, n: Floats, mean: Floats, seed: int) -> tuple[Floats, F
 
 def _bootstrap(x: Floats, n: Floats, method: Any, seed: int) -> tuple[Floats, Floats]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that BCa cannot be had is seen by its nan
+        warnings.simplefilter("ignore")  # an undefined BCa interval is nan
         found = stats.bootstrap(
             (x, n),
             lambda x, n, axis: x.sum(axis) / n.sum(axis),
@@ -137,7 +137,7 @@ def within(found: Estimate, digits: int = 0) -> str:
 
 
 def points(found: Estimate) -> str:
-    """A difference of two shares, in points of a hundred, with its interval.
+    """A difference of two shares, in percentage points, with its interval.
 
     >>> points(Estimate(0.097, 0.006, 0.15))
     '9.7 points [0.6, 15.0]'
@@ -147,7 +147,7 @@ def points(found: Estimate) -> str:
 
 
 def listed(names: Sequence[str], most: int | None = None) -> str:
-    """Names in a row; beyond ``most`` they are counted.
+    """Names as a list in a sentence; beyond ``most`` they are counted.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], 2)
     ('a, b and c', 'a, b and 2 more')

@@ -1,6 +1,6 @@
-"""Pages: what solving, checking, tuning and X-raying found, as blocks of a document with their pictures.
+"""Pages of ``solve``, ``check``, ``tune`` and ``xray``: blocks of a document with their pictures.
 
-A page serves twice: on its own, in the folder that a command is told to write to, and as a section of the report.
+A page is written on its own, to the folder of ``--out``, or used as a section of the report.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..theory.xray import Xray
 
 MARKS = {True: "yes", False: "no", None: "open"}
-ROWS = 24  # of a long table
+ROWS = 24  # shown of a long table
 PALETTE = (ORANGE, BLUE, GREEN, RED, GREY)
 
 
@@ -48,7 +48,7 @@ class Page:
     title: str
     blocks: list[Block]
     figures: dict[str, Figure] = field(default_factory=dict)
-    refresh: int | None = None  #: seconds after which a browser reads it anew, while it still grows
+    refresh: int | None = None  #: seconds after which a browser reloads it, if it is live
 
     def draw(self, folder: Path) -> None:
         """Write the figures, as SVG and PNG."""
@@ -57,12 +57,12 @@ class Page:
 
 
 def page_folder(out: str | Path) -> Path:
-    """A folder that a page can be written to."""
+    """Make the folder of a page."""
     return make_folder(out, "report.md", "report.html")
 
 
 def write_page(page: Page, out: str | Path) -> Path:
-    """Write ``report.html``, ``report.md`` and ``figures/`` to a folder; where the HTML is."""
+    """Write ``report.html``, ``report.md`` and ``figures/`` to a folder; return the path of the HTML."""
     folder = page_folder(out)
     figures = make_folder(folder / "figures")
     page.draw(figures)
@@ -74,7 +74,7 @@ def write_page(page: Page, out: str | Path) -> Path:
 
 
 def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str = "") -> Page:
-    """Exact limits side by side: values, policies, risks, and the distribution of the return."""
+    """Exact limits compared: values, policies, risks, and the distribution of the return."""
     finite = {a.name: a.risk.distribution for a in answers if isfinite(a.risk.mean)}
     colours = dict(zip((a.name for a in answers), PALETTE * len(answers), strict=False))
     panels = [Panel(a.name, a.Q, a.policy) for a in answers if a.mdp is mdp][:4]
@@ -95,7 +95,7 @@ def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str
 
 
 def risk_table(answers: Sequence[Answer]) -> Table:
-    """What the policies risk, one row each."""
+    """The risks of the policies, one row each."""
     header = ["limit", "share of seeds", "path", "mean", "std", "CVaR₁₀", "worst", "P(unsafe)", "P(never ends)", ""]
     rows = []
     for a in answers:
@@ -107,12 +107,12 @@ def risk_table(answers: Sequence[Answer]) -> Table:
 
 
 def number(x: float) -> str:
-    """A number for a table; a dash where there is none."""
+    """A number for a table; a dash if there is none."""
     return f"{x:.2f}" if isfinite(x) else ("−∞" if x < 0 else "∞" if x > 0 else "—")
 
 
 def how(risk: RiskProfile) -> str:
-    """How the distribution was found."""
+    """How the distribution was computed."""
     if not isfinite(risk.mean):
         return "exact"
     found = risk.distribution
@@ -123,7 +123,7 @@ def how(risk: RiskProfile) -> str:
 
 
 def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
-    """The conditions of Theorem 1, Assumption 1 and Theorem 2, each with its verdict and its witness."""
+    """The conditions of Theorem 1, Assumption 1 and Theorem 2, each with its verdict and a counterexample."""
     figures = {f"{stem}switches": switch_figure(mdp, report.theorem)}
     blocks: list[Block] = [
         Text(
@@ -134,7 +134,7 @@ def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
     ]
     if report.settling.distance:
         figures[f"{stem}settling"] = settling_figure(report.settling)
-        blocks += [Picture(f"{stem}settling", "Distance of w_t from its limit, along the runs.")]
+        blocks += [Picture(f"{stem}settling", "Distance of w_t from its limit during the runs.")]
     if report.warnings:
         blocks += [Text("Warnings: " + "; ".join(report.warnings) + ".")]
     blocks += [
@@ -218,7 +218,7 @@ def _switches(report: CheckReport) -> Table:
 
 
 def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
-    """The gentlest replay under a limit, the frontier, the price, and how learning confirmed it."""
+    """The gentlest replay under a limit, the frontier, the cost in return, and the learners that confirm it."""
     lines = str(plan).splitlines()
     trials = [
         [f"{t.v:g}", "" if t.beta is None else f"{t.beta:g}", f"{t.met} of {t.seeds}", "fresh" if t.fresh else "first"]
@@ -248,7 +248,7 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
 
 
 def xray_page(mdp: TabularMDP | None, found: Xray, stem: str = "") -> Page:
-    """What was replayed most, and what it made of the world."""
+    """What was replayed most, and how it shifted the outcomes of the updates."""
     shares = found.unsafe_share
     opening = f"{int(found.replays.sum()):,} of {int(found.replays.sum() + found.visits.sum()):,} updates were replays."
     if shares is not None:
@@ -257,7 +257,7 @@ def xray_page(mdp: TabularMDP | None, found: Xray, stem: str = "") -> Page:
         Text(f"{found.title}. {opening}"),
         Picture(
             f"{stem}xray",
-            "Left: how far the outcomes of the updates are from those of the world. Right: what was replayed most.",
+            "Left: distance between the outcomes in the updates and in the world. Right: what was replayed most.",
         ),
         Table(
             ["state", "action", "visits", "replays", "ρ", "shift", "by luck", "R", "R̃"],

@@ -1,17 +1,12 @@
-"""Phase diagrams of a sweep, and how its axes are laid out.
+"""Phase diagrams of a sweep: the verdicts or risks of its runs over two axes.
 
-Which axes of a sweep a picture shows, and how their values are laid out.
+By default the two numeric axes with the most values span a diagram, γ last. There is one panel per model (rows) and value
+of a third axis (columns). Linear and logarithmic grids of values become cells to scale; random values are binned; other
+values become a list of cells of equal width.
 
-By default the two axes of numbers with the most values span a phase diagram, γ last. A third makes columns, models make
-rows. A grid of values, even or in powers, becomes cells with true edges; random values are cut into ranges; what is neither
-even nor in powers becomes a list of cells of one width.
-
-Phase diagrams of a sweep: which way its runs take, or what they risk, over two axes.
-
-A diagram has one panel a model and value of a third axis. Each cell is filled with the verdicts of its runs, by their
-share: where seeds agree a cell has one colour, and where they do not the border runs through it. Large cells are kept
-apart and name each share. Of small ones a verdict lies next to the neighbour that shares it, so that borders are smooth
-where the shares are.
+Each cell is filled with the verdicts of its runs, by their share: a cell whose seeds agree has one colour. Large cells
+are separated and show each share as text. In small cells, a verdict is drawn next to the neighbour with the same
+verdict, so that borders between verdicts are smooth where the shares are.
 """
 
 from __future__ import annotations
@@ -43,13 +38,13 @@ METRICS = {
     "std": "standard deviation of the return",
     "cvar10": "CVaR₁₀",
 }
-CELLS = 48  # an axis of more values than this is cut into ranges
+CELLS = 48  # an axis with more values than this is binned
 FACETS = 6
-LARGE, TEXT = (0.8, 0.35), 0.16  # inches: a cell that has room for text, across and up; a line of text
+LARGE, TEXT = (0.8, 0.35), 0.16  # inches: the smallest cell with text (width, height); the height of a line
 
 
 class View(NamedTuple):
-    """What a phase diagram shows of one learner: its two axes, its facets, and what is averaged over."""
+    """A phase diagram of one learner: its two axes, its facets, and the axes that are pooled."""
 
     learner: str
     x: str
@@ -61,7 +56,7 @@ class View(NamedTuple):
 
     @property
     def caption(self) -> str:
-        """The picture in words."""
+        """The caption of the picture."""
         where = label(self.x) if self.y is None else f"{label(self.x)} and {label(self.y)}"
         if self.metric == "verdict":
             text = f"{self.learner} over {where}: share of each verdict among the runs of a cell."
@@ -73,9 +68,9 @@ class View(NamedTuple):
 def choose_views(
     results: Results, x: str | None = None, y: str | None = None, by: Sequence[str] = (), metric: str | None = None
 ) -> list[View]:
-    """A view of each learner that has the axes asked for; by default the two of most values, γ last.
+    """A view of each learner that has the given axes; by default the two with the most values, γ last.
 
-    Where no metric is asked for, verdicts are shown, or else what was kept; if nothing was, there is no view.
+    By default the metric is the verdict, or else one that was kept. If none was kept, there is no view.
     """
     for name, axis in (("--x", x), ("--y", y), *(("--by", axis) for axis in by)):
         if axis is not None:
@@ -86,7 +81,7 @@ def choose_views(
         if metric is None:
             return []
     _checks.choice("metric", metric, METRICS)
-    _checks.require(results.has(metric), "--metric", "be something that the sweep kept", metric)
+    _checks.require(results.has(metric), "--metric", "be a result that the sweep kept", metric)
     found = []
     codes, learners = results.levels("learner")
     for k, learner in enumerate(learners):
@@ -107,7 +102,7 @@ def _choose(
     second = y or next((n for n in free if n != first), None)
     if first is None or {first, *([y] if y else [])} - set(axes):
         return None
-    if second == "v" and x is None and y is None:  # the paper's dial goes across
+    if second == "v" and x is None and y is None:  # v is on the horizontal axis
         first, second = second, first
     left = sorted((n for n in axes if n not in (first, second)), key=lambda n: -len(axes[n]))
     asked = [n for n in by if n in left]
@@ -122,26 +117,26 @@ def _choose(
 
 
 class Scale(NamedTuple):
-    """An axis as it is drawn: the cell of each of its values, and the edges of the cells."""
+    """The layout of an axis: the cell of each value, and the edges of the cells."""
 
     name: str
-    kind: str  #: "linear", "log", or "listed": cells of one width, each with its value
+    kind: str  #: "linear", "log", or "listed": cells of equal width, each with its value
     cell: Ints  #: by value's code
-    edges: Floats  #: [cells + 1]; exponents of 10 where it is "log"
+    edges: Floats  #: [cells + 1]; exponents of 10 if it is "log"
     values: tuple[Any, ...]
 
     @property
     def cells(self) -> int:
-        """How many there are."""
+        """The number of cells."""
         return self.edges.size - 1
 
     def place(self, t: Any) -> AnyArray:
-        """From the edges' coordinates to the axis' own."""
+        """Convert the edges' coordinates to the axis' values."""
         return np.asarray(10.0 ** np.asarray(t) if self.kind == "log" else t)
 
 
 def scale(results: Results, name: str, bins: int) -> Scale:
-    """How the values of an axis are best drawn: as a grid, evenly or in powers, as ranges, or as a list."""
+    """The layout for the values of an axis: a linear or log grid, bins, or a list."""
     values = results.levels(name).values
     if not results.is_number(name) or len(values) < 3 or None in values:
         return _listed(name, values)
@@ -162,7 +157,7 @@ def _listed(name: str, values: tuple[Any, ...]) -> Scale:
 
 
 def _ranges(name: str, x: Floats, bins: int) -> Scale:
-    """Random values in ranges of one width; in powers of ten where that spreads them more evenly."""
+    """Bins of equal width for random values, on a log scale if that spreads them more evenly."""
     log = x[0] > 0 and abs(_centre(np.log(x)) - 0.5) < abs(_centre(x) - 0.5) and x[-1] > 5 * x[0]
     t = np.log10(x) if log else x
     edges = np.linspace(t[0], t[-1], bins + 1)
@@ -180,7 +175,7 @@ def _even(t: Floats) -> bool:
 
 
 def facets(results: Results, name: str | None) -> tuple[Ints, list[str]]:
-    """The column of each run, and the columns' titles; many values go together in ranges."""
+    """The column of each run, and the columns' titles; many values are binned."""
     if name is None:
         return np.zeros(len(results), np.int64), [""]
     codes, values = results.levels(name)
@@ -192,12 +187,12 @@ def facets(results: Results, name: str | None) -> tuple[Ints, list[str]]:
     return column[codes], [f"{label(name)} {a} … {b}" for a, b in ends]
 
 
-MAPS = {"p_unsafe": "YlOrRd", "std": "YlOrRd"}  # the darker, the worse; others the brighter, the better
+MAPS = {"p_unsafe": "YlOrRd", "std": "YlOrRd"}  # darker is worse; for others, brighter is better
 
 
 @styled
 def phase_figure(results: Results, view: View) -> Figure:
-    """One panel a model and value of the third axis: which way the runs take, or what they risk, over two axes."""
+    """Verdicts or risks over two axes, one panel per model and value of the third axis."""
     codes, learners = results.levels("learner")
     results = results.where(codes == learners.index(view.learner))
     member, keys = results.groups(view.rows)
@@ -221,7 +216,7 @@ def phase_figure(results: Results, view: View) -> Figure:
 
 
 def _grid(rows: int, columns: int) -> tuple[Figure, AnyArray]:
-    """A figure with its axes [rows, columns]; rows of one panel each lie side by side."""
+    """A figure with its axes [rows, columns]; rows of one panel each are placed in one row."""
     beside = columns == 1 and rows <= 4
     down, across = (1, rows) if beside else (rows, columns)
     wide, high = max(1.75, min(4.2, 9.6 / across)), max(1.9, min(3.2, 8.0 / down))
@@ -251,8 +246,8 @@ class _Panels:
         return np.bincount(self.at, weights, size).reshape(self.shape).astype(float)
 
     def draw(self, figure: Figure, axes: AnyArray) -> set[str]:
-        """Draw each panel; which verdicts, or other things for the legend, can be seen."""
-        labels = 8 if self.columns < 4 else 5  # across, where narrow panels have room for few
+        """Draw each panel; return the entries of the legend."""
+        labels = 8 if self.columns < 4 else 5  # on the horizontal axis: narrow panels have room for few
         for ax in axes:
             _set_scale(ax.xaxis, self.x, labels)
             if self.y is not None:
@@ -292,7 +287,7 @@ class _Panels:
         return {"never ends"} if ((runs == 0) & (self.runs > 0)).any() else set()
 
     def _draw_lines(self, axes: AnyArray, values: Floats) -> None:
-        """Where there is one axis: the mean and its interval over it."""
+        """With one axis: the mean and its interval over it."""
         found = np.array(estimates(values, self.at, self.results.units, int(np.prod(self.shape))))
         x = self.x.place((self.x.edges[1:] + self.x.edges[:-1]) / 2)
         for ax, (mean, low, high) in zip(axes, found.reshape(self.columns, -1, 3).transpose(0, 2, 1), strict=True):
@@ -301,10 +296,10 @@ class _Panels:
 
 
 def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
-    """Fill the cells with verdicts, shares [x, y, verdicts]; name each share where cells are large, each verdict once elsewhere."""
+    """Fill the cells with verdicts, shares [x, y, verdicts]; label each share in large cells, or each verdict once."""
     y = y or Scale("", "linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
     assert ax.figure is not None
-    wide, high = ax.bbox.width / ax.figure.dpi / x.cells, ax.bbox.height / ax.figure.dpi / y.cells  # before the layout
+    wide, high = ax.bbox.width / ax.figure.dpi / x.cells, ax.bbox.height / ax.figure.dpi / y.cells  # before layout
     large = wide > LARGE[0] and high > LARGE[1]
     corners, colours = [], []
     for i, column in enumerate(shares):
@@ -334,7 +329,7 @@ def _write(ax: Axes, x: AnyArray, y: AnyArray, text: str, size: float) -> None:
 
 
 def _pieces(column: Floats, edges: Floats) -> list[tuple[int, float, float]]:
-    """A column of cells as (verdict, from, to), upwards: each verdict beside the neighbour that has more of it."""
+    """A column of cells as (verdict, from, to), upwards; each verdict is next to the neighbour with more of it."""
     padded = np.pad(column, ((1, 1), (0, 0)))
     pieces: list[tuple[int, float, float]] = []
     for j, shares in enumerate(column):
@@ -349,7 +344,7 @@ def _pieces(column: Floats, edges: Floats) -> list[tuple[int, float, float]]:
 
 
 def _spot(rules: Bools) -> tuple[int, int] | None:
-    """The cell deepest inside the largest region of those where a verdict rules, if it is large enough for a letter."""
+    """The innermost cell of the largest region where a verdict dominates, if it is large enough for a letter."""
     regions, count = ndimage.label(rules)
     if not count:
         return None
@@ -377,14 +372,14 @@ def _set_scale(axis: Any, found: Scale, labels: int) -> None:
         axis.set_major_locator(MaxNLocator(min(5, labels)))
     else:
         step = max(1, -(-found.cells // labels))
-        first = found.values.index(0.0) % step if 0.0 in found.values else 0  # so that 0 is named
+        first = found.values.index(0.0) % step if 0.0 in found.values else 0  # so that 0 is labelled
         axis.set_ticks(range(first, found.cells, step), [value_text(v) for v in found.values[first::step]])
     ends = found.place(found.edges[[0, -1]])
     axis.axes.set(**{f"{axis.axis_name}lim": tuple(ends)})
 
 
 def log_ticks(axis: Any, decades: float) -> None:
-    """Label a logarithmic axis with plain numbers where it is short, and with powers of ten where it is long."""
+    """Label a short logarithmic axis with plain numbers, and a long one with powers of ten."""
     if decades < 3:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0)))
         axis.set_major_formatter(lambda x, _: f"{x:,.10g}")

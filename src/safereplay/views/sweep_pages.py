@@ -1,9 +1,4 @@
-"""The page of a sweep and its pictures.
-
-Pictures of a sweep beside its phases: mean return against risk, setting by setting, and curves along the runs.
-
-The page of a sweep: what it is, its phase diagrams, its frontier, its curves, and its tables.
-"""
+"""The page of a sweep: its overview, phase diagrams, frontier of return against risk, curves, and tables."""
 
 from __future__ import annotations
 
@@ -25,12 +20,12 @@ from .sweeps import CURVES, Results, Row, axis_text, cells, label, overview
 
 PALETTE = (BLUE, ORANGE, GREEN, RED, "#5b4b8a", GREY)
 MARKERS = "osD^vP"
-MANY = 20_000  # curves that a band is made of, at most
+MANY = 20_000  # the largest number of curves for a band
 
 
 @styled
 def settings_figure(results: Results) -> Figure:
-    """Mean return against P(unsafe): a point per setting, with its intervals, and each learner's best as a step line."""
+    """Mean return against P(unsafe): a point per setting, with intervals, and each learner's Pareto front as a step line."""
     codes, models = results.levels("model")
     across = min(3, len(models))
     down = -(-len(models) // across)
@@ -71,7 +66,7 @@ def _draw_settings(ax: Axes, results: Results, learners: Sequence[str]) -> None:
 
 
 def _look_at(ax: Axes, risk: Floats, gain: Floats, front: Ints, ends: Bools) -> Bools:
-    """Show the fronts with their intervals, and some room below and beside them; which settings lie inside."""
+    """Limit the axes to the fronts and their intervals, with a margin; return which settings are inside."""
     x, y = risk[:, 0], gain[:, 0]
     low, high, left, right = y[front].min(), y[front].max(), x[front].min(), x[front].max()
     low = max(y[ends].min(), low - (high - low)) if high > low else y[ends].min()
@@ -89,9 +84,9 @@ def _look_at(ax: Axes, risk: Floats, gain: Floats, front: Ints, ends: Bools) -> 
 
 
 def _draw_points(ax: Axes, risk: Floats, gain: Floats, use: Ints, front: Ints, k: int, larger: float) -> None:
-    """The settings of one learner, with intervals, and those not beaten in both; larger, where others may lie on top."""
+    """The settings of one learner, with intervals, and its Pareto front; ``larger`` if others may cover them."""
     colour, many = PALETTE[k % len(PALETTE)], use.size > 100
-    if not many:  # so many bars would hide the points
+    if not many:  # many bars would hide the points
         ax.add_collection(LineCollection(_bars(risk[use], gain[use]), colors=colour, lw=0.5, alpha=0.25))
     ax.add_collection(LineCollection(_bars(risk[front], gain[front]), colors=colour, lw=0.7, alpha=0.45))
     ax.step(risk[front, 0], gain[front, 0], where="post", color=colour, lw=1.4, zorder=4)
@@ -110,7 +105,7 @@ def _draw_points(ax: Axes, risk: Floats, gain: Floats, use: Ints, front: Ints, k
 
 
 def _bars(risk: Floats, gain: Floats) -> list[AnyArray]:
-    """The intervals of points, across and upright, as lines [2n, 2 ends, (x, y)]; those that are known."""
+    """The finite intervals of points, horizontal and vertical, as lines [2n, 2 ends, (x, y)]."""
     across = np.stack([risk[:, 1:], np.repeat(gain[:, :1], 2, axis=1)], -1)
     upright = np.stack([np.repeat(risk[:, :1], 2, axis=1), gain[:, 1:]], -1)
     bars = np.concatenate([across, upright])
@@ -119,7 +114,7 @@ def _bars(risk: Floats, gain: Floats) -> list[AnyArray]:
 
 
 def _front(risk: Floats, gain: Floats) -> Ints:
-    """Points that no other beats in both, from the safest on."""
+    """The Pareto-optimal points, from the safest on."""
     order = np.lexsort((-gain, risk))
     best = np.maximum.accumulate(gain[order])
     first = np.concatenate(([True], best[1:] > best[:-1]))
@@ -128,7 +123,7 @@ def _front(risk: Floats, gain: Floats) -> Ints:
 
 @styled
 def curves_figure(results: Results) -> Figure:
-    """P(unsafe) of the greedy policy, and the value of the origin, along the runs: median and the middle 95 %."""
+    """P(unsafe) of the greedy policy, and the value of the origin, during the runs: median and middle 95 %."""
     shown = {"curve_p_unsafe": "P(unsafe)", "curve_value": "max Q(origin, ·)"}
     codes, models = results.levels("model")
     owners, learners = results.levels("learner")
@@ -150,13 +145,13 @@ def curves_figure(results: Results) -> Figure:
 
 
 def _longest(results: Results) -> Results:
-    """The runs with the most episodes: curves of others have other points."""
+    """The runs with the most episodes; curves of other runs have other points."""
     episodes = np.asarray(results.table["episodes"])
     return results.where(episodes == episodes.max(initial=0))
 
 
 def _matrix(results: Results, name: str) -> Floats:
-    """A column of lists of one length, [runs, points]; of very many runs every so many."""
+    """A column of lists of equal length, [runs, points]; every k-th run if there are very many."""
     column = results.table[name].combine_chunks()
     flat = np.asarray(column.flatten(), dtype=float).reshape(len(column), -1)
     return flat[:: max(1, len(column) // MANY)]
@@ -169,11 +164,11 @@ def _draw_band(ax: Axes, episodes: Floats, curves: Floats, k: int) -> None:
     ax.plot(episodes, middle, color=colour, lw=1.5)
 
 
-ROWS = 200  # of a long table
+ROWS = 200  # shown of a long table
 
 
 def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], refresh: int | None = None) -> Page:
-    """A sweep as a page; one that is still growing is read anew every ``refresh`` seconds."""
+    """A sweep as a page; browsers reload it every ``refresh`` seconds while the sweep runs."""
     header, lines = cells(rows)
     still = "" if refresh is None else " The sweep is still running."
     blocks: list[Block] = [Text(overview(results) + "." + still)]
@@ -189,7 +184,7 @@ def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], ref
         blocks += [Heading("Return against risk"), Picture("frontier", FRONTIER.format(over=_over(results)))]
     if results.has(*CURVES):
         figures["curves"] = curves_figure(results)
-        blocks += [Heading("Along the runs"), Picture("curves", ALONG)]
+        blocks += [Heading("During the runs"), Picture("curves", ALONG)]
     blocks += [Heading("Tables"), Table(header, lines[:ROWS]), Text(NOTES.format(over=_over(results)))]
     if len(lines) > ROWS:
         blocks += [Text(f"{len(lines) - ROWS:,} more rows are left out here; --json has them all.")]
@@ -203,8 +198,8 @@ def _over(results: Results) -> str:
 
 
 FRONTIER = (
-    "Mean return against P(unsafe). One point per setting, with 95 % intervals over {over}; where settings are many, only of the best ones. "
+    "Mean return against P(unsafe). One point per setting, with 95 % intervals over {over}; if there are many settings, only for the best ones. "
     "The line joins the Pareto-optimal settings of a learner. Settings with a run that never ends are left out."
 )
-ALONG = "The greedy policy along the runs: median over runs, and the middle 95 % of them."
+ALONG = "The greedy policy during the runs: median over runs, and the middle 95 % of them."
 NOTES = "Intervals: 95 %, bootstrap of the mean over {over}. The mean return leaves out runs that may never end."

@@ -1,8 +1,8 @@
-"""What a sweep found: its runs read from their folder, counted and averaged, with intervals.
+"""The results of a sweep: its runs read from their folder, counted and averaged, with intervals.
 
 The folder holds a Parquet dataset, one row per run: settings (the model and its options, the learner and its dials, exploration,
-step size), the seed, and what was kept of the outcome. A setting is an *axis* where it takes more than one value within one
-model and learner.
+step size), the seed, and the kept results. A setting is an *axis* if it has more than one value within one model and
+learner.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ..errors import BadFile
 from ..verdicts import VERDICTS
 from .intervals import Estimate, estimates
 
-#: Checksums are looked at: a part that the disk has spoilt is found out, not shown.
+#: Verify checksums, so that damaged parts raise an error.
 CAREFUL = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 )
 RISKS = ("mean", "std", "p_unsafe", "p_never", "cvar10")
 CURVES = ("curve_episodes", "curve_value", "curve_p_unsafe")
-#: Columns that are no setting.
+#: Columns that are not settings.
 OUTCOMES = {"id", "seed", "updates", "replays", "policy", "Q", "visits", "replayed", "verdict", *RISKS}
 RISK_TITLES = {"mean": "mean return", "p_unsafe": "P(unsafe)"}
 
@@ -54,14 +54,14 @@ def label(name: str) -> str:
 
 
 class Levels(NamedTuple):
-    """A column as codes [n] into its sorted values; where it is null the value is None, and comes last."""
+    """A column as codes [n] into its sorted values; null becomes None, which is last."""
 
     codes: Ints
     values: tuple[Any, ...]
 
 
 class Groups(NamedTuple):
-    """Runs that share some settings: the group of each run [n], and what they share, by group."""
+    """Groups of runs with equal settings: the group of each run [n], and the settings of each group."""
 
     member: Ints
     keys: list[tuple[Any, ...]]
@@ -69,11 +69,11 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Runs of a sweep, one row each, with the columns that were read."""
+    """Runs of a sweep, one row each."""
 
     folder: Path
     table: pa.Table
-    expected: int | None = None  #: how many runs there will be, where the folder says so
+    expected: int | None = None  #: the total number of runs, if the folder has it
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -83,7 +83,7 @@ class Results:
 
     @property
     def complete(self) -> bool:
-        """Whether every run is there."""
+        """Whether all runs are done."""
         return self.expected is not None and len(self) >= self.expected
 
     def has(self, *names: str) -> bool:
@@ -91,7 +91,7 @@ class Results:
         return set(names) <= set(self.table.column_names)
 
     def numbers(self, name: str) -> Floats:
-        """A column of numbers [n]; nan where it is null."""
+        """A column of numbers [n]; null becomes nan."""
         return np.asarray(self.table[name].to_numpy(), dtype=np.float64)
 
     @cached_property
@@ -106,13 +106,13 @@ class Results:
 
     @cached_property
     def settings(self) -> tuple[str, ...]:
-        """The columns that say what was run, but for the seed."""
+        """The columns that describe a run, except the seed."""
         names = self.table.column_names
         return tuple(n for n in names if n not in OUTCOMES and not n.startswith("curve_"))
 
     @cached_property
     def axes(self) -> dict[str, tuple[Any, ...]]:
-        """What varies within some model and learner: its values, sorted."""
+        """The settings that vary within some model and learner, with their sorted values."""
         within = self.groups(["model", "learner"]).member
         found = {}
         for name in self.settings:
@@ -128,23 +128,23 @@ class Results:
         return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
     def groups(self, names: Sequence[str]) -> Groups:
-        """The runs by what they share in these columns, sorted by it."""
+        """The runs grouped by these columns, in sorted order."""
         key = np.zeros(len(self), np.int64)
         levels = [self.levels(name) for name in names]
         for codes, values in levels:
             if len(values) > 1:
-                key = np.unique(key * len(values) + codes, return_inverse=True)[1]  # so that it never overflows
+                key = np.unique(key * len(values) + codes, return_inverse=True)[1]  # against overflow
         _, first, member = np.unique(key, return_index=True, return_inverse=True)
         return Groups(member, [tuple(values[codes[i]] for codes, values in levels) for i in first])
 
     @cached_property
     def units(self) -> Ints:
-        """What intervals resample: the seed of each run, or its setting where there is only one seed."""
+        """The units that intervals resample: the seed of each run, or its setting if there is only one seed."""
         seeds = self.levels("seed")
         return seeds.codes if len(seeds.values) > 1 else self.groups(self.settings).member
 
     def where(self, chosen: Bools) -> Results:
-        """Some of the runs."""
+        """The runs for which ``chosen`` is true."""
         return Results(self.folder, self.table.filter(pa.array(chosen)), self.expected)
 
 
@@ -164,7 +164,7 @@ def _levels(column: pa.ChunkedArray) -> Levels:
 
 
 class Reader:
-    """Reads a sweep's folder again and again, each part of it once."""
+    """Reads a sweep's folder repeatedly, each part only once."""
 
     def __init__(self, folder: str | Path, curves: bool = False) -> None:
         self.folder = Path(folder)
@@ -173,14 +173,14 @@ class Reader:
         _checks.require(self.folder.is_dir(), "DIR", "be the folder of a sweep", str(folder))
 
     def read(self) -> Results:
-        """All runs that are there by now; at least one."""
+        """All runs so far; raise an error if there are none."""
         results = self.peek()
         if results is None:
             raise BadFile(f"{self.folder} must hold runs of a sweep, in {self.folder / 'runs'}, got none")
         return results
 
     def peek(self) -> Results | None:
-        """All runs that are there by now, if any."""
+        """All runs so far; None if there are none."""
         files = sorted((self.folder / "runs").glob("*.parquet"))
         found = {file: self._parts[file] if file in self._parts else self._read_part(file) for file in files}
         self._parts = {file: table for file, table in found.items() if table is not None}
@@ -190,7 +190,7 @@ class Reader:
         return Results(self.folder, table.combine_chunks(), _expected(self.folder))
 
     def _read_part(self, file: Path) -> pa.Table | None:
-        """The columns of a part that are needed; nothing if somebody took it away meanwhile."""
+        """The needed columns of a part; None if it was removed meanwhile."""
         try:
             part = ds.dataset(file, format=CAREFUL)
             _checks.require(
@@ -209,7 +209,7 @@ class Reader:
 
 
 def _expected(folder: Path) -> int | None:
-    """How many runs the sweep has, where its folder says so."""
+    """The total number of runs, if the folder has it."""
     try:
         return int(json.loads(_files.read_text(folder / "sweep.json"))["runs"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -221,13 +221,13 @@ def _expected(folder: Path) -> int | None:
 
 @dataclass(frozen=True)
 class Row:
-    """What the runs of one group did."""
+    """The results of the runs of one group."""
 
     keys: Mapping[str, Any]
     runs: int
     shares: Mapping[str, float]  #: by verdict; empty if verdicts were not kept
     risks: Mapping[str, Estimate]  #: mean return and P(unsafe); empty if risk was not kept
-    endless: float  #: share of runs whose return has no finite mean, which the mean leaves out
+    endless: float  #: share of runs without a finite mean return; the mean excludes them
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -236,14 +236,14 @@ class Row:
 
 
 def verdict_codes(results: Results) -> tuple[Ints, tuple[str, ...]]:
-    """Each run's verdict as a code into the names: ours first, then any other."""
+    """Each run's verdict as a code into the names: those of this package first."""
     codes, values = results.levels("verdict")
     names = (*VERDICTS, *(str(x) for x in values if x not in VERDICTS))
     return np.array([names.index(str(x)) for x in values])[codes], names
 
 
 def summarise(results: Results, by: Sequence[str] = ()) -> list[Row]:
-    """One row a model, learner and value of ``by``: runs, share of each verdict, mean return and P(unsafe) with intervals."""
+    """One row per model, learner and value of ``by``: runs, share of each verdict, mean return and P(unsafe) with intervals."""
     names = list(dict.fromkeys(["model", "learner", *by]))
     member, keys = results.groups(names)
     count, runs = len(keys), np.bincount(member)
@@ -264,7 +264,7 @@ def summarise(results: Results, by: Sequence[str] = ()) -> list[Row]:
 
 
 def axis_text(values: Sequence[Any]) -> str:
-    """The values of an axis in a few words.
+    """A short text of the values of an axis.
 
     >>> axis_text((0.1, 0.2, 0.4)), axis_text(range(30))
     ('0.1, 0.2, 0.4', '0 … 29 (30 values)')
@@ -275,12 +275,12 @@ def axis_text(values: Sequence[Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a setting as tables show it."""
+    """A value of a setting as a cell of a table."""
     return "—" if value is None else f"{value:.4g}".replace("-", "−") if isinstance(value, float) else str(value)
 
 
 def overview(results: Results) -> str:
-    """What the sweep is, in one line."""
+    """The sweep in one line."""
     total = "" if results.expected is None else f" of {results.expected:,}"
     models, learners = (results.levels(name).values for name in ("model", "learner"))
     settings, seeds = len(results.groups(results.settings).keys), len(results.levels("seed").values)
@@ -291,7 +291,7 @@ def overview(results: Results) -> str:
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """A header and the cells below it: what tells rows apart, runs, verdicts that occur, means with their intervals."""
+    """A header and its rows: the settings that vary, runs, verdicts that occur, means with their intervals."""
     keys = [n for n in rows[0].keys if len({row.keys[n] for row in rows}) > 1] or list(rows[0].keys)
     verdicts = [name for name in rows[0].shares if any(row.shares[name] for row in rows)]
     kept = [name for name in RISK_TITLES if name in rows[0].risks]
@@ -307,7 +307,7 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def _percent(share: float) -> str:
-    """A share that is not rounded to none or all where it is neither."""
+    """A share that is not rounded to 0 % or 100 % unless it is exact."""
     return "<1%" if 0.0 < share < 0.005 else ">99%" if 0.995 <= share < 1.0 else f"{share:.0%}"
 
 
@@ -319,7 +319,7 @@ def _estimate_text(x: Estimate, share: bool) -> str:
 
 
 def to_dict(results: Results, rows: Sequence[Row]) -> dict[str, Any]:
-    """What the sweep is and what its runs did, in plain JSON types."""
+    """The sweep and its results, in plain JSON types."""
     axes = {name: {"count": len(x), "from": x[0], "to": x[-1]} for name, x in results.axes.items()}
     named = {f"{name}s": list(results.levels(name).values) for name in ("model", "learner")}
     head = {"folder": str(results.folder), "runs": len(results), "expected": results.expected}

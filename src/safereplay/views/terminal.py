@@ -1,4 +1,4 @@
-"""Tables for the terminal. Where one is too wide, each row is written as lines of its own."""
+"""Tables for the terminal. If one is too wide, each cell is written on its own line."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
-ANY_WIDTH = 10_000  # columns, more than any table has
+ANY_WIDTH = 10_000  # characters: wider than any table
 
 
 class FittingTable(Table):
-    """A table whose cells are never cut off: too wide for the terminal, it becomes one line per cell, with the column's name.
+    """A table whose cells are never cut off. If it is too wide, it becomes one line per cell, with the column's name.
 
     >>> table = FittingTable("path", "P(unsafe)", box=None, pad_edge=False)
     >>> table.add_row("safe", "3.19%")
@@ -22,7 +22,7 @@ class FittingTable(Table):
     """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Any:
-        """The table, or its cells below each other."""
+        """The table, or one line per cell."""
         needed = self.__rich_measure__(console, options.update(width=ANY_WIDTH)).minimum
         return super().__rich_console__(console, options) if needed <= options.max_width else self._lines()
 

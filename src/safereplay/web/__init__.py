@@ -1,1 +1,1 @@
-"""The playground: a page in the browser, and the small server behind it."""
+"""The playground: a page in the browser, and its server."""

@@ -1,9 +1,7 @@
-"""Answers to the page's questions: the public API's results as JSON. No mathematics of its own.
+"""Answers to the page's requests: results of the public API as JSON, and exports.
 
-A job takes the parameters of a link and gives plain JSON types; the server has it done by a process that can be
-stopped (:mod:`safereplay.web.workers`).
-
-What can be taken home: a study as a Python script of the public API, and a world as a map file.
+A job takes the parameters of a link and returns plain JSON types. It runs in a worker process that can be stopped
+(:mod:`safereplay.web.workers`). Exports are a study as a Python script, and a world as a map file.
 """
 
 from __future__ import annotations
@@ -24,35 +22,35 @@ from ..verdicts import NO_PATH
 from .state import SCHEMES, LearnerLink, Side, StateLink, TuneLink, World
 
 SEARCH: dict[str, Any] = {"starts": 5, "solves": 60, "seeds": 0}  # for limits of literal mixing
-LONG = 500.0  # expected steps of an episode beyond which the distribution of its return is not worked out
-TIGHT = 5e-3  # how well the dial is known at which an action changes
-BARS = 120  # of a distribution, at most
-NEAR = 1e-3  # of Q's range: what comes as near to a limit is taken for one
-TRACE = 1e-9  # a probability that nobody needs to hear of
+LONG = 500.0  # expected steps of an episode: the distribution of longer ones is not computed
+TIGHT = 5e-3  # precision of the dial at which an action changes
+BARS = 120  # the most bars of a distribution
+NEAR = 1e-3  # of Q's range: an average this close to a limit counts as one
+TRACE = 1e-9  # probabilities up to this are not mentioned
 TUNING: dict[str, Any] = {"episodes": 20_000, "seeds": 20}
-SEVERAL = "Literal mixing has several limits here ({} were found): which one a run ends at depends on its luck."
-CUT = "The search for a limit was cut short: this is within {:.1%} of Q's range of one."
-IN_TURN = "No policy lasts at this setting: learning goes back and forth between some, and this is their mean."
+SEVERAL = "Literal mixing has several limits here ({} were found): the seed decides which one a run ends at."
+CUT = "The search was stopped before it converged. The values shown are within {:.1%} of Q's range of a limit."
+IN_TURN = "Learning does not settle on one policy here: it alternates between several. Their mean is shown."
 ENDLESS = "Under this policy an episode may never end."
-UNKNOWN = "Under this policy an episode is so unlikely to end that its risk cannot be computed."
-ALL_STARTS = "The line begins at the first S; the numbers are over all of them."
-ROUND = "The line follows the likeliest outcome of each step, and those lead round here; episodes do end."
+UNKNOWN = "Episodes are too unlikely to end under this policy: its risk cannot be computed."
+ALL_STARTS = "The line starts at the first S; the numbers are means over all S."
+ROUND = "The line follows the likeliest outcome of each step, which is a loop here; episodes do end."
 NO_LINE = "No path is drawn: some actions have several next states that are equally likely."
-TOO_LONG = "Episodes are so long under this policy that the distribution of the return is not drawn."
+TOO_LONG = "The distribution of the return is not drawn: episodes are too long under this policy."
 
 
 class Limits(NamedTuple):
-    """The limit that is shown, and what else there is to know of it."""
+    """The limit that is shown, and how it was found."""
 
     Q: Floats  #: [S, A]
     found: int = 1  #: how many limits were found
-    settled: bool = True  #: whether it is one policy's
-    residual: float = 0.0  #: how far it is from being a limit, as a share of Q's range
+    settled: bool = True  #: whether it is the limit of a single policy
+    residual: float = 0.0  #: its distance from a limit, as a share of Q's range
 
 
 @lru_cache(maxsize=512)
 def limits_of(world: World, side: Side, epsilon: float) -> Limits:
-    """What a learner converges to."""
+    """The limit of a learner."""
     mdp, learner = world.mdp(), side.learner()
     if isinstance(learner, sr.ReplayQLearning) and learner.mixing == "literal" and learner.v > 0.0:
         exploration = sr.EpsilonGreedy(epsilon)
@@ -64,15 +62,15 @@ def limits_of(world: World, side: Side, epsilon: float) -> Limits:
 
 @lru_cache(maxsize=512)
 def risk_of(world: World, policy: tuple[int, ...]) -> sr.RiskProfile | None:
-    """The risk of a policy from where episodes are judged; None where its end is lost to rounding."""
+    """The risk of a policy from the start cells; None if rounding hides the end of its episodes."""
     try:
         return sr.evaluate(world.mdp(), np.array(policy), start=world.start_distribution(), quiet=True)
-    except sr.BadInput:  # the policy is ours, so this is all that it can be
+    except sr.BadInput:  # the policy is valid, so this is the only possible reason
         return None
 
 
 def solve(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The exact limit of one learner, the way it goes, and its risk."""
+    """The exact limit of one learner, its path, and its risk."""
     link = LearnerLink.model_validate(parameters)
     world, side = link.to_world(), link.to_side()
     mdp = world.mdp()
@@ -98,7 +96,7 @@ def solve(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _note(limits: Limits, risk: sr.RiskProfile | None, short: bool, end: str, starts: int) -> str:
-    """What a reader should know beside the numbers."""
+    """Notes about the numbers."""
     endless = risk is not None and risk.p_never > TRACE
     notes = {
         SEVERAL.format(limits.found): limits.found > 1,
@@ -123,7 +121,7 @@ def switches(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def tune(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The gentlest replay that keeps a limit, and the frontier it lies on."""
+    """The gentlest replay that keeps a limit, and the frontier."""
     link = TuneLink.model_validate(parameters)
     world, side = link.to_world(), link.to_side()
     learner = side.learner()
@@ -154,7 +152,7 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-#: What the workers can be asked to do.
+#: The jobs of the workers.
 JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"solve": solve, "switches": switches, "tune": tune}
 
 
@@ -162,24 +160,24 @@ JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"solve": solve, "
 
 
 def route(mdp: sr.TabularMDP, policy: Ints) -> dict[str, Any]:
-    """The path that a policy is drawn as, and the verdict on it; an empty path where the model has none."""
+    """The path of a policy, and its verdict; an empty path if the model has none."""
     drawn, verdict = sr.path(mdp, policy), sr.verdict(mdp, policy)
     states, end = ((), "") if verdict == NO_PATH else (drawn.states, drawn.end)
     return {"path": states, "end": end, "verdict": verdict}
 
 
 def shown(mdp: sr.TabularMDP, policy: Ints) -> list[int]:
-    """A policy as arrows: −1 where there is nothing to do."""
+    """A policy as arrows; −1 in terminal states."""
     return np.where(mdp.is_terminal, -1, policy).tolist()  # type: ignore[no-any-return]
 
 
 def rounded(Q: Floats) -> list[list[float]]:
-    """Action values with the digits that a reader can see."""
+    """Action values, rounded for display."""
     return [[float(f"{x:.6g}") for x in row] for row in Q]
 
 
 def numbers(risk: Any, *names: str) -> dict[str, float | None]:
-    """Numbers of a profile or a point; None for what is not finite, and for all of what is not there."""
+    """Numbers of a profile or a point; None if not finite, or if there is no profile."""
     return {name: _finite(getattr(risk, name, None)) for name in names}
 
 
@@ -196,7 +194,7 @@ def _point(point: Any) -> dict[str, Any]:
 
 
 def _bars(risk: sr.RiskProfile) -> dict[str, Any]:
-    """The distribution of the return, gathered into few enough bars to draw."""
+    """The distribution of the return in at most :data:`BARS` bars."""
     found = risk.distribution
     k = np.isfinite(found.returns)
     returns, chances = found.returns[k], found.probabilities[k]
@@ -214,8 +212,8 @@ def _bars(risk: sr.RiskProfile) -> dict[str, Any]:
 SCRIPT = '''\
 """{title}
 
-A study from the playground of safereplay: the exact limits of two learners, their risk, and what learning makes of them.
-Needs safereplay ({version} wrote this), nothing else: python study.py
+A study from the playground of safereplay: the exact limits of two learners, their risk, and the learned policies.
+Written by safereplay {version}, which is all it needs: python study.py
 """
 
 import safereplay as sr
@@ -226,7 +224,7 @@ world = sr.grids.from_map(
     """,
 {options}
 )
-start = {start}  # where episodes are judged from
+start = {start}  # the start of the judged episodes
 exploration = sr.EpsilonGreedy({epsilon!r})
 learners = [
     {left},
@@ -235,9 +233,9 @@ learners = [
 
 
 def limit(learner):
-    """What the learner converges to, Q [S, A]."""
+    """The learner's limit, Q [S, A]."""
     if isinstance(learner, sr.ReplayQLearning) and learner.mixing == "literal" and learner.v > 0:
-        # Algorithm 1 as it is written has limits only together with what it visits; the first that is found is shown.
+        # Limits of Algorithm 1 depend on which pairs it visits, and there may be several. The first one found is used.
         found = sr.fixed_point(world, learner.scheme, learner.v, "self", exploration, {search})
         return found[0].Q
     return sr.exact(world, learner)
@@ -293,12 +291,12 @@ def _different(world: World) -> dict[str, Any]:
 
 
 def _code(value: Any) -> str:
-    """A value as code, quoted as formatters like it."""
+    """A value as code, quoted as formatters do."""
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _start(world: World) -> str:
-    """Code for where episodes are judged from."""
+    """Code for the start of the judged episodes."""
     layout = world.mdp().layout
     cells = [layout.cells[s] for s in world.judged()] if layout else []
     if len(cells) == 1:

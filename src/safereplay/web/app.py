@@ -1,7 +1,7 @@
-"""The playground's server: it parses, asks, and shows; the answers are the public API's.
+"""The playground's server: it parses requests, calls the public API, and returns JSON.
 
-Every question is a GET whose parameters are those of a link (:mod:`safereplay.web.state`). Exact answers come from worker
-processes with a time limit, learning from a stream of events. Whatever is refused gets a 4xx and one sentence.
+Every request is a GET with the parameters of a link (:mod:`safereplay.web.state`). Exact answers come from worker
+processes with a time limit, learning from a stream of events. A refused request gets a 4xx and one sentence.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .state import TITLES, LearnerLink, LearnLink, StateLink, TuneLink, WorldLin
 from .streams import Event, Streams, as_sent, over_socket
 from .workers import Unanswered, WorkerPool
 
-Number = float | None  #: None where there is no finite number
+Number = float | None  #: None if it is not finite
 
 
 class Shape(BaseModel):
-    """A reply, with these fields and no others."""
+    """A response with exactly these fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,7 +44,7 @@ class Problem(Shape):
 
 
 class QuietProblem(Shape):
-    """The same, where it was asked for with quiet."""
+    """The same, if the request has ``quiet``."""
 
     problem: str
     status: int
@@ -70,7 +70,7 @@ class WorldShape(Shape):
 
 
 class SideShape(Shape):
-    """A learner and those dials that it has."""
+    """A learner and its dials."""
 
     kind: str
     v: float | None = None
@@ -92,7 +92,7 @@ class StateShape(Shape):
 
 
 class Preset(Shape):
-    """A world to begin from."""
+    """A world to start from."""
 
     name: str
     title: str
@@ -101,7 +101,7 @@ class Preset(Shape):
 
 
 class SliderShape(Shape):
-    """How a number of a learner is shown."""
+    """The slider of one dial."""
 
     symbol: str
     label: str
@@ -112,14 +112,14 @@ class SliderShape(Shape):
 
 
 class LearnerShape(Shape):
-    """What a kind of learner begins with, and the sliders of its numbers."""
+    """The defaults of a kind of learner, and the sliders of its dials."""
 
     defaults: dict[str, float | str]
     sliders: dict[str, SliderShape]
 
 
 class RiskShape(Shape):
-    """The risk of a policy, from where episodes are judged."""
+    """The risk of a policy, from the start cells."""
 
     mean: Number
     std: Number
@@ -157,7 +157,7 @@ class Solved(Shape):
 
 
 class Switched(Shape):
-    """Where the action of each state first changes as a dial is turned up, and to what."""
+    """The smallest dial at which the action of each state changes, and the new action."""
 
     dial: str
     first: list[Number]
@@ -175,14 +175,14 @@ class Point(Shape):
 
 
 class Best(Shape):
-    """The best mean that any policy has at a risk."""
+    """The best mean of all policies at a risk."""
 
     risk: float
     mean: Number
 
 
 class Tuned(Shape):
-    """The gentlest replay under a limit, and what else there is."""
+    """The gentlest replay under a limit, and the frontier."""
 
     meets: bool
     confirmed: bool
@@ -199,18 +199,18 @@ PAGE = Path(__file__).parent / "page"
 SOON, LATER = 10.0, 60.0  # seconds that an answer and a tuning may take
 SLOW = 2  # workers for tuning and for switches, so that sliders never wait for them
 ABOUT = (
-    "Every question is a GET whose parameters are those of a link to the page. Exact answers have a time limit; learning "
-    "is a stream of server-sent events. Whatever is refused gets a 4xx and one sentence."
+    "Every request is a GET with the parameters of a link to the page. Exact answers have a time limit; learning "
+    "is a stream of server-sent events. A refused request gets a 4xx and one sentence."
 )
 SENTENCES = {
-    403: "From a page or a host that is not this server's",
+    403: "Origin or Host is not this server's",
     405: "Neither GET nor HEAD",
-    408: "Too slow to ask",
-    413: "A body that is too large",
-    414: "An address that is too long",
-    422: "Refused, with one sentence that says why",
-    429: "Too much to do at the moment",
-    503: "Too many at a time, or a worker was lost",
+    408: "The request took too long to arrive",
+    413: "The body is too large",
+    414: "The address is too long",
+    422: "Invalid; one sentence says why",
+    429: "Too many requests are waiting",
+    503: "Too many requests at a time, or a worker was lost",
 }
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": description} for status, description in SENTENCES.items()
@@ -218,7 +218,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 def create_app() -> FastAPI:
-    """The server, without the guard that stands before it (:mod:`safereplay.web.serving`)."""
+    """The server, without the guard around it (:mod:`safereplay.web.serving`)."""
     app = FastAPI(
         title="safereplay playground",
         version=__version__,
@@ -238,7 +238,7 @@ def create_app() -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Workers for as long as the server runs; what the first visitor needs is there before the first visit."""
+    """Start the workers with the server, and prepare what the first request needs."""
     presets()
     app.openapi()
     async with WorkerPool(max(2, os.cpu_count() or 1)) as quick, WorkerPool(SLOW) as slow:
@@ -256,7 +256,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _refusals(app: FastAPI) -> None:
-    """One sentence for whatever is refused."""
+    """Handlers that answer errors with one sentence."""
 
     @app.exception_handler(RequestValidationError)
     async def of_parameters(request: Request, error: RequestValidationError) -> Response:
@@ -268,7 +268,7 @@ def _refusals(app: FastAPI) -> None:
 
 
 def refusal(request: Request, status: int, sentence: str) -> Response:
-    """A refusal as it was asked for."""
+    """A refusal, quiet if the request says so."""
     sentence = " ".join(sentence.split())
     if request.query_params.get("quiet") in ("1", "true"):
         return JSONResponse({"problem": sentence, "status": status})
@@ -276,7 +276,7 @@ def refusal(request: Request, status: int, sentence: str) -> Response:
 
 
 def first_fault(faults: Sequence[Any]) -> str:
-    """The first thing that is wrong with the parameters, in our words."""
+    """The first error of the parameters, in the form of this package's messages."""
     fault = faults[0]
     name = fault["loc"][-1] if fault["loc"] else "request"
     if fault["type"] == "extra_forbidden":
@@ -287,7 +287,7 @@ def first_fault(faults: Sequence[Any]) -> str:
 
 
 def _text(kind: str, schema: dict[str, Any] | None = None) -> dict[int | str, dict[str, Any]]:
-    """A reply of text, or the sentence of a refusal that is to be quiet, for the description."""
+    """The OpenAPI description of a text response, or of a quiet refusal."""
     quiet = {"application/json": {"schema": QuietProblem.model_json_schema()}}
     return {200: {"content": {kind: {"schema": schema or {"type": "string"}}, **quiet}, "description": "Text"}}
 
@@ -302,7 +302,7 @@ def _questions(app: FastAPI) -> None:
 
     @app.get("/api/presets", response_model=list[Preset], tags=["worlds"])
     def list_presets() -> Any:
-        """The worlds to begin from."""
+        """The worlds to start from."""
         return JSONResponse(
             [
                 {"name": name, "title": TITLES[name][0], "about": TITLES[name][1], "world": world.to_dict()}
@@ -312,17 +312,17 @@ def _questions(app: FastAPI) -> None:
 
     @app.get("/api/learners", response_model=dict[str, LearnerShape], tags=["worlds"])
     def list_learners() -> Any:
-        """What can be set of each kind of learner."""
+        """The dials of each kind of learner."""
         return JSONResponse(learner_dials())
 
     @app.get("/api/state", response_model=StateShape | QuietProblem, tags=["worlds"])
     def read_link(link: Annotated[StateLink, Query()]) -> Any:
-        """The whole state that a link stands for."""
+        """The whole state of the page for a link."""
         return JSONResponse(link.to_state())
 
     @app.get("/api/solve", response_model=Solved | QuietProblem, tags=["limits"])
     async def solve(link: Annotated[LearnerLink, Query()]) -> Any:
-        """The exact limit of a learner, the way it goes, and its risk."""
+        """The exact limit of a learner, its path, and its risk."""
         return await asked("quick", "solve", link, SOON)
 
     @app.get("/api/switches", response_model=Switched | QuietProblem, tags=["limits"])
@@ -332,7 +332,7 @@ def _questions(app: FastAPI) -> None:
 
     @app.get("/api/tune", response_model=Tuned | QuietProblem, tags=["limits"])
     async def tune(link: Annotated[TuneLink, Query()]) -> Any:
-        """The gentlest replay that keeps a limit on the chance of harm."""
+        """The gentlest replay that keeps a limit on P(unsafe)."""
         return await asked("slow", "tune", link, LATER)
 
 
@@ -344,7 +344,7 @@ def _learning(app: FastAPI) -> None:
         tags=["learning"],
     )
     async def learn(request: Request, link: Annotated[LearnLink, Query()]) -> Response:
-        """A learner at work, as server-sent events: preparing, frame, paused, done, problem."""
+        """A running learner, as server-sent events: preparing, frame, paused, done, problem."""
         seen = request.headers.get("last-event-id", "")
         if seen.isascii() and seen.isdigit() and len(seen) <= 7:
             link = link.model_copy(update={"since": min(int(seen), link.until)})

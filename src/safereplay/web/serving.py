@@ -1,23 +1,16 @@
-"""The playground's server, and the checks around it.
+"""The playground's server: its socket, limits on connections and requests, and checks of their origin.
 
-What stands between the network and the playground: an ASGI application around the playground's own.
+:class:`Guard` is an ASGI application around the playground's. The server has no password, and any page in the same
+browser can send requests to it. Therefore a request must be addressed to this server. The *Host* must be the server's,
+or another name that points to 127.0.0.1 (DNS rebinding) could read everything. The *Origin*, if there is one, must be
+the server's too. Requests that the browser marks as coming from another site do not reach the API.
 
-The server has no password, and any page in the same browser can send requests to it. So a request is answered only when
-it names this server: the *Host* must be ours, or a foreign name that was made to point at 127.0.0.1 (DNS rebinding)
-could read everything; the *Origin*, where there is one, must be ours too; and what the browser itself says comes from
-another site does not reach the API.
+The guard also limits sizes and the time that a body may take. If a client disconnects, its request and the work for it
+are cancelled. Responses are not buffered, so streams work. A refusal is one sentence, as ``{"detail": ...}``.
 
-Sizes are bounded here, and so is the time that a body may take. A request whose client is gone is cancelled, and with it
-whatever works for it. Nothing of a response is held back, so streams flow.
-
-What is refused gets one sentence, as ``{"detail": ...}``.
-
-The playground's server: its socket, its bounds on connections, and the browser that opens when it answers.
-
-uvicorn speaks HTTP. It bounds how long a connection may be idle *between* requests, but neither how long the headers of
-one may take nor how long a client may leave a response unread; :class:`Connection` adds both, so that no client can hold
-a connection by being slow. (A web socket that nobody reads ends with uvicorn's pings.) Ctrl-C treats every client as gone, and what is cancelled then is what a vanished client
-cancels: nothing waits for a stream to end.
+uvicorn limits how long a connection may be idle *between* requests, but not how long headers may take, nor how long a
+client may leave a response unread. :class:`Connection` limits both, so that a slow client cannot hold a connection.
+(Web sockets that are not read end with uvicorn's pings.) Ctrl-C disconnects all clients, so no stream delays the end.
 """
 
 from __future__ import annotations
@@ -55,8 +48,8 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TARGET = 8192  # bytes of path and query
 BODY = 65_536  # bytes
-BODY_SECONDS = 10.0  # for all of a body to arrive
-LINGER = 1.0  # seconds for which the rest of a refused body is read
+BODY_SECONDS = 10.0  # for a whole body to arrive
+LINGER = 1.0  # seconds during which the rest of a refused body is read
 AT_ONCE = 200  # requests, streams included
 METHODS = ("GET", "HEAD")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -71,7 +64,7 @@ HEADERS = {
 
 
 class Denied(Exception):
-    """A request that is not answered: its status and the sentence that says why."""
+    """A refused request: its status and the sentence that says why."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -85,9 +78,9 @@ class Denied(Exception):
         return headers, body
 
     async def tell(self, receive: Receive, send: Send) -> None:
-        """The whole response, and then the end of the connection, for a body may still be on its way.
+        """Send the whole response, and close the connection, since a body may still be arriving.
 
-        What comes of it is thrown away for a moment: a connection that is closed with something unread is reset, and
+        The rest of the body is read and discarded for a moment: closing a connection with unread data resets it, and
         the client may lose the response.
         """
         headers, body = self.response()
@@ -101,10 +94,9 @@ class Denied(Exception):
 
 
 class Hosts:
-    """The names of this server: what a Host header may say, and after ``http://`` an Origin.
+    """The names of this server: the valid values of a Host header, and, after ``http://``, of an Origin.
 
-    A server that listens on every address is reached by any of them. A name could be made to point here, but a number
-    cannot, so then every number will do.
+    If the server listens on all addresses, any numeric address is valid: unlike a name, it cannot be redirected.
 
     >>> hosts = Hosts("127.0.0.1", 8421)
     >>> "localhost:8421" in hosts, "localhost:80" in hosts, "rebound.example:8421" in hosts
@@ -143,7 +135,7 @@ def _in_brackets(host: str) -> str:
 
 
 class Guard:
-    """The application around ``app`` that lets through what is addressed to one of ``hosts`` and is of a fair size."""
+    """The application around ``app`` that passes on requests addressed to one of ``hosts``, within the limits of size."""
 
     def __init__(self, app: App, hosts: Hosts, at_once: int = AT_ONCE, body_seconds: float = BODY_SECONDS) -> None:
         self.app, self.hosts, self.at_once, self.body_seconds = app, hosts, at_once, body_seconds
@@ -170,7 +162,7 @@ class Guard:
             self.open -= 1
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A web socket: no rule of the browser's keeps another site from opening one, so its Origin is all there is."""
+        """A web socket. Browsers let any site open one, so its Origin is the only protection."""
         self.open += 1
         try:
             self._check({**scope, "method": "GET"})
@@ -195,11 +187,9 @@ class Guard:
                 raise Denied(403, f"Origin must be this server's own, got {_checks.shown(origin)}")
         elsewhere = {"cross-site", "same-site"} & set(headers.get(b"sec-fetch-site", []))
         if scope["path"].startswith("/api") and elsewhere:
-            raise Denied(
-                403, "the API answers the playground's own page only, and this request comes from another site"
-            )
+            raise Denied(403, "the API answers only the playground's page, and this request comes from another site")
         if self.open > self.at_once:
-            raise Denied(503, f"the server answers at most {self.at_once} requests at a time; ask again in a moment")
+            raise Denied(503, f"the server answers at most {self.at_once} requests at a time; try again in a moment")
         target = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
         if target > TARGET:
             raise Denied(414, f"an address must have at most {TARGET} bytes, got {target}")
@@ -210,7 +200,7 @@ class Guard:
             raise Denied(413, f"a body must have at most {BODY} bytes, got {_checks.shown(length)}")
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body, which is empty as a rule; None if the client left while it spoke."""
+        """The whole body, usually empty; None if the client disconnected meanwhile."""
         body = b""
         try:
             async with asyncio.timeout(self.body_seconds):
@@ -224,11 +214,11 @@ class Guard:
                     if not message.get("more_body"):
                         return body
         except TimeoutError:
-            raise Denied(408, f"a body must be here after {self.body_seconds:g} s, got a part of it") from None
+            raise Denied(408, f"a body must arrive within {self.body_seconds:g} s, got a part of it") from None
 
 
 async def _unless_gone(app: App, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-    """Run the application until it ends or its client does: then it is cancelled, and hears why if it asks."""
+    """Run the application, and cancel it if its client disconnects; ``receive`` then says so."""
     unheard, all_said = [body], False
     gone = asyncio.ensure_future(_hang_up(receive))
 
@@ -246,9 +236,9 @@ async def _unless_gone(app: App, scope: Scope, body: bytes, receive: Receive, se
     answering = asyncio.ensure_future(app(scope, hear, say))
     try:
         await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
-        if all_said:  # to the server a complete response looks like a client that left; let the application tidy up
+        if all_said:  # a complete response looks like a disconnect; let the application clean up
             await asyncio.wait((answering,))
-    finally:  # reached also when the server cancels us
+    finally:  # also if the server cancels this request
         for task in (answering, gone):
             task.cancel()
         await asyncio.wait((answering, gone))
@@ -275,57 +265,57 @@ def _with_headers(send: Send) -> Send:
 
 
 PORT = 8421
-NEIGHBOURS = 20  # ports after the usual one that are tried when it is taken
+NEIGHBOURS = 20  # ports that are tried if the default one is taken
 HEADERS_SECONDS = 10.0  # for all headers of a request to arrive
 UNREAD_SECONDS = 30.0  # that a client may leave a response unread
-PARTING_SECONDS = 1  # for requests to end when the server does; all are cancelled, so none should need them
+PARTING_SECONDS = 1  # for requests to end at shutdown; all are cancelled, so none should need it
 HEADERS_SIZE = 16_384  # bytes
 CONNECTIONS = 500
-SAID = 1_024  # bytes of a message over a web socket: clients have nothing to say
+SAID = 1_024  # bytes of a message from a web socket's client, which need not send any
 
 
 class Connection(H11Protocol):
-    """One client's connection, which cannot be held by being slow."""
+    """One client's connection, with limits for slow clients."""
 
     _deadline: asyncio.TimerHandle | None = None  # for the headers of the next request
     _refused = False
-    _unread: asyncio.TimerHandle | None = None  # while more is written than read
+    _unread: asyncio.TimerHandle | None = None  # while the client has not read all
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect a request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
         self._expect_headers()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; the clock runs from the first byte of a request until its headers are complete."""
+        """Read data; the timer runs from the first byte of a request until its headers are complete."""
         if not self._refused:
             super().data_received(data)
             self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client, and let its request know."""
+        """Stop the timers, and disconnect the request."""
         for timer in (self._deadline, self._unread):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """More is written than read."""
+        """Start the timer: the client does not read."""
         super().pause_writing()
         self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Stop the timer: the client has read all."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
 
     def shutdown(self) -> None:
-        """The server ends, and with it every stream."""
+        """Disconnect at shutdown, which ends a stream."""
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP; called while the parser's error is handled."""
+        """Answer data that is not HTTP; called while the parser's error is handled."""
         if getattr(sys.exception(), "error_status_hint", 400) == 431:
             self._refuse(431, f"headers must have at most {HEADERS_SIZE} bytes together, got more")
         else:
@@ -341,12 +331,12 @@ class Connection(H11Protocol):
 
     def _late(self) -> None:
         if self.conn.trailing_data[0]:
-            self._refuse(408, f"headers must be here after {HEADERS_SECONDS:g} s, got a part of them")
+            self._refuse(408, f"headers must arrive within {HEADERS_SECONDS:g} s, got a part of them")
         else:
             self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
-        """The last words on this connection, unless an answer is half-way through it."""
+        """Refuse and close, unless a response is being sent."""
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -359,7 +349,7 @@ class Connection(H11Protocol):
             if self.transport.can_write_eof():
                 self.transport.write_eof()
         self._refused = True
-        self._unread = self.loop.call_later(LINGER, self.transport.abort)  # see guards.Denied.tell
+        self._unread = self.loop.call_later(LINGER, self.transport.abort)  # see Denied.tell
 
 
 class Server(uvicorn.Server):
@@ -374,7 +364,7 @@ class Server(uvicorn.Server):
             ws_per_message_deflate=False,
             lifespan="on",
             loop="asyncio",
-            log_config=None,  # what goes wrong is one line on standard error; see logging.lastResort
+            log_config=None,  # errors are one line on standard error; see logging.lastResort
             log_level="warning",
             access_log=False,
             proxy_headers=False,
@@ -388,7 +378,7 @@ class Server(uvicorn.Server):
         self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer, and then tell whoever waits for it."""
+        """Start, and then announce the address."""
         await super().startup(sockets)
         self._announce()
 
@@ -396,8 +386,8 @@ class Server(uvicorn.Server):
 def serve(host: str = "127.0.0.1", port: int | None = None, open_browser: bool = True) -> None:
     """Serve the playground until Ctrl-C, which is raised as KeyboardInterrupt once everything is closed.
 
-    ``port`` None is the usual one or the next that is free, and 0 any. A port that was asked for and is taken is an
-    error. Nothing but this machine can reach the server unless ``host`` is one of its addresses in a network.
+    ``port`` None is the default port or the next free one, and 0 any free one. A given port that is taken is an error.
+    Only this machine can reach the server, unless ``host`` is one of its addresses in a network.
     """
     from .app import create_app
 
@@ -407,19 +397,19 @@ def serve(host: str = "127.0.0.1", port: int | None = None, open_browser: bool =
     def announce() -> None:
         sys.stdout.write(f"The playground is at {address} (Ctrl-C ends it)\n")
         sys.stdout.flush()
-        if open_browser:  # in a thread, for a browser may take its time, and end after us
+        if open_browser:  # in a thread, since a browser may start slowly and outlive the server
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     if port is None and number != PORT:
         sys.stderr.write(f"safereplay: port {PORT} is taken; this is the next free one\n")
     if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        sys.stderr.write("safereplay: this page is open to everybody in the network, and it asks for no password\n")
+        sys.stderr.write("safereplay: this page is open to the whole network, without a password\n")
     with listener, stopping(lambda: f"the playground at {address} is closed"):
         Server(create_app(), host, number, announce).run([listener])
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens, so that the address is ours before anybody is told of it."""
+    """A listening socket, so that the address is taken before it is announced."""
     if port is not None:
         _checks.require(0 <= _checks.whole("port", port, 0) < 65_536, "port", "be below 65536", port)
     tried = [port] if port is not None else range(PORT, PORT + NEIGHBOURS)
@@ -440,10 +430,10 @@ def _bound(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:
-        if sys.platform != "win32":  # there it would let two servers share one port
+        if sys.platform != "win32":  # on Windows it would let two servers share one port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
-        listener.listen(2048)  # a port can be bound twice, but not listened to
+        listener.listen(2048)  # a port can be bound twice, but only one socket can listen
     except OSError:
         listener.close()
         raise
@@ -451,7 +441,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _address(listener: socket.socket) -> str:
-    """Where a browser on this machine finds the page."""
+    """The address of the page for a browser on this machine."""
     host, port = listener.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "localhost"

@@ -1,20 +1,15 @@
 """The state of the playground: sides, worlds and links.
 
-A side of the playground: one learner and its dials, as the page and its links write them.
+A *side* is one learner and its dials, as the page and its links write them. Dials that are left out have their defaults.
 
     q        replay,v:0.5,beta:5,mixing:matched,scheme:variance        mihatsch,kappa:0.6        gaskett,beta:0.2
 
-What is left out has its default; a learner has no other dials than its own.
+A *world* is a map, its rewards and its winds. A link writes a map like a chess position (FEN): rows are separated by
+``/``, a number is a run of free cells, W is a wall, S G X are as on any map, and u r d l are volatile moves up, right,
+down and left. ``6/6/6/SXXXXG`` is the cliff.
 
-Worlds of the playground: a map, its rewards and its winds, and the model they make.
-
-A link writes a map as chess players write a board: rows are separated by ``/``, a number stands for so many free cells,
-W is a wall, S G X as on any map, and u r d l a volatile move up, right, down, left. ``6/6/6/SXXXXG`` is the cliff.
-
-Links: the whole state of the playground as a few query parameters, and the parameters of every question to it.
-
-A link says only what differs from the world it began with, so that it is short enough to paste. Each field has its
-bounds here; what they refuse never reaches the mathematics.
+A *link* is the whole state as query parameters. To be short, it has only what differs from a preset world. Each field
+has its bounds here, so that invalid values never reach the solvers.
 """
 
 from __future__ import annotations
@@ -36,13 +31,13 @@ from .. import _checks, catalog
 from .._config import SYMBOLS, Dial
 
 SCHEMES: dict[str, type[sr.Scheme]] = {"variance": sr.VarianceReplay, "score": sr.ScoreReplay}
-#: The numbers that can be set of each kind of learner, with their defaults.
+#: The numeric dials of each kind of learner, with their defaults.
 DIALS: dict[str, dict[str, tuple[Dial, float]]] = {
     kind: catalog.learner(kind).dials()
     for kind in ("q", "replay", "mihatsch", "gaskett", "worst-case", "worst-transition")
 }
 DIALS["replay"] |= sr.VarianceReplay.dials()
-#: All that can be set of each kind of learner, with the values they begin from.
+#: All dials of each kind of learner, with their defaults.
 KINDS: dict[str, dict[str, Any]] = {
     kind: {name: default for name, (_, default) in found.items()} for kind, found in DIALS.items()
 }
@@ -54,7 +49,7 @@ WORDS = {"mixing": ("literal", "matched"), "scheme": tuple(SCHEMES)}
 
 @dataclass(frozen=True)
 class Side:
-    """A learner's kind and its dials; None for those it does not have."""
+    """A learner's kind and its dials; None for dials that it does not have."""
 
     kind: str
     v: float | None = None
@@ -84,11 +79,11 @@ class Side:
         return ",".join([self.kind, *(f"{name}:{_plain(x)}" for name, x in self.dials().items())])
 
     def to_dict(self) -> dict[str, Any]:
-        """As the page holds it."""
+        """The form that the page uses."""
         return {"kind": self.kind, **self.dials()}
 
     def dials(self) -> dict[str, Any]:
-        """The dials that this learner has."""
+        """The dials of this learner."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: values[name] for name in KINDS[self.kind]}
 
@@ -105,7 +100,7 @@ def _number(kind: str, name: str, value: str) -> float:
 
 
 def learner_dials() -> dict[str, Any]:
-    """For each kind of learner: what it begins with, and how the page shows its numbers."""
+    """The defaults and sliders of each kind of learner."""
     return {
         kind: {
             "defaults": KINDS[kind],
@@ -142,12 +137,12 @@ Cell = tuple[int, int]
 Lottery = tuple[tuple[float, float], ...]
 
 MOST = 20  # rows, and columns
-LARGEST = 1e6  # reward
-DRAWS = 2  # rewards of a volatile move: as many as the page has fields for
+LARGEST = 1e6  # the largest |reward|
+DRAWS = 2  # rewards of a volatile move: the page has two fields
 LETTERS = {"W": "#", "S": "S", "G": "G", "X": "X", "u": "^", "r": ">", "d": "v", "l": "<"}
-RENAMED = {"rewards": "volatile"}  # what a named grid calls it -> what a map does
+RENAMED = {"rewards": "volatile"}  # name in a named grid -> name in a map
 
-#: The worlds to begin from, in the menu's order: title, and what there is to see.
+#: The preset worlds, in the menu's order: title and description.
 TITLES = {
     "cliff": (
         "The cliff",
@@ -165,7 +160,7 @@ BLANK = "\n".join(["........"] * 5 + ["S......G"])
 
 @dataclass(frozen=True)
 class World:
-    """A map and everything that ``sr.grids.from_map`` wants to know of it."""
+    """A map and all arguments of ``sr.grids.from_map``."""
 
     name: str
     rows: tuple[str, ...]
@@ -183,14 +178,14 @@ class World:
     gamma: float = 0.9
 
     def to_dict(self) -> dict[str, Any]:
-        """As the page holds it."""
+        """The form that the page uses."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["goals"] = {f"{i},{j}": r for (i, j), r in self.goals}
         values["volatiles"] = {f"{i},{j}": draws for (i, j), draws in self.volatiles}
         return values
 
     def options(self) -> dict[str, Any]:
-        """The arguments of ``sr.grids.from_map``, but for the map."""
+        """The arguments of ``sr.grids.from_map``, except the map."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "rows")}
         return {**values, "goals": dict(self.goals), "volatiles": dict(self.volatiles)}
 
@@ -199,14 +194,14 @@ class World:
         return _model(self)
 
     def judged(self) -> list[int]:
-        """The states that episodes are judged from: the cells marked S, else where a reader's eye begins."""
+        """The start states of judged episodes: the cells marked S, else the model's origin."""
         mdp = self.mdp()
         layout = mdp.layout
         marked = [s for s, (i, j) in enumerate(layout.cells) if self.rows[i][j] == "S"] if layout else []
         return marked or [mdp.origin]
 
     def start_distribution(self) -> Any:
-        """The same as ``sr.evaluate`` takes it: a state, or probabilities [S]."""
+        """The same as an argument of ``sr.evaluate``: a state, or probabilities [S]."""
         states = self.judged()
         if len(states) == 1:
             return states[0]
@@ -220,7 +215,7 @@ def _model(world: World) -> sr.TabularMDP:
 
 @lru_cache(maxsize=1)
 def presets() -> dict[str, World]:
-    """The worlds to begin from, by name: what the library's own grids are made of."""
+    """The preset worlds by name, from the library's grids."""
     return {name: _preset(name) for name in TITLES}
 
 
@@ -240,7 +235,7 @@ def _preset(name: str) -> World:
 
 
 def changed(world: World, parts: dict[str, Any]) -> World:
-    """The world with what a link changes in it; each value as the link writes it."""
+    """The world with the changes of a link; each value as the link writes it."""
     given = {name: value for name, value in parts.items() if value is not None}
     if "map" in given:
         world = replace(world, rows=parse_map(given.pop("map")), goals=(), volatiles=())
@@ -257,7 +252,9 @@ def parse_map(text: str) -> tuple[str, ...]:
     lines = text.split("/")
     _checks.require(len(lines) <= MOST, "map", f"have at most {MOST} rows", len(lines))
     rows = [_row(line) for line in lines]
-    _checks.require(len({len(row) for row in rows}) == 1, "map", "have rows of one length", [len(row) for row in rows])
+    _checks.require(
+        len({len(row) for row in rows}) == 1, "map", "have rows of equal length", [len(row) for row in rows]
+    )
     return tuple(rows)
 
 
@@ -315,73 +312,79 @@ SlipTo = Literal["any", "others", "sides", "up", "right", "down", "left"]
 
 
 class Question(BaseModel):
-    """What every question has."""
+    """The parameters of every request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    quiet: bool = Field(default=False, description='Answer a refusal with status 200 and {"problem", "status"}.')
+    quiet: bool = Field(
+        default=False, description='Answer a refused request with status 200 and {"problem", "status"}.'
+    )
 
 
 class WorldLink(Question):
-    """A world: the one it began with, and what was changed in it."""
+    """A world: a preset, and the changes to it."""
 
-    world: Name = Field(default="cliff", description="The world it began with.")
+    world: Name = Field(default="cliff", description="The preset world.")
     map: Text | None = Field(
-        default=None, description="Rows separated by /; numbers are free cells, W S G X u r d l the rest."
+        default=None, description="Rows separated by /; numbers are free cells, W S G X u r d l other cells."
     )
     goal: Reward | None = Field(default=None, description="The reward of a goal.")
-    goals: Text | None = Field(default=None, description="Goals of their own: 3.5~50;0.1~20.")
+    goals: Text | None = Field(default=None, description="Rewards of single goals: 3.5~50;0.1~20.")
     step: Reward | None = Field(default=None, description="The reward of a step.")
     hazard: Reward | None = Field(default=None, description="The reward of a fall.")
     volatile: Text | None = Field(default=None, description="Probability:reward of a volatile move: 0.6:100,0.4:-100.")
-    volatiles: Text | None = Field(default=None, description="Volatile cells of their own: 1.0~0.9:4,0.1:-60.")
-    slip: Share | None = Field(default=None, description="The probability that a step goes elsewhere.")
-    slip_to: SlipTo | None = Field(default=None, description="Where it goes then; a direction is a wind.")
+    volatiles: Text | None = Field(default=None, description="Rewards of single volatile cells: 1.0~0.9:4,0.1:-60.")
+    slip: Share | None = Field(default=None, description="The probability that a step slips.")
+    slip_to: SlipTo | None = Field(default=None, description="Where a slip goes; a direction is a wind.")
     fall_ends: bool | None = Field(
-        default=None, description="Whether a fall ends the episode, or leads back to the start."
+        default=None, description="Whether a fall ends the episode; else it leads back to the start."
     )
     goal_slips: bool | None = Field(default=None, description="Whether a step into a goal can slip.")
-    start: Literal["uniform", "S"] | None = Field(default=None, description="Where learning begins: anywhere, or at S.")
+    start: Literal["uniform", "S"] | None = Field(
+        default=None, description="Where training episodes start: anywhere, or at S."
+    )
     gamma: float | None = Field(default=None, ge=0.0, le=0.999, allow_inf_nan=False, description="The discount γ.")
 
     def to_world(self) -> World:
-        """The world that is meant."""
+        """The world of the link."""
         own = {name: getattr(self, name) for name in WorldLink.model_fields if name not in ("quiet", "world")}
         return changed(presets()[self.world], own)
 
 
 class LearnerLink(WorldLink):
-    """A question about one learner in a world."""
+    """A request about one learner in a world."""
 
     learner: SideText = Field(default="q", description="A learner and its dials.")
     epsilon: Share = Field(default=0.1, description="ε of the exploration.")
 
     def to_side(self) -> Side:
-        """The learner that is meant."""
+        """The learner of the link."""
         return Side.parse(self.learner)
 
     def check(self) -> None:
-        """Refuse a world or a learner that cannot be."""
+        """Refuse an invalid world or learner."""
         self.to_world().mdp()
         self.to_side()
 
 
 class LearnLink(LearnerLink):
-    """A stream of a learner at work."""
+    """A stream of a running learner."""
 
-    seeds: int = Field(default=1, ge=1, le=9, description="How many runs side by side.")
-    since: int = Field(default=0, ge=0, le=2_000_000, description="Iterations that were already seen.")
-    by: int = Field(default=200, ge=1, le=50_000, description="Iterations a frame.")
-    until: int = Field(default=200_000, ge=1, le=2_000_000, description="Iterations at the end.")
+    seeds: int = Field(default=1, ge=1, le=9, description="The number of parallel runs.")
+    since: int = Field(default=0, ge=0, le=2_000_000, description="The number of iterations that the client has seen.")
+    by: int = Field(default=200, ge=1, le=50_000, description="Iterations per frame.")
+    until: int = Field(default=200_000, ge=1, le=2_000_000, description="The last iteration.")
     frames: int = Field(default=100_000, ge=1, le=100_000, description="Frames after which the stream pauses.")
-    pace: int = Field(default=100, ge=40, le=5_000, description="Least milliseconds between two frames.")
+    pace: int = Field(
+        default=100, ge=40, le=5_000, description="The smallest time between two frames, in milliseconds."
+    )
 
 
 class TuneLink(LearnerLink):
     """The gentlest replay under a limit."""
 
-    learner: SideText = Field(default="replay,mixing:matched", description="The replay whose dials are looked for.")
-    limit: Share = Field(default=0.04, description="The chance of harm, at most.")
+    learner: SideText = Field(default="replay,mixing:matched", description="The replay to tune.")
+    limit: Share = Field(default=0.04, description="The largest P(unsafe).")
 
 
 class StateLink(WorldLink):
@@ -390,11 +393,11 @@ class StateLink(WorldLink):
     left: SideText = Field(default="q", description="The learner of the left pane.")
     right: SideText = Field(default="replay,mixing:matched", description="The learner of the right pane.")
     epsilon: Share = Field(default=0.1, description="ε of the exploration.")
-    seeds: int = Field(default=1, ge=1, le=9, description="Runs side by side when learning.")
-    limit: Share = Field(default=0.04, description="The limit on harm when tuning.")
+    seeds: int = Field(default=1, ge=1, le=9, description="The number of parallel runs when learning.")
+    limit: Share = Field(default=0.04, description="The limit on P(unsafe) when tuning.")
 
     def to_state(self) -> dict[str, Any]:
-        """As the page holds it; everything that can be wrong with it has been looked at."""
+        """The form that the page uses, after all checks."""
         world = self.to_world()
         sides = {name: Side.parse(getattr(self, name)) for name in ("left", "right")}
         world.mdp()

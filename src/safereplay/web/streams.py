@@ -1,13 +1,13 @@
-"""A learner at work, as a stream of events: over a web socket, or as server-sent events.
+"""A running learner as a stream of events: over a web socket, or as server-sent events.
 
-A run is a pure function of its seed. So a stream needs no session: whoever says how many iterations it has seen gets
-the next ones, from the same server or another, and a client that vanishes leaves nothing behind but a few runs in a
-small store that forgets. Pausing is closing, and going on is asking again.
+A run is a pure function of its seed, so a stream needs no session. A request gives the number of iterations that the
+client has seen, and gets the next ones, from any server. To pause, the client closes the stream; to continue, it
+requests it again. The server keeps the latest few runs in a small cache.
 
-The page listens over a web socket: a browser opens six connections to a server for all its tabs together, and six
-streams of server-sent events would leave none for anything else. Sockets are not counted.
+The page uses a web socket: browsers allow six HTTP connections to a server for all tabs together, and six streams of
+server-sent events would leave none for other requests. Web sockets do not count.
 
-Frames are paced, and the more streams there are the slower each becomes: all of them together have one budget.
+Frames are paced. All streams share one budget, so each one is slower if there are more.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from ..errors import SafeReplayError
 from .answers import numbers, risk_of, rounded, route, shown
 from .state import LearnLink
 
-TRACED = 40  # iterations of a frame that are shown one by one
-SHARE = 0.025  # seconds between two frames of all streams together, at least
-KEPT = 16  # runs that paused streams may come back to
+TRACED = 40  # the last iterations of a frame, which are shown one by one
+SHARE = 0.025  # the least seconds between two frames, over all streams
+KEPT = 16  # cached runs of paused streams
 ABREAST = 2  # threads that learn
-CHUNK = 200_000  # iterations between two looks at whether anybody still listens
+CHUNK = 200_000  # iterations between two checks whether the client is still connected
 
 
 class Event(NamedTuple):
-    """Something that happened: what, the content, and the iteration it belongs to."""
+    """An event: its name, its content, and its iteration."""
 
     name: str
     content: dict[str, Any]
     t: int | None = None
 
     def sent(self) -> bytes:
-        """As server-sent events are written.
+        """The event as a server-sent event.
 
         >>> Event("done", {"t": 3}, 3).sent()
         b'id: 3\\nevent: done\\ndata: {"t":3}\\n\\n'
@@ -55,7 +55,7 @@ class Event(NamedTuple):
         return f"{number}event: {self.name}\ndata: {_json(self.content)}\n\n".encode()
 
     def message(self) -> str:
-        """As a message of a web socket: the name and the content."""
+        """The event as a message of a web socket: the name and the content."""
         return _json([self.name, self.content])
 
 
@@ -64,7 +64,7 @@ def _json(content: Any) -> str:
 
 
 class Runs:
-    """The runs of one stream, all seeds side by side."""
+    """The runs of one stream, for all seeds."""
 
     def __init__(self, link: LearnLink, limit: Floats) -> None:
         self.link, self.limit, self.world = link, limit, link.to_world()
@@ -78,7 +78,7 @@ class Runs:
         return self.steppers[0].iterations
 
     def advance(self, t: int) -> list[Any]:
-        """Go on to iteration t; the last ones of the first seed one by one."""
+        """Continue to iteration t; return the last iterations of the first seed one by one."""
         first, *others = self.steppers
         first.run(max(0, t - TRACED - first.iterations))
         events = first.trace(t - first.iterations)
@@ -87,7 +87,7 @@ class Runs:
         return events
 
     def frame(self, events: list[Any]) -> dict[str, Any]:
-        """What there is to see now."""
+        """The content of a frame."""
         first, mdp = self.steppers[0], self.mdp
         return {
             "t": self.t,
@@ -108,19 +108,19 @@ class Runs:
 
 
 class Store:
-    """Runs that were let go and may be asked for again; the oldest are forgotten. Safe between threads."""
+    """A cache of paused runs; the oldest are dropped. Thread-safe."""
 
     def __init__(self, most: int = KEPT) -> None:
         self._most, self._lock = most, threading.Lock()
         self._runs: OrderedDict[tuple[Any, int], Runs] = OrderedDict()
 
     def take(self, link: LearnLink) -> Runs | None:
-        """The runs of this question that have come just as far, if they are kept."""
+        """The cached runs of this request at exactly this iteration, if there are any."""
         with self._lock:
             return self._runs.pop((_question(link), link.since), None)
 
     def keep(self, runs: Runs) -> None:
-        """Keep runs for whoever goes on with them."""
+        """Cache runs, to be continued later."""
         with self._lock:
             self._runs[_question(runs.link), runs.t] = runs
             while len(self._runs) > self._most:
@@ -128,19 +128,19 @@ class Store:
 
 
 def _question(link: LearnLink) -> Any:
-    """What makes the runs, and not how they are shown."""
+    """The parameters that determine the runs, without those of the display."""
     return link.to_world(), link.to_side(), link.epsilon, link.seeds
 
 
 class Streams:
-    """All streams of a server. ``limit`` finds the exact limit that runs are set beside, [S, A]."""
+    """All streams of a server. ``limit`` returns the exact limit to compare runs with, [S, A]."""
 
     def __init__(self, limit: Callable[[LearnLink], Awaitable[Floats]]) -> None:
         self.open, self.store, self._limit = 0, Store(), limit
         self._limiter: CapacityLimiter | None = None
 
     async def frames(self, link: LearnLink) -> AsyncIterator[Event]:
-        """The events of one stream, until its end, or until the client is gone and this is closed."""
+        """The events of one stream, until its end, or until the client disconnects."""
         self.open += 1
         runs: Runs | None = None
         try:
@@ -163,7 +163,7 @@ class Streams:
                 self.store.keep(runs)
 
     async def _ready(self, link: LearnLink) -> Runs:
-        """The runs as far as the client has seen them: those it left, or the same ones made again."""
+        """The runs up to the iteration that the client has seen, from the cache or computed again."""
         runs = self.store.take(link)
         if runs is None:
             runs = await self._threaded(Runs, link, await self._limit(link))
@@ -181,7 +181,7 @@ class Streams:
         job = asyncio.ensure_future(to_thread.run_sync(partial(function, *arguments), limiter=self._limiter))
         try:
             return await asyncio.shield(job)
-        except asyncio.CancelledError:  # the thread goes on: nobody may have its runs before it ends
+        except asyncio.CancelledError:  # the thread still runs: its runs must not be used before it ends
             with CancelScope(shield=True):
                 await asyncio.wait([job])
             raise
@@ -195,16 +195,16 @@ async def as_sent(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
 
 
 async def over_socket(events: AsyncIterator[Event], socket: WebSocket) -> None:
-    """Send the events of a stream over an accepted socket, until its end or until the client is gone."""
+    """Send the events of a stream over an accepted socket, until its end or until the client disconnects."""
     async with create_task_group() as group:
 
         async def until_it_leaves() -> None:
             while (await socket.receive())["type"] != "websocket.disconnect":
-                pass  # there is nothing to say to us
+                pass  # messages from the client are ignored
             group.cancel_scope.cancel()
 
         group.start_soon(until_it_leaves)
-        with suppress(WebSocketDisconnect):  # gone in the middle of a word
+        with suppress(WebSocketDisconnect):  # disconnected during a message
             async with aclosing(events) as open_events:  # type: ignore[type-var]
                 async for event in open_events:
                     await socket.send_text(event.message())

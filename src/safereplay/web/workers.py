@@ -1,13 +1,13 @@
-"""Worker processes that answer questions, each within its time.
+"""Worker processes that answer requests, each with a time limit.
 
-A solver cannot be asked to stop half-way, but a process can be killed. So every question goes to one of a few worker
-processes; one that is late is killed and another takes its place, while the event loop only ever waits. The loop's
-clock is the only one, so whoever holds it can test every limit.
+A solver cannot be interrupted, but a process can be killed. So every request goes to one of a few worker processes. If
+it is late, the process is killed and replaced; the event loop never blocks. All limits use the event loop's clock, so
+that tests can control them.
 
-A worker is one process, one pipe and one thread that listens to the pipe. What goes through the pipe is JSON: the
-question as an object, the answer as one letter (answered, refused, failed) and the text that the client gets unparsed.
+A worker is one process, one pipe and one thread that reads the pipe. Messages are JSON: the request as an object, the
+answer as one letter (answered, refused, failed) and the text for the client.
 
-Every question that is not answered ends in an :class:`Unanswered`, which knows its HTTP status and its sentence.
+A request without an answer ends in an :class:`Unanswered`, which has an HTTP status and a sentence.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from typing import Any
 from ..errors import SafeReplayError
 
 JOBS = "safereplay.web.answers:JOBS"
-QUEUE = 64  # questions that may wait for a worker
-GRACE = 0.5  # seconds from its start that a question may run on when nobody waits for its answer any more
-WARMING = 300.0  # seconds for what is compiled ahead
-STARTING = 300.0  # seconds that a question may wait for the first worker, before its own time begins
-LONGEST_REST = 30.0  # seconds before another try, when workers die before they are ready
+QUEUE = 64  # requests that may wait for a worker
+GRACE = 0.5  # seconds from its start that a request may continue after its client has disconnected
+WARMING = 300.0  # seconds for compiling in advance
+STARTING = 300.0  # seconds that a request may wait for the first worker, before its time limit starts
+LONGEST_REST = 30.0  # the longest pause between tries if workers die before they are ready
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 READY, ANSWERED, REFUSED, FAILED = b"*+-!"
@@ -46,39 +46,39 @@ spawn = multiprocessing.get_context("spawn")
 
 
 class Unanswered(SafeReplayError):
-    """A question without an answer: the status and the sentence that its client gets."""
+    """A request without an answer: the status and the sentence for the client."""
 
     status = 500
 
 
 class Busy(Unanswered):
-    """All workers are taken, and were for as long as this question could wait."""
+    """All workers were busy for as long as this request could wait."""
 
     status = 429
 
 
 class TooSlow(Unanswered):
-    """The answer takes longer than it may.
+    """The answer takes longer than its limit.
 
-    422, for the question was understood and asking it again would end the same way: 408 speaks of a client that is
-    slow to ask (browsers repeat such a request by themselves), 413 of the size of a body.
+    The status is 422, since the request is valid and would fail again. 408 is for a client that sends slowly (browsers
+    repeat such a request automatically), and 413 for the size of a body.
     """
 
     status = 422
 
 
 class Refused(Unanswered):
-    """The question itself is wrong: a SafeReplayError."""
+    """The request is invalid: a SafeReplayError."""
 
     status = 422
 
 
 class Failed(Unanswered):
-    """The answer failed in a way that we did not foresee; the worker lives on."""
+    """The answer failed with an unexpected error; the worker continues."""
 
 
 class Lost(Unanswered):
-    """The worker died over the question, or was shut down."""
+    """The worker died during the request, or was shut down."""
 
     status = 503
 
@@ -87,8 +87,8 @@ class Lost(Unanswered):
 
 
 def work(pipe: Connection, registry: str) -> None:
-    """Answer questions until the pipe ends. Everything heavy is imported here, after BLAS was told to use one thread."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the server decides
+    """Answer requests until the pipe ends. Heavy modules are imported here, after BLAS is limited to one thread."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the server handles it
     os.environ.update(dict.fromkeys(THREADS, "1"))
     threading.Thread(target=_leave_with_the_server, daemon=True).start()
     module, _, name = registry.partition(":")
@@ -111,7 +111,7 @@ def _answer(jobs: dict[str, Callable[[dict[str, Any]], dict[str, Any]]], questio
 
 
 def _leave_with_the_server() -> None:
-    """End at once when the server is gone, also amid an answer that nobody would read."""
+    """Exit at once when the server has ended, even during an answer."""
     server = multiprocessing.parent_process()
     if server is not None:
         wait([server.sentinel])
@@ -123,11 +123,11 @@ def _leave_with_the_server() -> None:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """A process inherits what its parent holds back, so a Ctrl-C while it starts cannot strike it."""
+    """Block Ctrl-C while a process starts: it inherits the parent's signal mask."""
     if sys.platform == "win32":
         yield
         return
-    resource_tracker.ensure_running()  # now, for as it starts it lets interrupts through
+    resource_tracker.ensure_running()  # now, since its start unblocks interrupts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -136,14 +136,14 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 class Worker:
-    """One process, its pipe, and the thread that listens. All but the listening happens in the event loop.
+    """One process, its pipe, and the thread that reads it. Everything else runs in the event loop.
 
     ``heard`` is called with this worker whenever it becomes free, and once when it is ``gone``.
     """
 
     def __init__(self, registry: str, heard: Callable[[Worker], None]) -> None:
         self.ready, self.killed, self.gone = False, False, False
-        self.warmed = 0  # how many of the pool's warm-up questions it was asked
+        self.warmed = 0  # how many of the pool's warm-up requests it got
         self._heard, self._loop = heard, asyncio.get_running_loop()
         self._answer: asyncio.Future[bytes] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -157,43 +157,43 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process's number."""
+        """The process id."""
         return self._process.pid
 
     def ask(self, question: bytes, seconds: float, limit: float) -> asyncio.Future[bytes]:
-        """The answer, some time; when it is not here in ``seconds`` the process is killed."""
+        """A future of the answer; the process is killed if it takes more than ``seconds``."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._answer, self._asked_at = answer, self._loop.time()
         self._alarm = self._loop.call_later(seconds, self._ring, limit)
         try:
             self._pipe.send_bytes(question)
-        except OSError:  # it has just died; the listener tells the rest
-            self._settle(Lost("the worker that had the question died; ask again"))
+        except OSError:  # it has just died; the reading thread does the rest
+            self._settle(Lost("the worker process died; try again"))
         return answer
 
     def abandon(self, answer: asyncio.Future[bytes], grace: float) -> None:
-        """Nobody waits any more: what is nearly done may end, so that the worker is not lost; the rest is killed."""
+        """The client has disconnected: let the answer finish within ``grace``, else kill the process."""
         if answer is self._answer and self._alarm is not None:
             self._alarm.cancel()
             self._alarm = self._loop.call_at(self._asked_at + grace, self.kill)
 
     def kill(self) -> None:
-        """End the process now; ``heard`` is called when it is gone."""
+        """Kill the process; ``heard`` is called when it is gone."""
         self.killed = True
         if not self.gone:
             self._process.kill()
 
     def join(self) -> None:
-        """Wait until the process and its listener are gone; after :meth:`kill`."""
+        """Wait until the process and its thread are gone; after :meth:`kill`."""
         self._listener.join()
 
     def _ring(self, limit: float) -> None:
         self.kill()
-        self._settle(TooSlow(f"an answer may take {limit:g} s, and this one takes longer; ask for less at a time"))
+        self._settle(TooSlow(f"the answer takes longer than the limit of {limit:g} s; try a smaller problem"))
 
     def _listen(self) -> None:
-        """The thread: pass on what the pipe says, until it ends."""
-        with suppress(RuntimeError):  # the loop is closed, so nobody is left to tell
+        """The thread: pass on messages from the pipe, until it ends."""
+        with suppress(RuntimeError):  # the event loop is closed
             try:
                 while True:
                     self._loop.call_soon_threadsafe(self._on_message, self._pipe.recv_bytes())
@@ -210,14 +210,14 @@ class Worker:
         elif kind == REFUSED:
             self._settle(Refused(content.decode()))
         else:
-            log.error("a question failed:\n%s", content.decode().rstrip())
-            self._settle(Failed("this could not be answered: the server met an error that it did not expect"))
+            log.error("a request failed:\n%s", content.decode().rstrip())
+            self._settle(Failed("unexpected error in the server; its log has the traceback"))
         self._heard(self)
 
     def _on_end(self) -> None:
         self.gone = True
         self._pipe.close()
-        self._settle(Lost("the worker that had the question died; ask again, or for less at a time"))
+        self._settle(Lost("the worker process died; try again, or try a smaller problem"))
         self._heard(self)
 
     def _settle(self, outcome: bytes | Unanswered) -> None:
@@ -233,10 +233,9 @@ class Worker:
 
 
 class WorkerPool:
-    """A few workers and the questions that wait for them. Lives in one event loop, from :meth:`start` to :meth:`close`.
+    """A few workers and a queue of requests. It belongs to one event loop, from :meth:`start` to :meth:`close`.
 
-    ``registry`` is 'module:NAME' of a dict of functions, from a dict to a dict that JSON can hold; only the workers
-    import it.
+    ``registry`` is 'module:NAME' of a dict of functions from a dict to a JSON-compatible dict; only workers import it.
     """
 
     def __init__(self, size: int, registry: str = JOBS, queue: int = QUEUE, grace: float = GRACE) -> None:
@@ -246,18 +245,18 @@ class WorkerPool:
         self._waiting: deque[asyncio.Future[Worker]] = deque()
         self._warm_ups: list[bytes] = []
         self._rests: set[asyncio.TimerHandle] = set()
-        self._warm = asyncio.Event()  # set once a worker has nothing more to compile
+        self._warm = asyncio.Event()  # set when a worker has finished compiling
         self._stillborn = 0  # workers in a row that died before they were ready
         self._open = False
 
     def start(self) -> None:
-        """Start the processes; they become ready by and by."""
+        """Start the processes; they become ready later."""
         self._open = True
         for _ in range(self.size):
             self._hire()
 
     def close(self) -> None:
-        """Kill every worker, and wait until no process is left; whoever still waits gets :class:`Lost`."""
+        """Kill all workers, and wait until no process is left; waiting requests get :class:`Lost`."""
         self._open = False
         self._warm.set()
         for rest in self._rests:
@@ -278,17 +277,17 @@ class WorkerPool:
         self.close()
 
     def warm(self, name: str, arguments: dict[str, Any]) -> None:
-        """Have every worker, now and later, answer this once while nobody needs it, so that it has compiled its part."""
+        """Let every worker, current and future, answer this once while it is idle, so that its code is compiled."""
         self._warm_ups.append(_question(name, arguments))
         idle, self._idle = self._idle, []
         for worker in idle:
             self._offer(worker)
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> bytes:
-        """The JSON that ``registry[name](arguments)`` gives, within ``seconds``; else an :class:`Unanswered`.
+        """The JSON of ``registry[name](arguments)``, within ``seconds``; else raise an :class:`Unanswered`.
 
-        Waiting for a worker may take as long again, and what the first one takes to start and to compile does not
-        count. When the caller is cancelled the work stops too.
+        Waiting for a worker may take another ``seconds``; the start of the first worker and compiling do not count.
+        If the caller is cancelled, the work stops too.
         """
         await self._started()
         question = _question(name, arguments)
@@ -296,7 +295,7 @@ class WorkerPool:
             async with asyncio.timeout(seconds):
                 worker = await self._free()
         except TimeoutError:
-            raise Busy(f"every worker was busy for {seconds:g} s; ask again in a moment") from None
+            raise Busy(f"all workers were busy for {seconds:g} s; try again in a moment") from None
         answer = worker.ask(question, seconds, seconds)
         try:
             return await answer
@@ -309,7 +308,7 @@ class WorkerPool:
             async with asyncio.timeout(STARTING):
                 await self._warm.wait()
         except TimeoutError:
-            raise Busy("the server is still starting; ask again in a moment") from None
+            raise Busy("the server is still starting; try again in a moment") from None
 
     async def _free(self) -> Worker:
         if not self._open:
@@ -317,14 +316,14 @@ class WorkerPool:
         if self._idle:
             return self._idle.pop()
         if len(self._waiting) >= self.queue:
-            raise Busy(f"{self.queue} questions wait already; ask again in a moment")
+            raise Busy(f"{self.queue} requests are waiting already; try again in a moment")
         place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
         try:
             return await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
-                self._offer(place.result())  # it came in the very moment that the caller gave up
+                self._offer(place.result())  # it came just as the caller gave up
             raise
         finally:
             with suppress(ValueError):
@@ -333,12 +332,12 @@ class WorkerPool:
     def _hire(self) -> None:
         try:
             self._workers.add(Worker(self.registry, self._heard))
-        except OSError as error:  # no memory, no file descriptor, no process to be had now
+        except OSError as error:  # out of memory, file descriptors or processes
             log.error("a worker could not be started: %s", error)
             self._rest()
 
     def _rest(self) -> None:
-        """Hire later: whatever kills a worker at its start would kill the next one too."""
+        """Start a worker later: what killed the last one at its start would kill the next one too."""
         self._stillborn += 1
         seconds = min(LONGEST_REST, 0.1 * 2.0**self._stillborn)
 
@@ -364,7 +363,7 @@ class WorkerPool:
             self._rest()
 
     def _offer(self, worker: Worker) -> None:
-        """A free worker goes to whoever waits longest, else to what is still to be warmed, else it rests."""
+        """Give a free worker to the oldest waiting request, else to a warm-up, else to the idle list."""
         if worker.killed or worker.gone or not self._open:
             return
         while self._waiting:
@@ -374,7 +373,7 @@ class WorkerPool:
                 return
         if worker.warmed < len(self._warm_ups):
             answer = worker.ask(self._warm_ups[worker.warmed], WARMING, WARMING)
-            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # a failure is in the log
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # a failure is logged
             worker.warmed += 1
         else:
             self._idle.append(worker)

@@ -149,7 +149,9 @@ def test_a_question_that_the_server_could_not_take_is_asked_again(visit):
 
     def refuse(route):
         busy.append(route.request.url)
-        route.fulfill(status=200, json={"problem": "64 questions wait already; ask again in a moment", "status": 429})
+        route.fulfill(
+            status=200, json={"problem": "64 requests are waiting already; try again in a moment", "status": 429}
+        )
 
     page.page.route("**/api/solve*", refuse)
     page.slide("right-v", "0.9")
@@ -158,4 +160,4 @@ def test_a_question_that_the_server_could_not_take_is_asked_again(visit):
     page.page.unroute("**/api/solve*")
     page.settled()
     page.page.wait_for_selector("#right-unsafe:has-text('3.02')")
-    assert "questions wait" not in page.text("notice")
+    assert "requests are waiting" not in page.text("notice")

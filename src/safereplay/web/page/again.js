@@ -1,16 +1,16 @@
 /**
- * Asking again what failed by no fault of the question: the server was away for a moment, or busy.
+* Retries of requests that failed because the server was unreachable or busy.
  */
 const FIRST_MS = 1_000;
 const LONGEST_MS = 15_000;
 const PASSING = new Set([0, 429, 503]);
 
-/** Whether a failure may pass by itself; a refusal does not. @param {Error} error */
+/** Whether a failure is temporary; a refusal is not. @param {Error} error */
 export const passes = (error) => PASSING.has(error.status);
 
-/** Calls `ask` some time after a failure: each time later, but at once when the page is seen or connected again. */
+/** Calls `ask` after a failure, with growing delays; at once when the page becomes visible or online again. */
 export class Again {
-  #timer = 0; // 0 where nothing is to be asked again
+  #timer = 0; // 0 if no retry is planned
   #wait = FIRST_MS;
 
   /** @param {function(): void} ask */
@@ -20,7 +20,7 @@ export class Again {
     window.addEventListener("online", () => this.#now());
   }
 
-  /** Say how it went. @param {boolean} failed */
+  /** Report the result of a request. @param {boolean} failed */
   after(failed) {
     clearTimeout(this.#timer);
     this.#timer = failed ? setTimeout(() => this.#now(), this.#wait) : 0;

@@ -1,8 +1,8 @@
 /**
- * The exact limits that both panes show: /api/solve, asked again whenever its side's inputs change.
+* The exact limits that both panes show: /api/solve, requested whenever the inputs of a side change.
  *
- * At most one question a side is under way, and the newest state is asked next: a dragged slider never builds a queue,
- * and what is drawn is never more than one answer behind.
+ * At most one request per side is in flight, and the newest state is requested next: a dragged slider never builds a
+ * queue, and the drawing is at most one answer behind.
  */
 import { Again, passes } from "./again.js";
 import { get } from "./api.js";
@@ -28,24 +28,24 @@ export class Answers {
     return this.#sides[side].answer;
   }
 
-  /** Why the present state of a side has no answer: a sentence, or "". */
+  /** Why the current state of a side has no answer: a sentence, or "". */
   problem(side) {
     return this.#sides[side].problem;
   }
 
-  /** Whether the answer of a side is that of the present state. */
+  /** Whether the answer of a side belongs to the current state. */
   settled(side) {
     const { asking, query } = this.#sides[side];
     return asking === null && query === this.#wanted(side);
   }
 
-  /** Call `fn(side, answer)` with every new answer; `answer` is null where the server refused. */
+  /** Call `fn(side, answer)` with every new answer; `answer` is null if the server refused. */
   subscribe(fn) {
     this.#listeners.add(fn);
     return () => this.#listeners.delete(fn);
   }
 
-  /** Ask what is not yet known of the present state. */
+  /** Request what is not yet known of the current state. */
   refresh() {
     for (const side of SIDES) this.#ask(side);
   }
@@ -63,12 +63,12 @@ export class Answers {
     const asBefore = failed && query === now.query && outcome.problem === now.problem;
     Object.assign(now, { asking: null, query }, outcome);
     now.again.after(failed);
-    this.#ask(side); // before drawing, so that the server works meanwhile
-    if (asBefore) return; // still away: who dismissed that line need not read it again
+    this.#ask(side); // before drawing, so that the server works in parallel
+    if (asBefore) return; // still unreachable: do not show a dismissed line again
     for (const fn of [...this.#listeners]) fn(side, outcome.answer ?? null);
   }
 
-  /** An answer or why there is none; `failed` where that may pass by itself. */
+  /** An answer, or the reason why there is none; `failed` if that is temporary. */
   async #outcome(query) {
     const problem = cannotAsk(this.#store.get().world);
     if (problem) return { problem };
@@ -80,7 +80,7 @@ export class Answers {
   }
 }
 
-/** What is plainly missing from a world, as a sentence, or "": no need to ask the server. */
+/** What is missing from a world, as a sentence, or "", found without the server. */
 function cannotAsk(world) {
   const text = world.rows.join("");
   if (!text.includes("G")) return "A world needs a goal: choose Goal and click a cell.";

@@ -1,11 +1,11 @@
 /**
- * Questions to the server. Every answer is JSON; a refusal is one sentence for the reader.
+* Requests to the server. Every answer is JSON; a refusal is one sentence for the user.
  */
 import { join } from "./link.js";
 
 const AWAY = "The server does not answer; is `safereplay play` still running?";
 
-/** A refusal of the server: `detail` is the sentence to show; `status` is 0 where it could not be reached. */
+/** A refusal of the server: `detail` is the sentence to show; `status` is 0 if it could not be reached. */
 export class ApiError extends Error {
   constructor(status, sentence) {
     const detail = readable(sentence);
@@ -16,10 +16,10 @@ export class ApiError extends Error {
 }
 
 /**
- * Ask for `path` and read the JSON that comes back.
+* Request `path` and parse the JSON.
  *
- * `params` is a query string or an object. `quiet` asks the server to wrap a refusal into an ordinary answer: browsers
- * write a failed request into their console, and a map that is not finished yet is no failure.
+ * `params` is a query string or an object. `quiet` makes the server wrap a refusal into an ordinary answer: browsers
+ * log a failed request to their console, and an unfinished map is no failure.
  * @throws {ApiError} when the server refuses or cannot be reached
  */
 export async function get(path, params = "", { signal } = {}) {
@@ -27,7 +27,7 @@ export async function get(path, params = "", { signal } = {}) {
   return unlessRefused(await response.json().catch(lost));
 }
 
-/** Ask for a file that the server writes. @returns {Promise<Response>} @throws {ApiError} as `get` does */
+/** Request a file. @returns {Promise<Response>} @throws {ApiError} as `get` does */
 export async function getFile(path, params) {
   const response = await reach(path, params);
   if (response.headers.get("content-type")?.includes("json")) unlessRefused(await response.json().catch(lost));
@@ -36,7 +36,7 @@ export async function getFile(path, params) {
 
 /**
  * A stream of events over a web socket: `handlers` has a function for each event's name, which gets the event's JSON,
- * and `lost` for a connection that broke. A stream that is over closes itself.
+* and `lost` for a broken connection. A finished stream closes itself.
  * @returns {{close: function(): void}}
  */
 export function stream(path, params, handlers) {
@@ -60,7 +60,7 @@ export function stream(path, params, handlers) {
 }
 
 /**
- * A sentence of the server in the words of the page, which counts rows and columns from 1.
+* A sentence of the server with rows and columns counted from 1, as on the page.
  *
  * "start at (0, 3) must have a way to a goal, got 'none'" is "Start at row 1, column 4 must have a way to a goal."
  */
@@ -72,7 +72,7 @@ export function readable(sentence) {
   return words.replace(/^./, (first) => first.toUpperCase()).replace(/[^.!?…]$/, "$&.");
 }
 
-/** The address of a question: a path and its parameters. */
+/** The address of a request: a path and its parameters. */
 function address(path, params, more = {}) {
   const text = typeof params === "string" ? params.replace(/^\?/, "") : join("", params);
   const query = join(text, more);
@@ -91,7 +91,7 @@ function lost(error) {
   throw error.name === "AbortError" ? error : new ApiError(0, AWAY);
 }
 
-/** The answer, unless it is a refusal that was to be quiet. */
+/** The answer; throws if it is a quiet refusal. */
 function unlessRefused(body) {
   if (typeof body?.problem === "string") throw new ApiError(body.status ?? 422, body.problem);
   return body;

@@ -1,8 +1,8 @@
 /**
  * A board: the world of one pane with the values and the policy of its learner.
  *
- * The elements are made once for a shape; afterwards only attributes change, so that 20 × 20 cells follow a slider.
- * A cell is 100 × 100. From below: the cells (values and what they hold), the path, the arrows, what is being learned.
+ * The elements are made once per shape; later only attributes change, so that 20 × 20 cells can follow a slider.
+ * A cell is 100 × 100. Layers from below: cells (values and glyphs), path, arrows, learning.
  */
 import { place, put, say, svg } from "./dom.js";
 import { ARROW, badges, glyphs, NAMES, patterns, SEAMS, TRIANGLES } from "./glyphs.js";
@@ -12,14 +12,14 @@ const ACTIONS = ["up", "right", "down", "left"];
 const EDGE = 4; // room for the outline
 
 /** @typedef {{world: object, answer: object|null, colour: function(number): string}} View
- *  answer: of /api/solve, or null */
+*  answer: from /api/solve, or null */
 
-/** A board; `rival` is the other one, to mark what differs. */
+/** A board; `rival` is the other one, to mark differences. */
 export class Board {
   rival = null;
-  /** What is drawn: an answer of /api/solve with the frame of learning that lies over it, or null. */
+  /** What is drawn: an answer of /api/solve, overlaid by a frame of learning; or null. */
   shown = null;
-  #cells = new Map(); // "r,c" -> its elements and what they show
+  #cells = new Map(); // "r,c" -> its elements and their contents
   #shape = "";
   #view = null;
   #frame = null;
@@ -33,7 +33,7 @@ export class Board {
     this.trace = new Trace();
   }
 
-  /** Draw a view; a frame of learning that lies over it stays. @param {View} view */
+  /** Draw a view; an overlaid frame of learning stays. @param {View} view */
   show(view) {
     this.#view = view;
     this.#fit(view.world.rows);
@@ -41,7 +41,7 @@ export class Board {
     this.#draw();
   }
 
-  /** Draw a frame of /api/learn instead of the exact limit; null goes back to the limit. "overlaid" tells of it. */
+  /** Draw a frame of /api/learn instead of the exact limit; null restores the limit. Dispatches "overlaid". */
   overlay(frame) {
     this.#frame = frame;
     this.svg.classList.toggle("learning", frame !== null);
@@ -109,7 +109,7 @@ export class Board {
   #draw() {
     if (!this.#view) return;
     const { answer, colour } = this.#view;
-    const frame = answer && this.#frame?.Q.length === answer.Q.length ? this.#frame : null; // not of another world
+    const frame = answer && this.#frame?.Q.length === answer.Q.length ? this.#frame : null; // of this world
     const shown = (this.shown = frame ? { ...answer, ...learned(frame) } : answer);
     const states = stateOf(answer);
     const path = new Set((shown?.path ?? []).map((s) => String(answer.cells[s])));
@@ -126,7 +126,7 @@ export class Board {
     this.rival?.compare();
   }
 
-  /** Mark the cells in which the other board shows another action. */
+  /** Mark the cells where the other board has another action. */
   compare() {
     for (const [cell, parts] of this.#cells) {
       const elsewhere = this.rival?.action(cell) ?? -1;
@@ -134,7 +134,7 @@ export class Board {
     }
   }
 
-  /** The action that is shown in a cell "r,c"; −1 where there is none. */
+  /** The action that is shown in a cell "r,c"; −1 if there is none. */
   action(cell) {
     return this.#cells.get(cell)?.action ?? -1;
   }
@@ -145,13 +145,13 @@ function stateOf(answer) {
   return new Map((answer?.cells ?? []).map((cell, s) => [String(cell), s]));
 }
 
-/** What a frame of learning shows in the place of the limit. */
+/** What a frame of learning shows instead of the limit. */
 function learned(frame) {
   const first = frame.seeds?.[0];
   return { Q: frame.Q, policy: frame.policy, path: first?.path ?? [], end: first?.end ?? "" };
 }
 
-/** The elements of a cell: `group` with its values and what it holds, and `place` with what lies over the path. */
+/** The elements of a cell: `group` with its values and glyphs, and `place` with what is drawn over the path. */
 function makeCell(i, j) {
   const triangles = TRIANGLES.map((points) => svg("polygon", { points, class: "q" }));
   const [holds, badges] = [svg("g", { class: "holds" }), svg("g", { class: "badges" })];
@@ -179,7 +179,7 @@ function drawCell(parts, cell, q, action, colour) {
       const fill = colour(q[a]);
       if (parts.fills[a] === fill) return;
       parts.fills[a] = fill;
-      triangle.style.fill = fill; // quicker than the attribute: no new rule for every shade
+      triangle.style.fill = fill; // faster than the attribute: no new rule for every shade
     });
   }
   parts.q = q;

@@ -1,5 +1,5 @@
 /**
- * Both boards: each shows the answer of its side on a common scale of colours; under them, what the colours mean.
+* Both boards with a common colour scale, and the legend below them.
  */
 import { SIDES } from "./answers.js";
 import { Board } from "./board.js";
@@ -13,7 +13,7 @@ export function makeBoards() {
   return boards;
 }
 
-/** Let the boards follow the state and the answers. */
+/** Update the boards with the state and the answers. */
 export function startBoards(store, answers, boards) {
   const marks = makeLegend();
   const draw = () => {
@@ -28,7 +28,7 @@ export function startBoards(store, answers, boards) {
 
   store.subscribe((state, before) => {
     settle();
-    if (state.world !== before.world) draw(); // what is drawn appears at once; its values come with the answer
+    if (state.world !== before.world) draw(); // the map appears at once; its values come with the answer
   });
   answers.subscribe((side) => {
     draw();
@@ -42,7 +42,7 @@ export function startBoards(store, answers, boards) {
   draw();
 }
 
-/** The legend; the answer writes the ends of its scale. */
+/** The legend; the answer sets the ends of its scale. */
 function makeLegend() {
   const bar = el("span", { class: "legend-bar" });
   const [low, high] = [el("span"), el("span")];
@@ -50,7 +50,7 @@ function makeLegend() {
     el("span", { class: "legend-scale" }, el("span", { class: "legend-name" }, "value Q of a move"), low, bar, high),
     el("span", { class: "legend-item" }, el("i", { class: "legend-path" }), "path from the start"),
     el("span", { class: "legend-item" }, el("i", { class: "legend-differs" }), "the two learners differ"),
-    el("span", { class: "legend-item" }, el("i", { class: "legend-bolt" }, "⚡"), "a move that gambles"),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-bolt" }, "⚡"), "volatile move"),
   );
   return (most) => {
     bar.style.backgroundImage = gradient();

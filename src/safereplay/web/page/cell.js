@@ -1,5 +1,5 @@
 /**
- * The form of the chosen cell: the reward of a goal, or what a volatile move pays.
+* The form of the chosen cell: the reward of a goal, or the rewards of a volatile move.
  */
 import { byId, el, place } from "./dom.js";
 import { NAMES, VOLATILE } from "./glyphs.js";
@@ -7,7 +7,7 @@ import { gamble, outcomesOf } from "./world.js";
 
 const LARGEST = 1e6;
 
-/** Show the cell "r,c" that `chosen` holds, and change what it pays. @returns {{choose: function(string): void}} */
+/** Show the chosen cell "r,c", and change its rewards. @returns {{choose: function(string): void}} */
 export function startCell(store) {
   const form = byId("cell");
   let cell = null;
@@ -33,7 +33,7 @@ export function startCell(store) {
 }
 
 function empty() {
-  return [el("p", { class: "hint" }, "Choose a cell of a board to see what it holds.")];
+  return [el("p", { class: "hint" }, "Choose a cell of a board to edit it.")];
 }
 
 function fieldsOf(store, cell, mark) {
@@ -70,7 +70,7 @@ function reset(store, name, cell) {
   return el("button", { type: "button", class: "quiet", id: "cell-reset", onclick: () => {
     const { [cell]: _, ...rest } = store.get().world[name];
     store.setWorld({ [name]: rest });
-  } }, "As everywhere else");
+  } }, "Use the default");
 }
 
 function fill(form, world, cell, mark) {

@@ -1,5 +1,5 @@
 /**
- * What an episode returns: the distribution under both policies, in one picture.
+* The distribution of the return under both policies, in one picture.
  */
 import { SIDES } from "./answers.js";
 import { byId, el, say } from "./dom.js";
@@ -7,11 +7,11 @@ import { Chart } from "./plot.js";
 
 const NAMES = { left: "Left", right: "Right" };
 const FINEST = 1 / 150; // of the range: the thinnest pair of bars
-const COARSEST = 1 / 24; // and the widest
-const FAINT = 5e-4; // a share of episodes that no bar can show
+const COARSEST = 1 / 24; // the widest pair
+const FAINT = 5e-4; // shares of episodes below this are not visible
 const STALE = "No answer for this map yet; these are the returns of the last one.";
 
-/** Begin to draw, with every answer. */
+/** Draw the chart with every answer. */
 export function start({ answers }) {
   const node = el("div", { id: "returns", class: "chart" });
   const caption = el("p", { class: "hint", id: "returns-words" });
@@ -24,13 +24,13 @@ export function start({ answers }) {
     const words = stale ? STALE : known.map(sentence).join(" ");
     byId("charts").classList.toggle("stale", stale);
     caption.textContent = words;
-    chart.draw((colours) => picture(known, colours), `What an episode returns. ${words}`);
+    chart.draw((colours) => picture(known, colours), `Distribution of the return. ${words}`);
   };
   answers.subscribe(draw);
   draw();
 }
 
-/** What the chart says of one side. */
+/** The chart's text for one side. */
 function sentence({ side, label, risk, distribution, note }) {
   if (!distribution) return `${NAMES[side]}, ${label}: no distribution. ${note}`.trim();
   const tail = risk.cvar10 === null ? "" : `, ${say(risk.cvar10)} in the worst tenth of episodes`;
@@ -60,7 +60,7 @@ function picture(known, colours) {
   return { traces: drawn.map((one) => bars(one, 0.46 * width, colours)), layout };
 }
 
-/** What of an answer can be seen in the picture. */
+/** The visible part of an answer. */
 function shown({ side, risk, distribution: { returns, probabilities } }) {
   const kept = [...returns.keys()].filter((i) => probabilities[i] >= FAINT);
   return { side, mean: risk.mean, x: kept.map((i) => returns[i]), y: kept.map((i) => probabilities[i]) };
@@ -88,7 +88,7 @@ const meanLine = (side, x, colours) => ({
   line: { color: colours[side], width: 2, dash: side === "left" ? "solid" : "dash" },
 });
 
-/** What a mean is, over its line and where there is room; each side has a line of text of its own. */
+/** The label of a mean, above its line; each side has its own line of text. */
 function meanText(side, x, colours) {
   return {
     x,
@@ -102,7 +102,7 @@ function meanText(side, x, colours) {
   };
 }
 
-/** The room for one return: the smallest distance between two, within reason. */
+/** The width for one return: the smallest distance between two, within bounds. */
 function spacing(returns) {
   const sorted = [...new Set(returns)].sort((a, b) => a - b);
   const range = sorted.at(-1) - sorted[0] || 1;

@@ -1,21 +1,21 @@
 /**
- * The colours of Q: orange below zero, blue above, pale at zero; told apart by any kind of eye, on light and on dark.
+* The colours of Q: orange below zero, blue above, pale at zero; safe for colour blindness, on light and on dark.
  *
- * Both boards share one scale, so that the same colour means the same value on either.
+* Both boards share one scale, so that equal colours mean equal values.
  */
 
 import { el } from "./dom.js";
 
-const STEPS = 48; // shades on each side of zero: finer than an eye can tell
+const STEPS = 48; // shades on each side of zero
 
 let ramp = null;
 
-/** Forget the shades: the theme has changed. */
+/** Clear the cached shades after a change of the theme. */
 export function themeChanged() {
   ramp = null;
 }
 
-/** The largest |Q| of some tables, which gets the fullest colour; 1 where there is none. */
+/** The largest |Q| of some tables, which gets the strongest colour; 1 if there is none. */
 export function extent(tables) {
   let most = 0;
   for (const Q of tables) for (const row of Q) for (const q of row) if (Math.abs(q) > most) most = Math.abs(q);
@@ -46,7 +46,7 @@ function shades() {
   });
 }
 
-/** The channels of a colour of the theme, as the browser works it out. */
+/** The channels of a colour of the theme, computed by the browser. */
 function channels(name) {
   const probe = document.body.appendChild(el("span", { hidden: true }));
   probe.style.color = `var(${name})`;
@@ -55,7 +55,7 @@ function channels(name) {
   return found;
 }
 
-/** Between two colours, in light rather than in voltage: the middle does not turn muddy. */
+/** Interpolate two colours in linear light, so that the middle is not too dark. */
 function mix(a, b, t) {
   const between = a.map((x, k) => Math.sqrt((1 - t) * x * x + t * b[k] * b[k]));
   return `rgb(${between.map(Math.round).join(" ")})`;

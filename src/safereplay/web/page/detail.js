@@ -1,5 +1,5 @@
 /**
- * The line under a board: the values of the cell that is pointed at, and where its action would switch.
+* The line under a board: the values of the cell under the pointer, and where its action changes.
  */
 import { SIDES } from "./answers.js";
 import { Again, passes } from "./again.js";
@@ -8,10 +8,10 @@ import { byId, el, place, say } from "./dom.js";
 import { join, learnerText, worldQuery } from "./link.js";
 
 const ARROWS = ["↑", "→", "↓", "←"];
-const DIAL = { replay: "v", mihatsch: "kappa", gaskett: "beta" }; // the dial that /api/switches turns
+const DIAL = { replay: "v", mihatsch: "kappa", gaskett: "beta" }; // the dial of /api/switches
 const SIGNS = { v: "v", kappa: "κ", beta: "β" };
-const WAIT_MS = 120; // a pointer that only passes, or a slider that still moves, asks nothing
-const ASIDE = "Point at a cell for its values; draw with the mouse or with keys (press ?).";
+const WAIT_MS = 120; // no request while the pointer or a slider moves
+const ASIDE = "Point at a cell to see its values; draw with the mouse or with keys (press ?).";
 const UNKNOWN = "No answer for this map yet.";
 
 /** Write the line of both boards. */
@@ -60,7 +60,7 @@ class Detail {
     if (this.#cell) this.#timer = setTimeout(() => this.#ask(), WAIT_MS);
   }
 
-  /** What the board shows, and the state that is pointed at; null where there is none. */
+  /** What the board shows, and the state under the pointer; null if there is none. */
   #state() {
     const { shown } = this.board;
     const at = shown && this.#cell && String(place(this.#cell));
@@ -68,7 +68,7 @@ class Detail {
     return s >= 0 && !shown.terminal[s] ? { shown, s } : null;
   }
 
-  /** The parameters of /api/switches, or null: they are the same wherever the dial is. */
+  /** The parameters of /api/switches, or null; they do not depend on the dial. */
   #query() {
     const { world, epsilon, [this.side]: learner } = this.store.get();
     const dial = DIAL[learner.kind];
@@ -117,7 +117,7 @@ class Detail {
     if (answer.problem) return "";
     const sign = SIGNS[answer.dial] ?? answer.dial;
     const [first, kept] = [answer.first[s], this.answers.get(this.side).policy[s]];
-    if (first === null || first === undefined) return `keeps ${ARROWS[kept]} for every ${sign} looked at`;
+    if (first === null || first === undefined) return `keeps ${ARROWS[kept]} for every ${sign} tried`;
     return `switches to ${ARROWS[answer.to[s]]} at ${sign} = ${say(first, 2)}`;
   }
 }

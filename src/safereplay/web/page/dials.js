@@ -1,5 +1,5 @@
 /**
- * The dials of both learners, and what each kind of learner is, in a sentence.
+* The dials of both learners, and a sentence about each kind of learner.
  */
 import { SIDES } from "./answers.js";
 import { byId, el } from "./dom.js";
@@ -14,12 +14,12 @@ const KINDS = [
   ["worst-transition", "Worst transition"],
 ];
 const ABOUT = {
-  q: "Learns from every step once and cares for the average only: a rare disaster is a small part of a mean.",
-  replay: "Between its steps it remembers old ones, bad surprises most often. That alone makes it careful.",
-  mihatsch: "A rival: with every update, bad surprises count more than good ones.",
-  gaskett: "A rival: it fears that its own next action may be the worst one.",
-  "worst-case": "A rival: it counts on the worst that has ever followed an action.",
-  "worst-transition": "A rival: it counts on the worst next state, at that state's mean reward.",
+  q: "Learns once from every step and maximises the average, in which a rare disaster counts little.",
+  replay: "Between its steps it replays old ones, bad outcomes most often. That alone makes it careful.",
+  mihatsch: "Another method: in every update, bad surprises count more than good ones.",
+  gaskett: "Another method: it assumes that its next action may be the worst one.",
+  "worst-case": "Another method: it assumes the worst outcome that ever followed an action.",
+  "worst-transition": "Another method: it assumes the worst next state, with that state's mean reward.",
 };
 const FORMULA = {
   q: "Q(s,a) ← Q(s,a) + α · [ r + γ max Q(s′,b) − Q(s,a) ]",
@@ -49,14 +49,14 @@ export function startDials(store) {
       dial("beta"),
       dial("kappa"),
       el("div", { class: "row" },
-        word("mixing", "Mixing", MIXINGS, "literal: any remembered pair; matched: the pair that was just visited"),
-        word("scheme", "Scheme", SCHEMES, "which memories are preferred, and in what unit rewards are compared")),
+        word("mixing", "Mixing", MIXINGS, "literal: any pair in memory; matched: the pair that was just visited"),
+        word("scheme", "Scheme", SCHEMES, "which transitions are preferred, and the unit of rewards")),
       words(store, side, "formula", FORMULA),
     );
   }
 }
 
-/** A field that reads and writes one setting of a side, and is hidden where the learner has none. */
+/** A field that reads and writes one setting of a side, and is hidden if the learner does not have it. */
 function setting(store, side, name) {
   return {
     id: `${side}-${name}`,
@@ -66,7 +66,7 @@ function setting(store, side, name) {
   };
 }
 
-/** What there is to say of the side's kind of learner. */
+/** A text about the side's kind of learner. */
 function words(store, side, name, texts) {
   const node = el("p", { class: name });
   const write = (state) => {

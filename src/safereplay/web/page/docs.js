@@ -1,4 +1,4 @@
-/** The OpenAPI description as a page: what can be asked, with which parameters, and an example to try. */
+/** The OpenAPI description as a page: all requests with their parameters, and an example of each. */
 
 const main = document.getElementById("operations");
 
@@ -9,7 +9,7 @@ function element(name, ...children) {
   return node;
 }
 
-/** The bounds and choices of a parameter in words. */
+/** The bounds and choices of a parameter as text. */
 function condition(schema) {
   const kinds = (schema.anyOf ?? [schema]).filter((kind) => kind.type !== "null");
   return kinds
@@ -34,15 +34,15 @@ function row(parameter) {
   return element("tr", ...cells.map((cell) => element("td", cell)));
 }
 
-/** A table of parameters that scrolls where it is too wide. */
+/** A table of parameters that scrolls if it is too wide. */
 function table(parameters) {
-  const head = element("tr", ...["parameter", "must be", "default", "what it is"].map((word) => element("th", word)));
+  const head = element("tr", ...["parameter", "must be", "default", "description"].map((word) => element("th", word)));
   const box = element("div", element("table", element("thead", head), element("tbody", ...parameters.map(row))));
   box.className = "scroll";
   return box;
 }
 
-/** One question; the parameters that say which world is meant are folded away. */
+/** One request; the parameters of the world are folded. */
 function article(path, operation, world) {
   const link = element("a", "try it");
   link.href = path;

@@ -1,5 +1,5 @@
 /**
- * Small helpers to make elements and to write numbers.
+* Helpers for elements and numbers.
  */
 
 /** An HTML element: `el("p", {class: "hint"}, "text", child)`; a property that begins with "on" is a listener. */
@@ -24,7 +24,7 @@ function dress(node, attributes, children) {
 /** The element with this id. */
 export const byId = (id) => document.getElementById(id);
 
-/** Set an attribute only if that changes something: browsers redo their work even for the same value. */
+/** Set an attribute only if it changes: browsers repeat their work even for the same value. */
 export function put(node, name, value) {
   const text = String(value);
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
@@ -32,7 +32,7 @@ export function put(node, name, value) {
 
 const LARGE = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
-/** A number for a reader: three figures, a real minus sign, "–" where there is none, 8.1M for 8100000. */
+/** A number as text: three figures, a real minus sign, "–" if there is none, 8.1M for 8100000. */
 export function say(x, digits = 3) {
   if (x === null || x === undefined || !Number.isFinite(x)) return "–";
   if (Math.abs(x) >= 1e5) return LARGE.format(x).replace("-", "−");
@@ -40,17 +40,17 @@ export function say(x, digits = 3) {
   return text.replaceAll("-", "−");
 }
 
-/** A share as a percentage: 0.0123 is "1.23 %"; what is not quite nothing is not called 0. */
+/** A share as a percentage: 0.0123 is "1.23 %"; a tiny share is not rounded to 0. */
 export function percent(x) {
   if (x === null || x === undefined || !Number.isFinite(x)) return "–";
   if (x > 0 && x < 0.00005) return "<0.01\u00a0%";
-  return `${say(100 * Number(x.toFixed(6)))}\u00a0%`; // a number and its sign stay on one line
+  return `${say(100 * Number(x.toFixed(6)))}\u00a0%`; // a non-breaking space
 }
 
-/** What moves from one side to the other, with its sign: "+1.2", "−3", "±0". */
+/** A difference with its sign: "+1.2", "−3", "±0". */
 export function difference(x, text = say) {
   if (x === null || !Number.isFinite(x)) return "";
-  if (Math.abs(x) < 1e-6) return "±0"; // less is rounding: answers that agree come from different equations
+  if (Math.abs(x) < 1e-6) return "±0"; // smaller differences are rounding errors
   return x > 0 ? `+${text(x)}` : `−${text(-x)}`;
 }
 

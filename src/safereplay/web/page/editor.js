@@ -1,5 +1,5 @@
 /**
- * Drawing on the boards: with the mouse or a finger, a stroke at a time, or with keys, a cell at a time.
+* Drawing on the boards: strokes with the mouse or a finger, or single cells with keys.
  */
 import { SIDES } from "./answers.js";
 import { startCell } from "./cell.js";
@@ -11,10 +11,10 @@ const LABELS = {
   select: "Look", free: "Free", wall: "Wall", start: "Start", goal: "Goal", hazard: "Hazard",
   up: "up", right: "right", down: "down", left: "left",
 };
-const gamble = (way) => `Free, and moving ${way} from here pays a gamble`;
+const gamble = (way) => `Free; moving ${way} from here has a volatile reward`;
 const HINTS = {
-  select: "Choose a cell, change nothing", free: "A free cell", wall: "A wall", start: "Where episodes are judged from",
-  goal: "A goal: it ends the episode and pays", hazard: "A hazard: falling into it is unsafe",
+  select: "Choose a cell, change nothing", free: "A free cell", wall: "A wall", start: "The start of judged episodes",
+  goal: "A goal: it ends the episode with a reward", hazard: "A hazard: falling into it is unsafe",
   up: gamble("up"), right: gamble("right"), down: gamble("down"), left: gamble("left"),
 };
 const KEYS = {
@@ -22,7 +22,7 @@ const KEYS = {
 };
 const WAYS = { ArrowUp: [-1, 0, "^"], ArrowRight: [0, 1, ">"], ArrowDown: [1, 0, "v"], ArrowLeft: [0, -1, "<"] };
 
-/** Make both boards editors of the world. */
+/** Make both boards editable. */
 export function startEditor(store, boards) {
   makeTools();
   const cell = startCell(store);
@@ -41,7 +41,7 @@ export function startEditor(store, boards) {
   }
 }
 
-/** The character that the chosen tool draws; undefined for the one that only looks. */
+/** The character that the chosen tool draws; undefined for the selection tool. */
 const chosenMark = () => TOOLS[document.querySelector("#tools input:checked").value];
 
 function makeTools() {
@@ -57,7 +57,7 @@ function makeTools() {
 
 const pointer = () => svg("path", { class: "pointer", d: "M30 18v58l15-14 10 23 11-5-10-22h21Z" });
 
-/** Only one cell of a board is reached with Tab; arrows go on from there. */
+/** Tab reaches one cell of a board; arrow keys move from there. */
 function rove(board, at) {
   const group = board.group(at);
   if (!group) return;
@@ -71,7 +71,7 @@ function listenToPointer(board, { choose, paint, source }) {
   board.svg.addEventListener("pointerdown", (event) => {
     const at = board.cellAt(event.clientX, event.clientY);
     if (!at || event.button !== 0) return;
-    event.preventDefault(); // no text is selected, no picture dragged
+    event.preventDefault(); // no selection of text, no dragging of pictures
     const mark = chosenMark();
     stroke = mark ? source() : null;
     last = at;
@@ -89,7 +89,7 @@ function listenToPointer(board, { choose, paint, source }) {
   for (const name of ["pointerup", "pointercancel"]) board.svg.addEventListener(name, () => (stroke = null));
 }
 
-/** The cells from one to another, the first left out: a quick hand leaves no gaps. */
+/** The cells from one to another, without the first: quick strokes leave no gaps. */
 function line(from, to) {
   const [i0, j0] = place(from);
   const [i1, j1] = place(to);

@@ -1,5 +1,5 @@
 /**
- * Share and keep: the link, a script that does the same, the map, and the picture.
+* Sharing and exports: the link, a script that does the same, the map, and the picture.
  */
 import { SIDES } from "./answers.js";
 import { getFile } from "./api.js";
@@ -16,7 +16,7 @@ export function start({ store, answers, boards, notice }) {
   const drawing = () => draw(store, answers, boards);
   const name = (ending) => `safereplay-${store.get().world.name}.${ending}`;
   const jobs = [
-    ["copy-link", "Copy link", "Copy a link to all of this", () => copyLink(`${location.origin}/?${link()}`)],
+    ["copy-link", "Copy link", "Copy a link to this state", () => copyLink(`${location.origin}/?${link()}`)],
     ["export-script", "Script", "Download a Python script that does the same", () => fetched("/api/script", link())],
     ["export-map", "Map", "Download the world as a map file", () => fetched("/api/map", map())],
     ["export-svg", "SVG", "Download both boards as an SVG picture", () => saveSvg(drawing(), name("svg"))],
@@ -35,7 +35,7 @@ export function start({ store, answers, boards, notice }) {
   byId("share").append(...buttons);
 }
 
-/** Put text on the clipboard; an old way where the new one is refused. */
+/** Copy text to the clipboard; with the old API if the new one is refused. */
 async function copyLink(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -45,12 +45,12 @@ async function copyLink(text) {
     area.select();
     const copied = document.execCommand("copy");
     area.remove();
-    if (!copied) throw new Error(`The browser does not let the page copy; the address is ${text}`);
+    if (!copied) throw new Error(`The browser does not allow copying; the address is ${text}`);
   }
-  return "The link is on the clipboard; it opens wherever the playground runs at this address.";
+  return "The link is on the clipboard; it works while the playground runs at this address.";
 }
 
-/** Save what the server writes; a refusal is its sentence. */
+/** Save a file from the server; return its refusal as a sentence. */
 async function fetched(path, params) {
   const response = await getFile(path, params);
   const named = /filename="?([^";]+)"?/.exec(response.headers.get("content-disposition") ?? "");
@@ -71,7 +71,7 @@ const saveSvg = (root, name) => save(new Blob([asText(root)], { type: "image/svg
 
 const savePng = async (root, name) => save(await asPng(root), name);
 
-/** Give a file to the reader. */
+/** Download a file. */
 function save(blob, name) {
   const url = URL.createObjectURL(blob);
   el("a", { href: url, download: name }).click();

@@ -1,16 +1,16 @@
 /**
- * Form fields that follow the state: each reads its value from a state and writes what a reader chooses.
+* Form fields that are bound to the state: each shows a value of the state, and writes changes to it.
  */
 import { el, say } from "./dom.js";
 
 const follow = [];
 
-/** Let all fields made so far, and later ones, follow the store. */
+/** Bind all fields, present and future ones, to the store. */
 export function startFields(store) {
   store.subscribe((state) => follow.forEach((update) => update(state)));
 }
 
-/** Keep `update(state)` called with every state, and call it now. */
+/** Call `update(state)` now and with every new state. */
 function bind(store, update) {
   follow.push(update);
   update(store.get());
@@ -22,7 +22,7 @@ function bind(store, update) {
 /**
  * A slider with its value beside it.
  * @param {Field & {range: function(object): {symbol: string, label: string, hint: string, min: number, max: number,
- *   step: number}}} field what it is called and how far it goes may depend on the state
+*   step: number}}} field its label and range may depend on the state
  */
 export function slider(store, field) {
   const { id, range, read, write } = field;
@@ -30,7 +30,7 @@ export function slider(store, field) {
   const [symbol, label] = [el("i"), el("span")];
   const [hint, output] = [el("small", { id: `${id}-hint` }), el("output", { for: id })];
   const box = el("div", { class: "slider" }, el("label", { for: id }, symbol, label), output, input, hint);
-  let dragging = false; // everything until the hand lets go is one drag, and one step back
+  let dragging = false; // one drag is one step of undo
   input.addEventListener("input", () => {
     write(Number(input.value), { source: id, join: dragging });
     dragging = true;
@@ -69,7 +69,7 @@ export function number(store, field) {
   return box;
 }
 
-/** A choice among a few. @param {Field & {options: [string, string][]}} field */
+/** A selection. @param {Field & {options: [string, string][]}} field */
 export function choice(store, field) {
   const { id, label, options, read, write } = field;
   const select = el("select", { id }, ...options.map(([value, text]) => el("option", { value }, text)));
@@ -82,7 +82,7 @@ export function choice(store, field) {
   return box;
 }
 
-/** A box to tick. @param {Field} field */
+/** A checkbox. @param {Field} field */
 export function check(store, field) {
   const { id, label, read, write } = field;
   const input = el("input", { id, type: "checkbox" });

@@ -1,9 +1,9 @@
 /**
- * What a cell holds, as a picture: walls, hazards, goals, the start, and moves that gamble. A cell is 100 × 100.
+* The glyphs of cells: walls, hazards, goals, the start, and volatile moves. A cell is 100 × 100.
  */
 import { say, svg } from "./dom.js";
 
-/** What each character of a map is called. */
+/** The name of each character of a map. */
 export const NAMES = {
   ".": "free", "#": "wall", S: "start", G: "goal", X: "hazard",
   "^": "volatile up", ">": "volatile right", v: "volatile down", "<": "volatile left",
@@ -12,7 +12,7 @@ export const NAMES = {
 /** The action of a volatile move. */
 export const VOLATILE = { "^": 0, ">": 1, v: 2, "<": 3 };
 
-/** The four triangles of a cell, one an action, each with its base on the side the action leads to. */
+/** The four triangles of a cell, one per action, each with its base on the side that the action leads to. */
 export const TRIANGLES = ["0,0 100,0 50,50", "100,0 100,100 50,50", "0,100 100,100 50,50", "0,0 0,100 50,50"];
 
 /** The lines between them. */
@@ -24,7 +24,7 @@ export const ARROW = "M0-22 14-4H5V19H-5V-4H-14Z";
 /** A flash of lightning around 0,0. */
 const BOLT = "M3-11-7 3h6l-2 8L7-4H1Z";
 
-/** The patterns that glyphs are filled with; ids are the board's own. */
+/** The fill patterns of glyphs; ids are unique to the board. */
 export function patterns(id) {
   return svg("defs", {}, stripes(`${id}-hatch`, "wall", 20, 6, 45), stripes(`${id}-danger`, "hazard", 28, 14, -45));
 }
@@ -36,7 +36,7 @@ function stripes(id, name, size, width, turn) {
     svg("rect", { class: `${name}-line`, width, height: size }));
 }
 
-/** A character of the map as a tool's picture: larger than on the board, and without a reward. */
+/** A character of the map as the picture of a tool: larger than on the board, without a reward. */
 export function tool(mark, id) {
   if (mark === "S") return [svg("g", { transform: "translate(5 5) scale(2.5)" }, start())];
   if (!(mark in VOLATILE)) return glyphs(mark, id, 0).slice(0, 3);
@@ -80,7 +80,7 @@ function start() {
     svg("text", { x: 18, y: 25 }, "S"));
 }
 
-/** The flash of lightning on the side of a volatile move; it lies over paths and arrows. */
+/** The flash of lightning on the side of a volatile move, above paths and arrows. */
 export function badges(mark) {
   if (!(mark in VOLATILE)) return [];
   const turn = VOLATILE[mark] * 90;

@@ -1,5 +1,5 @@
 /**
- * The head of the page: undo and redo, light and dark, the keys, and the one line of notice.
+* The head of the page: undo and redo, light and dark, the keys, and the notice.
  */
 import { byId, el, svg } from "./dom.js";
 
@@ -22,13 +22,13 @@ const KEYS = [
   ["?", "these keys"],
 ];
 
-const READ_MS = 6000; // a line that asks nothing of the reader goes by itself
+const READ_MS = 6000; // a notice that needs no action disappears
 
 let kindShown = "";
 let timer = 0;
 
 /**
- * One line for the reader; "" takes away the line of that kind. A "problem" is read out at once.
+* Show a notice; "" removes the notice of that kind. Screen readers announce a "problem" at once.
  * @param {string} text @param {string} kind
  */
 export function notice(text, kind = "info") {
@@ -45,7 +45,7 @@ export function notice(text, kind = "info") {
   if (text && !urgent) timer = setTimeout(() => notice("", kind), READ_MS);
 }
 
-/** Bring the head to life. */
+/** Set up the head. */
 export function startHead(store) {
   for (const [id, d] of Object.entries(ICONS)) {
     byId(id).append(svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d })));
@@ -76,7 +76,7 @@ function startHistory(store) {
   });
 }
 
-/** Light or dark: as the system says until the reader chooses. Those who paint by hand listen to "themechange". */
+/** Light or dark: the system's choice until the user changes it. Canvas code listens to "themechange". */
 function startTheme() {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
@@ -106,7 +106,7 @@ function startHelp() {
   });
 }
 
-/** On a narrow screen the tabs show which part of the page is being read. */
+/** On a narrow screen the tabs show the current part of the page. */
 function startTabs() {
   const tabs = [...document.querySelectorAll(".tabs a")];
   const seen = new IntersectionObserver((entries) => {

@@ -1,28 +1,28 @@
 /**
- * The buttons of the learning panel, and what they look like in each phase.
+* The buttons of the learning panel, and their appearance in each phase.
  */
 import { SIDES } from "./answers.js";
 import { el, svg } from "./dom.js";
 
-/** Iterations a frame, from a snail to a hare. */
+/** Iterations per frame, from slow to fast. */
 export const BYS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000];
 
-/** How long a run lasts. */
+/** Lengths of a run. */
 export const LENGTHS = [50_000, 200_000, 1_000_000];
 
-const RUN = { idle: "Run", running: "Pause", paused: "Go on", done: "Run again" };
+const RUN = { idle: "Run", running: "Pause", paused: "Continue", done: "Run again" };
 const PLAY = "M5 3 21 12 5 21Z";
 const PAUSE = "M5 3h5v18H5zM14 3h5v18h-5z";
 const USUAL_SPEED = 9;
 
-/** A whole number for a reader: 12,400. */
+/** A whole number with separators: 12,400. */
 export const whole = (n) => n.toLocaleString("en-GB");
 
 /**
  * Fill the panel.
  * @param {HTMLElement} panel
  * @param {Object<string, function>} does run, step, restart, speed, seeds(n), side(name), until(t)
- * @returns what the learning shows itself with: `show(phase)`, `say(text, t, until)`, `prepare(words)` ("" when ready),
+* @returns the view: `show(phase)`, `say(text, t, until)`, `prepare(words)` ("" when ready),
  *  and the inputs
  */
 export function controls(panel, does) {
@@ -65,8 +65,8 @@ function speedSlider(changed) {
   const input = el("input", { id: "speed", type: "range", min: 0, max: BYS.length - 1, step: 1, value: USUAL_SPEED });
   const write = () => {
     const by = BYS[Number(input.value)];
-    output.textContent = `${whole(by)} a frame`;
-    input.setAttribute("aria-valuetext", `${whole(by)} iteration${by === 1 ? "" : "s"} a frame`);
+    output.textContent = `${whole(by)} per frame`;
+    input.setAttribute("aria-valuetext", `${whole(by)} iteration${by === 1 ? "" : "s"} per frame`);
   };
   input.addEventListener("input", write);
   input.addEventListener("change", changed);
@@ -107,6 +107,6 @@ function legend() {
     { class: "learn-legend hint" },
     item("agent", "the agent"),
     item("trail", "its last steps"),
-    item("replayed", "a replayed transition: lived through again from memory"),
+    item("replayed", "a replayed transition"),
   );
 }

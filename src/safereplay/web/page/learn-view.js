@@ -1,20 +1,20 @@
 /**
- * What a learner has learned so far: in words, as a curve towards its exact limit, and one small board a seed.
+* What a learner has learned so far: a text, a curve towards its exact limit, and one small board per seed.
  */
 import { el, percent, svg } from "./dom.js";
 import { whole } from "./learn-controls.js";
 import { Chart } from "./plot.js";
 
-/** The signs of the verdicts: never colour alone. */
+/** The signs of the verdicts, so that no information is in colour alone. */
 export const SIGNS = { safe: "✓", risky: "⚠", jumps: "✗", stuck: "↻", "no path": "–" };
 
-const FEW = 10; // finished episodes, before which a distance from the limit says nothing
-const MOST = 400; // points of a curve, beyond which every other one is dropped
+const FEW = 10; // finished episodes before a distance from the limit is shown
+const MOST = 400; // points of a curve; beyond that, every other one is dropped
 const HEADINGS = ["0,-1", "1,0", "0,1", "-1,0"].map((text) => text.split(",").map(Number)); // of actions, in (x, y)
-const KINDS = { ".": "free", "#": "wall", G: "goal", X: "hazard", S: "start" }; // of cells; what is left is volatile
+const KINDS = { ".": "free", "#": "wall", G: "goal", X: "hazard", S: "start" }; // of cells; all others are volatile
 
 const TENS = [0.01, 0.1, 1, 10, 100].flatMap((ten) => [ten, 2 * ten, 5 * ten]).map((x) => Number(x.toPrecision(1)));
-const TICKS = { tickvals: TENS, ticktext: TENS.map((x) => `${x} %`) }; // a logarithmic axis that says its unit
+const TICKS = { tickvals: TENS, ticktext: TENS.map((x) => `${x} %`) }; // a logarithmic axis with its unit
 
 /** The status line. @param {"idle"|"running"|"paused"|"done"} phase @param {?object} frame */
 export function statusText(phase, side, frame) {
@@ -26,13 +26,13 @@ export function statusText(phase, side, frame) {
     `${SIGNS[verdict]} ${verdict}`,
     frame.risk.p_unsafe === null ? null : `unsafe ${percent(frame.risk.p_unsafe)}`,
     frame.risk.p_never > 1e-9 ? `never ends ${percent(frame.risk.p_never)}` : null,
-    gap === null || frame.episodes < FEW ? null : `${percent(gap)} off its exact limit where it has been`,
+    gap === null || frame.episodes < FEW ? null : `${percent(gap)} from its exact limit at visited cells`,
   ];
   const text = parts.filter(Boolean).join(" · ");
   return phase === "done" ? `Done: ${text}` : phase === "paused" ? `Paused: ${text}` : text;
 }
 
-/** How far each seed's Q is from the exact limit, against iterations. */
+/** The distance of each seed's Q from the exact limit, over iterations. */
 export class Curve {
   #chart;
   #node;
@@ -60,7 +60,7 @@ export class Curve {
     this.#gaps = this.#gaps.map(thin);
   }
 
-  /** @param {"left"|"right"} side whose colour it has */
+  /** @param {"left"|"right"} side for the colour */
   draw(side) {
     if (!this.#gaps.some((gaps) => gaps.some((gap) => gap !== null))) return;
     this.#node.hidden = false;
@@ -90,7 +90,7 @@ export class Curve {
   }
 }
 
-/** One small board a seed: its arrows, its path and the verdict in a word. */
+/** One small board per seed: its arrows, its path and its verdict. */
 export class Multiples {
   #node;
   #boards = [];
@@ -106,7 +106,7 @@ export class Multiples {
     this.#made = "";
   }
 
-  /** @param {object} frame @param {?object} answer whose cells are the states' places @param {string[]} rows the map */
+  /** @param {object} frame @param {?object} answer with the cells of the states @param {string[]} rows the map */
   draw({ seeds }, answer, rows) {
     if (!answer || seeds.length < 2) return;
     const key = `${seeds.length} ${rows.join("/")}`;

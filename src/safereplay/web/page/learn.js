@@ -1,8 +1,8 @@
 /**
- * The real learner at work: run, pause, step, and see what it has learned so far.
+* The running learner: run, pause, step, and show what it has learned so far.
  *
- * A run is a pure function of its seed, so a stream can begin anywhere: pausing closes it, going on opens it again at
- * the last iteration seen.
+ * A run is a pure function of its seed, so a stream can start at any iteration: a pause closes it, and to continue, it
+ * is opened again at the last iteration seen.
  */
 import { readable, stream } from "./api.js";
 import { byId } from "./dom.js";
@@ -10,18 +10,18 @@ import { controls, BYS, LENGTHS } from "./learn-controls.js";
 import { Curve, Multiples, statusText } from "./learn-view.js";
 import { join, sideQuery } from "./link.js";
 
-const SLOWEST_MS = 250; // between two frames at one iteration a frame
+const SLOWEST_MS = 250; // between two frames at one iteration per frame
 const FASTEST_MS = 50;
-const PREPARING_MS = 400; // a wait that is worth a word
+const PREPARING_MS = 400; // a longer wait is explained
 const COMPILING = "Compiling this learner for the first time…";
-const FINDING = "Going back to where it was…";
+const FINDING = "Restoring the run…";
 const SPEAK_MS = 1_000; // between two changes of the status: screen readers read each of them
 const DRAW_MS = 150; // between two drawings of the curve and the small boards
 
 /** The frame of learning that each board shows now, or null. */
 export const learned = { left: null, right: null };
 
-/** Begin. */
+/** Set up the learning panel. */
 export function start(parts) {
   new Learning(parts);
 }
@@ -32,9 +32,9 @@ class Learning {
   #boards;
   #notice;
   #source = null; // the open stream
-  #waiting = 0; // timer of the word on preparing
+  #waiting = 0; // timer of the message about preparing
   #frame = null; // the last one seen
-  #pending = false; // a drawing is under way
+  #pending = false; // whether a drawing is planned
   #spoken = 0;
   #drawn = 0;
 
@@ -65,7 +65,7 @@ class Learning {
     return this.#frame?.t ?? 0;
   }
 
-  /** Go on from the last frame, at the speed that is set; from the start again after the end. */
+  /** Continue from the last frame, at the chosen speed; after the end, restart. */
   run() {
     if (this.t >= this.until) this.reset();
     const speed = Number(this.view.speed.value);
@@ -74,7 +74,7 @@ class Learning {
     this.#enter("running");
   }
 
-  /** Stop where it is. */
+  /** Pause. */
   pause() {
     this.#close();
     this.#enter("paused");
@@ -87,14 +87,14 @@ class Learning {
     this.#enter("paused");
   }
 
-  /** From the first iteration again; goes on if it was going. */
+  /** Restart from the first iteration; keep running if it was running. */
   restart() {
     const running = this.phase === "running";
     this.reset();
     if (running) this.run();
   }
 
-  /** Forget the run. `between` is done before the boards are shown as they were. */
+  /** Discard the run. `between` is called before the boards show the limits again. */
   reset(between = () => {}) {
     this.#close();
     this.#frame = null;
@@ -117,7 +117,7 @@ class Learning {
       done: () => this.#end("done"),
       paused: () => this.#end("paused"),
       problem: ({ detail }) => this.#fail(readable(detail)),
-      lost: () => this.#fail("The stream was lost; Run goes on from here."),
+      lost: () => this.#fail("The connection was lost; press Run to continue."),
     });
   }
 
@@ -169,7 +169,7 @@ class Learning {
     this.#boards[this.side].overlay(frame);
   }
 
-  /** The words, the curve and the small boards, none more often than it can be followed. */
+  /** Update the text, the curve and the small boards, each at a limited rate. */
   #paint() {
     const now = performance.now();
     const still = this.phase !== "running";
@@ -184,7 +184,7 @@ class Learning {
     }
   }
 
-  /** What was learned belongs to one world, one learner and its exploration: another one begins anew. */
+  /** A run belongs to one world, one learner and its exploration: if one of them changes, discard it. */
   #follow(state, before) {
     if (state.seeds !== before.seeds) this.view.seeds.value = state.seeds;
     const own = ["world", this.side, "epsilon", "seeds"];

@@ -1,11 +1,11 @@
 /**
- * Six short lessons under the boards; each sets the whole page for its reader.
+* Six short lessons under the boards; each sets the whole page.
  */
 import { get } from "./api.js";
 import { byId, el } from "./dom.js";
 import { LESSONS } from "./lessons-text.js";
 
-const WELCOME = "Each step sets both boards for you and says what to look at. Undo brings back what you had.";
+const WELCOME = "Each lesson sets both boards and says what to look at. Undo restores what you had.";
 
 /** Fill the panel. */
 export function start(parts) {
@@ -16,7 +16,7 @@ class Lessons {
   #store;
   #notice;
   #at = -1;
-  #asking = null; // the question that is under way
+  #asking = null; // the request in flight
 
   constructor({ store, notice }) {
     this.#store = store;
@@ -32,7 +32,7 @@ class Lessons {
     await this.#set(LESSONS[at].link);
   }
 
-  /** Set the boards; who goes on before the answer is here wants only the newest one. */
+  /** Set the boards; only the newest request counts. */
   async #set(link) {
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
@@ -88,8 +88,8 @@ const button = (attributes, onclick, text) => el("button", { type: "button", ...
 
 const paragraph = (text) => el("p", {}, ...stressed(text));
 
-/** Text in which what stands between * is stressed. */
+/** Text in which words between * are emphasised. */
 function stressed(text) {
-  const kept = text.replace(/(\d) %/g, "$1\u00a0%"); // a number and its sign stay on one line
+  const kept = text.replace(/(\d) %/g, "$1\u00a0%"); // a non-breaking space
   return kept.split("*").map((part, i) => (i % 2 ? el("em", {}, part) : part));
 }

@@ -4,7 +4,7 @@
  * The page only writes links; the server reads them (GET /api/state).
  */
 
-const LETTERS = { "#": "W", "^": "u", ">": "r", v: "d", "<": "l" }; // the rest of a map's characters stay as they are
+const LETTERS = { "#": "W", "^": "u", ">": "r", v: "d", "<": "l" }; // other characters of a map stay the same
 const NUMBERS = ["goal", "step", "hazard", "slip"];
 const WORDS = ["slip_to", "fall_ends", "goal_slips", "start"];
 const DEFAULTS = { left: "q", right: "replay,v:0.5,beta:5,mixing:matched", epsilon: "0.1", seeds: "1", limit: "0.04" };
@@ -18,12 +18,12 @@ export function query(state, presets) {
   return join(worldQuery(state.world, presets), Object.fromEntries(said));
 }
 
-/** The world alone: its preset's name and what was changed since. */
+/** The world only: the name of its preset, and the changes. */
 export function worldQuery(world, presets) {
   const preset = presets.find((one) => one.name === world.name)?.world ?? {};
   const texts = worldTexts(world);
   const before = worldTexts({ ...EMPTY, ...preset });
-  if (texts.map !== before.map) before.goals = before.volatiles = ""; // a new map forgets what its cells were before
+  if (texts.map !== before.map) before.goals = before.volatiles = ""; // a new map has no rewards of single cells
   const said = Object.entries(texts).filter(([name, text]) => text !== before[name]);
   return join("", { world: world.name, ...Object.fromEntries(said) });
 }
@@ -59,7 +59,7 @@ function worldTexts(world) {
   return texts;
 }
 
-/** Rows like those of a chess position: `6/6/6/SXXXXG`, a number for so many free cells. */
+/** Rows like those of a chess position: `6/6/6/SXXXXG`; a number is a run of free cells. */
 function mapText(rows) {
   const line = (row) => row.replace(/\.+/g, (free) => free.length).replace(/[#^>v<]/g, (mark) => LETTERS[mark]);
   return rows.map(line).join("/");
@@ -74,7 +74,7 @@ function outcomesText(outcomes) {
   return outcomes.map(([p, r]) => `${number(p)}:${number(r)}`).join(",");
 }
 
-/** A number without the noise of binary fractions: 0.1 + 0.2 is 0.3. */
+/** A number without binary rounding errors: 0.1 + 0.2 is 0.3. */
 function number(x) {
   return String(Number(Number(x).toPrecision(10)));
 }

@@ -1,5 +1,5 @@
 /**
- * Starts the page: reads the state that the address names, then brings every part to life.
+* Starts the page: reads the state from the address, then sets up all parts.
  */
 import { Answers, SIDES } from "./answers.js";
 import { get } from "./api.js";
@@ -19,7 +19,7 @@ import { store } from "./state.js";
 import * as tune from "./tune.js";
 import { startWorld } from "./world.js";
 
-/** The state that the address asks for, or the default one and a sentence on what was wrong with the address. */
+/** The state of the address, or the default one and a sentence about the error in the address. */
 async function firstState() {
   try {
     return [await get("/api/state", location.search), ""];
@@ -36,7 +36,7 @@ async function start() {
   const boards = makeBoards();
   window.safereplay = { store, answers, boards, get state() { return store.get(); } };
 
-  store.subscribe(() => answers.refresh()); // first of all: the server works while the page follows
+  store.subscribe(() => answers.refresh()); // first, so that the server works in parallel
   makePanes(boards);
   startFields(store);
   startDials(store);

@@ -1,23 +1,23 @@
 /**
- * The two panes: the places for a learner's dials, its board, and what it risks.
+* The two panes: a learner's dials, its board, and its risks.
  */
 import { SIDES } from "./answers.js";
 import { byId, difference, el, percent, put, say } from "./dom.js";
 
 const NUMBERS = [
-  { name: "unsafe", key: "p_unsafe", title: "P(unsafe)", about: "share of episodes that come to harm", text: percent },
-  { name: "mean", key: "mean", title: "Mean return", about: "average sum of an episode's rewards", text: say },
+  { name: "unsafe", key: "p_unsafe", title: "P(unsafe)", about: "share of unsafe episodes", text: percent },
+  { name: "mean", key: "mean", title: "Mean return", about: "average sum of the rewards of an episode", text: say },
   { name: "cvar", key: "cvar10", title: "Worst 10 %", about: "average return of the worst tenth (CVaR)", text: say },
   { name: "std", key: "std", title: "Spread", about: "standard deviation of the return", text: say },
 ];
 const VERDICTS = {
-  safe: ["Safe way", "The path takes no step near harm that could be avoided."],
-  risky: ["Risky way", "The path reaches a goal, past harm that could be avoided."],
-  jumps: ["Jumps", "The path ends in harm on purpose."],
+  safe: ["Safe way", "The path has as few exposed steps as possible."],
+  risky: ["Risky way", "The path reaches a goal, with more exposed steps than needed."],
+  jumps: ["Jumps", "The path ends in an unsafe outcome on purpose."],
   stuck: ["Stuck", "The path never ends."],
   "no path": ["No path", "Some action has several next states that are equally likely: no path can be drawn."],
 };
-const LONG_MS = 1_000; // a wait that is worth a word
+const LONG_MS = 1_000; // a longer wait is explained
 const WAITING = "Solving… the first time compiles, which can take a minute";
 
 /** Make the two panes around the boards. */
@@ -32,7 +32,7 @@ export function makePanes(boards) {
         el("p", { class: "waiting", id: `${side}-waiting`, "aria-live": "polite" })),
       el("p", { class: "detail", id: `${side}-detail` }),
       el("div", { class: "figures" },
-        el("p", { class: "limit-caption" }, "Exact limit"), // shown while the board above shows something else
+        el("p", { class: "limit-caption" }, "Exact limit"), // shown while the board shows a run
         el("dl", { class: "numbers" }, ...NUMBERS.map((one) => numberParts(side, one)))),
       el("p", { class: "note", id: `${side}-note` }),
     );
@@ -45,7 +45,7 @@ function numberParts(side, { name, title, about }) {
     el("dd", {}, el("strong", { id: `${side}-${name}` }, "–"), el("small", { id: `${side}-${name}-change` })));
 }
 
-/** Write what each answer risks; nothing where the present state has none. */
+/** Show the risk of each answer; nothing if the current state has no answer. */
 export function startNumbers(answers) {
   const known = (side) => (answers.problem(side) ? null : answers.get(side));
   answers.subscribe((answered) => {
@@ -79,7 +79,7 @@ function writeAnswer(side, answer, other) {
 
 function change(value, other, text) {
   if (value === null || other === null || other === undefined) return "";
-  return `${difference(value - other, text).replace("%", "pts")} vs left`; // points of a percentage
+  return `${difference(value - other, text).replace("%", "pts")} vs left`; // percentage points
 }
 
 function noteOf(answer) {

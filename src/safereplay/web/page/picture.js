@@ -1,5 +1,5 @@
 /**
- * Both boards as one picture that stands alone: every style is written out, so that it needs nothing of the page.
+* Both boards as one self-contained picture: all styles are inlined.
  */
 import { percent, say, svg } from "./dom.js";
 
@@ -19,7 +19,7 @@ const [WIDTH, GAP, MARGIN, HEAD, FOOT] = [560, 32, 28, 92, 30]; // of a board, i
 /**
  * The picture of both boards with their titles and numbers.
  * @param {{title: string, boards: {svg: SVGElement, answer: object, frame: ?object}[], colours: object}} what
- *  frame: of learning, if the board shows one; colours: text, muted, card
+*  frame: of learning, if the board shows one; colours: text, muted, card
  * @returns {SVGSVGElement}
  */
 export function picture({ title, boards, colours }) {
@@ -61,7 +61,7 @@ export async function asPng(root, scale = 2) {
   }
 }
 
-/** A learner and its numbers: those of its exact limit, or of what it has learned so far if the board shows that. */
+/** A learner and its numbers: of its exact limit, or of the run if the board shows one. */
 function words({ label, verdict: limit, risk: exact }, frame, left, { text: ink, muted }) {
   const { risk, verdict } = frame ? { risk: frame.risk, ...frame.seeds[0] } : { risk: exact, verdict: limit };
   const when = frame ? ` · after ${frame.t.toLocaleString("en-GB")} iterations` : "";
@@ -73,12 +73,12 @@ function text(content, x, y, size, fill, weight = 400) {
   return svg("text", { x, y, "font-size": size, "font-weight": weight, fill }, content);
 }
 
-/** The children of a board with their styles written out. */
+/** The children of a board with inlined styles. */
 function copies(board) {
   return [...board.children].map((child) => copy(child, null)).filter(Boolean);
 }
 
-/** A copy of an element as it looks now; what cannot be seen is left out. */
+/** A copy of an element with its current style; invisible parts are left out. */
 function copy(node, outer) {
   const style = getComputedStyle(node);
   if (style.display === "none" && !node.closest("defs")) return null;
@@ -98,7 +98,7 @@ function copy(node, outer) {
   return twin;
 }
 
-/** What holds where nothing is said. */
+/** Default values of styles. */
 function initial(name) {
   return { opacity: "1", "dominant-baseline": "auto" }[name];
 }

@@ -1,14 +1,14 @@
 /**
- * Charts by plotly, which is loaded when the first one is wanted: the page works without waiting for it.
+ * Charts with plotly, which is loaded with the first chart: the page does not wait for it.
  *
- * A chart draws after the boards have been painted, and only what is wanted by then: a slider never waits for it.
+ * A chart is drawn after the boards are painted, and only in its newest version: a slider never waits for it.
  */
 import { byId, el } from "./dom.js";
 
 const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
 const COLOURS = { text: "--text", muted: "--muted", line: "--line", left: "--left", right: "--right", card: "--card" };
-const LATEST_MS = 1_000; // a chart that is out of sight may wait so long
-const REST_MS = 100; // between two drawings of a chart: most of the time belongs to the boards
+const LATEST_MS = 1_000; // the longest wait of a chart that is not visible
+const REST_MS = 100; // between two drawings of a chart, to leave time for the boards
 
 let loading = null;
 const charts = new Set();
@@ -22,7 +22,7 @@ function plotly() {
   return loading;
 }
 
-/** The page's present colours as plain CSS colours: whatever they are made of, the browser works them out. */
+/** The page's current colours as plain CSS colours, computed by the browser. */
 export function colours() {
   const probe = document.body.appendChild(el("span", { hidden: true }));
   const found = {};
@@ -54,9 +54,9 @@ export class Chart {
   }
 
   /**
-   * Draw, as soon as there is time.
+  * Draw as soon as possible.
    * @param {function(object): {traces: object[], layout: object}} make the picture, in the colours it is given
-   * @param {string} words what it shows, for who cannot see it
+  * @param {string} words a description for screen readers
    */
   draw(make, words) {
     this.#make = make;
@@ -64,7 +64,7 @@ export class Chart {
     this.again();
   }
 
-  /** Draw the same again: the colours or the place have changed. */
+  /** Draw again after a change of colours or size. */
   again() {
     if (this.#due || !this.#make) return;
     this.#due = true;

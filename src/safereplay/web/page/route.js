@@ -1,10 +1,10 @@
 /**
- * Lines over a board: the path that a policy takes, and what a learner has just lived through.
+* Lines over a board: the path of a policy, and the last steps of a learner.
  */
 import { put, svg } from "./dom.js";
 import { TRIANGLES } from "./glyphs.js";
 
-const BEND = 34; // how far from the middle of a cell a corner begins to be rounded
+const BEND = 34; // distance from the middle of a cell at which a rounded corner starts
 
 /** The middle of a cell [row, column]. */
 export const middle = ([row, column]) => [100 * column + 50, 100 * row + 50];
@@ -25,7 +25,7 @@ function towards([x, y], [x1, y1]) {
   return [x + (x1 - x) * share, y + (y1 - y) * share];
 }
 
-/** The path of a policy: a line with a halo, a mark where it begins and one that says how it ends. */
+/** The path of a policy: a line with a halo, and marks at its start and its end. */
 export class Route {
   constructor() {
     this.halo = svg("path", { class: "route-halo" });
@@ -52,7 +52,7 @@ function short([x, y], [x0, y0], by) {
   return [x - ((x - x0) * by) / far, y - ((y - y0) * by) / far];
 }
 
-/** How a path ends: an arrow head at a goal, a cross at a fall, a ring where it goes round. */
+/** The end of a path: an arrow head at a goal, a cross at a fall, a ring at a loop. */
 function mark([x, y], [x0, y0], end) {
   if (end === "unsafe") return `M${x - 13} ${y - 13}l26 26M${x + 13} ${y - 13}l-26 26`;
   if (end === "loop") return `M${x - 38} ${y}a38 38 0 1 1 76 0a38 38 0 1 1 -76 0`;
@@ -61,7 +61,7 @@ function mark([x, y], [x0, y0], end) {
   return `M${x - dx - dy} ${y - dy + dx}L${x} ${y}L${x - dx + dy} ${y - dy - dx}`;
 }
 
-/** What a learner has just done: its last steps as a line, where it is, and the moves that were replayed. */
+/** The latest of a learner: its last steps as a line, its position, and the replayed moves. */
 export class Trace {
   constructor() {
     this.line = svg("path", { class: "trace-line" });
@@ -83,7 +83,7 @@ export class Trace {
   }
 }
 
-/** Steps cut into the states of one episode after the other; a step that stays is left out. */
+/** The states of steps, split by episode; steps that do not move are left out. */
 function episodes(steps) {
   const parts = [];
   let states = [];

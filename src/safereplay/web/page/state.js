@@ -1,17 +1,17 @@
 /**
  * The whole state of the page, in one place.
  *
- * A state is never changed: `set` makes a new one from the old and tells everybody who listens. What was before goes
- * onto a stack, so that every change can be taken back; and the address of the page always names the present state.
+ * States are immutable: `set` makes a new one from the old and calls all listeners. The old one is pushed onto a stack
+ * for undo. The address of the page always contains the current state.
  */
 import { query } from "./link.js";
 
-const TOGETHER_MS = 600; // changes from the same source that come this close together are one step back
+const TOGETHER_MS = 600; // changes from the same source within this time are one step of undo
 const ADDRESS_MS = 150; // browsers refuse an address that changes too often
 const DEPTH = 200;
 
 /** @typedef {{remember?: boolean, source?: string, join?: boolean}} How
- *  remember: can be undone; source: who changed it; join: part of the last step back, however long ago that was */
+*  remember: can be undone; source: what changed it; join: part of the last step of undo, at any time */
 
 class Store {
   #state = null;
@@ -23,7 +23,7 @@ class Store {
   #last = { source: "", at: 0 };
   #timer = 0;
 
-  /** Begin with a state, the presets it may refer to, and what can be set of each kind of learner. */
+  /** Start with a state, the presets, and the dials of each kind of learner. */
   begin(state, presets, learners) {
     this.#state = Object.freeze(state);
     this.#presets = presets;
@@ -32,7 +32,7 @@ class Store {
     this.#future = [];
   }
 
-  /** The present state. */
+  /** The current state. */
   get() {
     return this.#state;
   }
@@ -42,12 +42,12 @@ class Store {
     return this.#presets;
   }
 
-  /** What each kind of learner begins with, and its sliders, as /api/learners lists them. */
+  /** The defaults and sliders of each kind of learner, as /api/learners lists them. */
   get learners() {
     return this.#learners;
   }
 
-  /** The present state with the top-level fields of `patch` replaced. @param {object} patch @param {How} how */
+  /** Replace the top-level fields of `patch` in the state. @param {object} patch @param {How} how */
   set(patch, { remember = true, source = "", join = false } = {}) {
     const changed = Object.keys(patch).some((key) => !same(patch[key], this.#state[key]));
     if (!changed) return;
@@ -60,7 +60,7 @@ class Store {
     this.set({ world: { ...this.#state.world, ...patch } }, how);
   }
 
-  /** Change one learner; one of another kind starts from that kind's settings. @param {"left"|"right"} side */
+  /** Change one learner; another kind starts from its defaults. @param {"left"|"right"} side */
   setSide(side, patch, how) {
     const now = this.#state[side];
     const kind = patch.kind ?? now.kind;
@@ -84,13 +84,13 @@ class Store {
     return this.#future.length > 0;
   }
 
-  /** Call `fn(state, before, source)` after every change; the answer stops that. */
+  /** Call `fn(state, before, source)` after every change; returns a function that stops this. */
   subscribe(fn) {
     this.#listeners.add(fn);
     return () => this.#listeners.delete(fn);
   }
 
-  /** Write the present state into the address now. */
+  /** Write the current state into the address now. */
   writeAddress() {
     clearTimeout(this.#timer);
     history.replaceState(null, "", `?${query(this.#state, this.#presets)}`);
@@ -122,7 +122,7 @@ class Store {
   }
 }
 
-/** Whether two plain values are equal, all the way down. */
+/** Whether two plain values are deeply equal. */
 export function same(a, b) {
   return a === b || JSON.stringify(a) === JSON.stringify(b);
 }

@@ -1,26 +1,26 @@
 /**
- * What tuning found: a sentence, a picture of the frontier, and its points as buttons.
+* The result of tuning: a sentence, a picture of the frontier, and its points as buttons.
  */
 import { el, percent, say } from "./dom.js";
 
 const STEP = 0.01; // v is offered on a grid of this step
 
-/** The answer in plain words. */
+/** The answer as text. */
 export function answerText({ meets, confirmed, limit, plan, plain, ceiling }) {
   const was = `Plain Q-learning: ${risks(plain)}.`;
   const is = risks(plan);
   const dials = `v = ${say(plan.v)}${plan.beta === null ? "" : ` and β = ${say(plan.beta)}`}`;
-  if (!meets) return `No replay keeps to ${percent(limit)} here; the safest, ${dials}, reaches ${is}. ${was}`;
+  if (!meets) return `No replay setting keeps ${percent(limit)} here. The safest one, ${dials}, has ${is}. ${was}`;
   if (plan.v === 0) return `No replay is needed: ${was}`;
-  const sure = confirmed ? "" : " Learners were not seen to find it reliably.";
+  const sure = confirmed ? "" : " Trained learners did not reach it reliably.";
   const best = ceiling.find(({ risk, mean }) => mean !== null && Math.abs(risk - limit) < 1e-9);
-  const most = best ? ` No policy at all has a mean above ${say(best.mean)} under this limit.` : "";
-  return `The gentlest replay that keeps to ${percent(limit)} has ${dials}: ${is}. ${was}${most}${sure}`;
+  const most = best ? ` The best mean of all policies under this limit is ${say(best.mean)}.` : "";
+  return `The gentlest replay that keeps ${percent(limit)} has ${dials}: ${is}. ${was}${most}${sure}`;
 }
 
 /**
- * The points worth choosing: the plan, plain Q-learning, and of each other trade on the frontier the one with the least
- * replay. Many β reach the same policy; the reader needs it once.
+ * The points to choose from: the plan, plain Q-learning, and for each other pair of risk and return on the frontier the
+ * one with the least replay, since many β reach the same policy.
  */
 export function choices({ plan, plain, frontier }) {
   const best = new Map([[trade(plan), null], [trade(plain), null]]);
@@ -45,7 +45,7 @@ function gentler(a, b) {
   return x < y || (x === y && Math.abs(a.beta) < Math.abs(b.beta));
 }
 
-/** A v to learn with: at the point's own, two actions tie. Rounded up, if the policy is still the same there. */
+/** A v to learn with: the point's v rounded up, since two actions tie there, if the policy stays the same. */
 function learnable({ v, beta }, frontier) {
   const next = Math.min(1, ...frontier.filter((point) => point.beta === beta && point.v > v).map((point) => point.v));
   const up = Number((Math.ceil(v / STEP - 1e-9) * STEP).toFixed(4));
@@ -60,13 +60,13 @@ export function pointButton(point, pressed) {
   return el("li", {}, el("button", attributes, el("b", {}, title), " ", el("span", {}, risks(point))));
 }
 
-/** What the picture shows, in words. */
+/** The description of the picture. */
 export function frontierWords(found) {
   const texts = choices(found).map((p) => `${p.name}, v ${say(p.v)}: ${risks(p)}`);
   return `Mean return against the share of unsafe episodes. ${texts.join("; ")}. The same points are buttons below.`;
 }
 
-/** The frontier: what replay can reach, and above it the best that any policy could do. */
+/** The frontier: the limits of replay, and the best of all policies. */
 export function frontierPicture(found, { text, muted, left, right }) {
   const { frontier, ceiling, limit } = found;
   const [plan, plain, ...reached] = choices(found);
@@ -104,11 +104,11 @@ function dots(points, marker) {
   };
 }
 
-/** The line is for the eye alone: a press near it means the point. */
+/** The line is not interactive: a click near it selects the point. */
 const ceilingLine = (best, color) => ({
   type: "scatter",
   mode: "lines",
-  name: "best any policy can do",
+  name: "best of all policies",
   x: best.map(({ risk }) => 100 * risk),
   y: best.map(({ mean }) => mean),
   line: { color, width: 2, dash: "dot" },
@@ -124,7 +124,7 @@ const limitText = (x, color) => ({
   text: "your limit", font: { size: 11, color },
 });
 
-/** A range with some room around values: what lies far below would press the rest together. */
+/** A range with a margin around values; values far below are cut off. */
 function around(values) {
   const known = values.filter((x) => x !== null);
   const [low, high] = [Math.min(...known), Math.max(...known)];

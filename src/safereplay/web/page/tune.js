@@ -1,5 +1,5 @@
 /**
- * Tuning: the gentlest replay under a limit on risk, and every trade between risk and return that replay can reach.
+* Tuning: the gentlest replay under a limit on risk, and the frontier of risk and return.
  */
 import { get } from "./api.js";
 import { byId, el } from "./dom.js";
@@ -10,7 +10,7 @@ import { answerText, choices, frontierPicture, frontierWords, pointButton } from
 const HINT = "Press a point, here or in the picture, to set the right pane to it." +
   " Tuning works with matched mixing, and sets it.";
 
-/** Begin. */
+/** Set up the tuning panel. */
 export function start(parts) {
   new Tuning(parts);
 }
@@ -18,7 +18,7 @@ export function start(parts) {
 class Tuning {
   #store;
   #notice;
-  #asking = null; // the question under way
+  #asking = null; // the request in flight
   #found = null; // its answer
 
   constructor({ store, notice }) {
@@ -31,14 +31,14 @@ class Tuning {
     this.#show();
   }
 
-  /** Ask for the gentlest replay, or stop asking. */
+  /** Request the gentlest replay, or stop the request. */
   go() {
     if (this.#asking) return this.stop();
     this.#found = null;
     this.#ask(new AbortController());
   }
 
-  /** Stop the work: the server gives it up when nobody waits. */
+  /** Stop: the server cancels the work when the request is closed. */
   stop(words = "Stopped.") {
     this.#asking?.abort();
     this.#asking = null;
@@ -53,7 +53,7 @@ class Tuning {
 
   async #ask(asking) {
     this.#asking = asking;
-    this.#show("Looking for it; this may take up to a minute…");
+    this.#show("Searching; this may take up to a minute…");
     const { world, limit, epsilon } = this.#store.get();
     const learner = learnerText({ ...this.#learner(), mixing: "matched" });
     const params = join(worldQuery(world, this.#store.presets), { learner, epsilon, limit });
@@ -64,7 +64,7 @@ class Tuning {
       this.#found = { ...found, limit };
       this.#show(answerText(this.#found));
     } catch (error) {
-      if (this.#asking !== asking) return; // stopped, or another question is under way
+      if (this.#asking !== asking) return; // stopped, or replaced by another request
       this.stop("");
       this.#notice(error.detail ?? String(error), "problem");
     }
@@ -74,13 +74,13 @@ class Tuning {
     return this.#store.learners.replay.defaults;
   }
 
-  /** The replay whose dials are looked for: the right pane's, if it is one. */
+  /** The replay to tune: the right pane's, if it is one. */
   #learner() {
     const { right } = this.#store.get();
     return right.kind === "replay" ? right : { kind: "replay", ...this.#usual };
   }
 
-  /** The learner that a point of the frontier stands for: tuning speaks of matched mixing only. */
+  /** The learner of a point of the frontier: tuning uses matched mixing only. */
   #at(v, beta) {
     return { kind: "replay", scheme: this.#learner().scheme, v, beta, mixing: "matched" };
   }
@@ -98,7 +98,7 @@ class Tuning {
     this.#mark();
   }
 
-  /** Which of the points the right pane has now. */
+  /** Mark the point that the right pane has now. */
   #mark() {
     const { right } = this.#store.get();
     for (const button of this.table.querySelectorAll("button")) {
@@ -108,7 +108,7 @@ class Tuning {
     }
   }
 
-  /** An answer belongs to a world, a scheme and an exploration; the limit only to the question. */
+  /** What an answer depends on: world, scheme and exploration, but not the limit. */
   #follow(state, before) {
     if (state.limit !== before.limit) this.#showLimit();
     const other = state.world !== before.world || state.epsilon !== before.epsilon;
@@ -134,7 +134,7 @@ class Tuning {
     const changed = () => this.#setLimit();
     this.limit = el("input", { id: "limit", type: "number", min: 0, max: 100, step: "any", onchange: changed });
     this.button = el("button", { id: "tune-go", type: "button", class: "primary", onclick: () => this.go() });
-    this.bar = el("progress", { id: "tune-progress", "aria-label": "Looking for a replay" });
+    this.bar = el("progress", { id: "tune-progress", "aria-label": "Searching for a replay" });
     this.status = el("p", { id: "tune-status", class: "status", "aria-live": "polite" });
     this.frontier = el("div", { id: "frontier", class: "chart tall" });
     this.table = el("ul", { id: "tune-table", class: "points", "aria-label": "Replays to choose from" });

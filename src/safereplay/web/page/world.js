@@ -1,5 +1,5 @@
 /**
- * The world's panel: where it begins from, its size, its rewards, and how moving in it works.
+* The world's panel: its preset, size, rewards and dynamics.
  */
 import { byId, el, percent } from "./dom.js";
 import { check, choice, number, slider } from "./fields.js";
@@ -8,7 +8,7 @@ import { same } from "./state.js";
 
 const LARGEST = 1e6;
 const SLIPS = [
-  ["any", "any way, the meant one too"], ["others", "one of the other ways"], ["sides", "to either side"],
+  ["any", "in any direction"], ["others", "in another direction"], ["sides", "to either side"],
   ["up", "up (a wind)"], ["right", "right (a wind)"], ["down", "down (a wind)"], ["left", "left (a wind)"],
 ];
 const STARTS = [["uniform", "anywhere"], ["S", "at the start cells S"]];
@@ -40,7 +40,7 @@ function startPresets(store) {
   follow(store.get());
 }
 
-/** Rows and columns. Who types 12 passes by 1: until something is drawn, a new size is cut from the first world. */
+/** Rows and columns. Until something is drawn, sizes are cut from the first world, as typing 12 passes 1. */
 function sizes(store) {
   let whole = null;
   let cut = null;
@@ -79,7 +79,7 @@ export function gamble(outcomes) {
   return { p, good, bad };
 }
 
-/** Two outcomes from `p` and the two rewards; probabilities that add up to 1 exactly as written. */
+/** Two outcomes from `p` and the two rewards; the written probabilities add up to exactly 1. */
 export const outcomesOf = ({ p, good, bad }) => [[p, good], [Number((1 - p).toPrecision(10)), bad]];
 
 function gambles(store) {
@@ -96,11 +96,11 @@ function gambles(store) {
     part("volatile-bad", "else", "bad", any));
 }
 
-const GAMMA = { symbol: "γ", label: "foresight", hint: "how far ahead it looks", min: 0.5, max: 0.99, step: 0.01 };
+const GAMMA = { symbol: "γ", label: "discount", hint: "weight of later rewards", min: 0.5, max: 0.99, step: 0.01 };
 const EPSILON = {
-  symbol: "ε", label: "exploration", hint: "how often it tries something else", min: 0.01, max: 1, step: 0.01,
+  symbol: "ε", label: "exploration", hint: "share of random actions", min: 0.01, max: 1, step: 0.01,
 };
-const SLIP = { label: "Slip", hint: "how often a step goes elsewhere", min: 0, max: 1, step: 0.01, text: percent };
+const SLIP = { label: "Slip", hint: "share of steps that slip", min: 0, max: 1, step: 0.01, text: percent };
 
 function moving(store) {
   const epsilon = { read: (state) => state.epsilon, write: (value, how) => store.set({ epsilon: value }, how) };
@@ -109,7 +109,7 @@ function moving(store) {
     slider(store, { id: "epsilon", range: () => EPSILON, ...epsilon }),
     slider(store, { id: "slip", range: () => SLIP, ...of(store, "slip") }),
     choice(store, { id: "slip-to", label: "A slip goes", options: SLIPS, ...of(store, "slip_to") }),
-    choice(store, { id: "start", label: "Learning begins", options: STARTS, ...of(store, "start") }),
+    choice(store, { id: "start", label: "Episodes start", options: STARTS, ...of(store, "start") }),
     check(store, { id: "fall-ends", label: "A fall ends the episode", ...of(store, "fall_ends") }),
     check(store, { id: "goal-slips", label: "The step into a goal can slip", ...of(store, "goal_slips") }),
   ];
