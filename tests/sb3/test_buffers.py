@@ -734,9 +734,7 @@ def test_a_plain_buffer_that_a_shaped_model_loads_is_spoken_of_with_the_remedy(s
     DQN("MlpPolicy", slips(2), **SMALL, **net()).learn(60).save_replay_buffer(tmp_path / "plain")
     options = {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": {"v": 0.5, "beta": 2.0}}
     model = DQN("MlpPolicy", slips(2), **SMALL, **net(), **options)
-    message = (
-        "the loaded buffer is a plain ReplayBuffer, so replay is no longer shaped; model.replay_buffer = Shaped"
-    )
+    message = "the loaded buffer is a plain ReplayBuffer, so replay is no longer shaped; model.replay_buffer = Shaped"
     with pytest.warns(ShapingWarning, match=message) as caught:
         model.load_replay_buffer(tmp_path / "plain")
     assert caught[0].filename == __file__
