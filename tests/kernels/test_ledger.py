@@ -127,7 +127,9 @@ def test_a_function_may_name_only_what_is_offered():
 
     with pytest.raises(sr.BadInput, match=r"unknown argument of Odd\.score 'best'; choose from m, price, q"):
         Odd()
-    with pytest.raises(sr.BadInput, match="name of Taken's dial must differ from the quantities that the loop offers, got 'ahead'"):
+    with pytest.raises(
+        sr.BadInput, match="name of Taken's dial must differ from the quantities that the loop offers, got 'ahead'"
+    ):
         Taken()
 
 
