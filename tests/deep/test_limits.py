@@ -41,7 +41,7 @@ def test_what_has_no_known_limit_is_left_out():
 def test_targets_settle_where_one_fixed_slope_does_not():
     """The delayed cliff at v = 0.75: standard scores go round, entropic replay has a limit, as a monotone tilt must."""
     mdp = world_named("delayed").mdp()
-    with pytest.raises(sr.BadInput, match="let targets settle"):
+    with pytest.raises(sr.BadInput, match="let targets converge"):
         sr.shaped_limit(mdp, sr.ScoreReplay(1.0), 0.75, "target")
     late = Setting("delayed", v=0.75, beta=4.0, tilt_on="target").to_dict()
     assert prediction(Planted(OURS, [0.0]), Job(OURS, "", late, 10)) is not None

@@ -247,7 +247,7 @@ def test_rewards_without_a_common_unit_are_refused():
     mdp = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 2.0**0.5, True), (0, 0, 0.5, 1, 1.0, True)], start=0)
     with pytest.raises(BadInput, match="rewards of mdp must have a common unit, got TabularMDP"):
         augmented(mdp, 0.0)
-    with pytest.raises(BadInput, match=r"can be worked out, got .*; the rewards have no common unit"):
+    with pytest.raises(BadInput, match=r"can be computed, got .*; the rewards have no common unit"):
         best_cvar(mdp, 0.1)
 
 
@@ -268,7 +268,7 @@ def test_models_that_would_be_too_large_are_refused(monkeypatch):
 
 def test_what_has_no_best_cvar_is_refused():
     with pytest.raises(
-        BadInput, match=r"mdp must have a best CVaR that can be worked out, got .*; some loop gains for ever"
+        BadInput, match=r"mdp must have a best CVaR that can be computed, got .*; some loop gains for ever"
     ):
         best_cvar(sr.grids.volatile(), 0.1)
     with pytest.raises(BadInput, match=r"alpha must be in \(0, 1\), got 1"):

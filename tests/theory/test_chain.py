@@ -164,9 +164,7 @@ def test_two_rare_moves_in_a_row_are_as_rare_as_their_product():
         (1, 1e-9, 2, 0.0, True),
     ]
     found = chain(3, rows)
-    with pytest.raises(
-        BadInput, match="must lead to an end with a chance that rounding can tell from never, got 1e-09"
-    ):
+    with pytest.raises(BadInput, match="must lead to an end with a probability above rounding, got 1e-09"):
         found.solve(np.ones(4), ~found.terminal, found.active)
 
 

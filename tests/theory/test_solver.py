@@ -344,7 +344,7 @@ def test_values_that_overflow_or_never_settle_are_refused_in_one_line():
         solver.iterate(lambda Q: np.full((1, 1), inf), one_state())
     with pytest.raises(sr.BadInput, match="values must stay finite, got nan"):
         solver.iterate(lambda Q: Q * np.nan, one_state())
-    with pytest.raises(sr.BadInput, match="values must settle, got 1; they still change by that much a round"):
+    with pytest.raises(sr.BadInput, match="values must converge, got 1; they still change by that much per round"):
         solver.iterate(lambda Q: 1.0 - Q, one_state())
 
 

@@ -45,8 +45,8 @@ def test_bad_arguments_get_one_line():
     for match, arguments in {
         "scheme must be a Scheme, got 1": (1,),
         "unknown memory 'disk'": (sr.VarianceReplay(), "disk"),
-        "scheme must serve on tables, got EntropicReplay": (sr.EntropicReplay(), "table"),
-        "scheme must serve in a memory of transitions, got ErrorReplay": (sr.ErrorReplay(), "transitions"),
+        "scheme must suit a table, got EntropicReplay": (sr.EntropicReplay(), "table"),
+        "scheme must suit a memory of transitions, got ErrorReplay": (sr.ErrorReplay(), "transitions"),
     }.items():
         with pytest.raises(sr.BadInput, match=match):
             judge(*arguments)

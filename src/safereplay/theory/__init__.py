@@ -1,1 +1,1 @@
-"""Theory that runs: the operator, its fixed points, and the risk of a policy."""
+"""Theory as code: the operator, its fixed points, and the risk of a policy."""

@@ -1,15 +1,15 @@
-"""Assumption 1: what the paper asks of w, so that a replay is safe, checked on a given model.
+"""Assumption 1: the paper's conditions on w for safe replay, checked on a given model.
 
-It asks three things, and says that its own scheme has them. Its w(s,a,·,r) can be read as a sum over next states or as
-a statement on each, so every reading is checked:
+The paper states three points, and claims them for its own scheme. Its w(s,a,·,r) can be read as a sum over next states or
+as a statement on each, so every reading is checked:
 
     1  var(r(s,a)) > var(r(s',a'))  ⇒  w(s,a,·,r) > w(s',a',·,r);
     2  r < r'                       ⇒  w(s,a,·,r) > w(s,a,·,r');
     3  w(s,a,s',r_min) → 1/|S_rmin(s,a)| as the pair's share of all variance goes to 1.
 
-Variance replay fails the first where a reward is the worst of a calm pair and the best of a volatile one. It meets the
-second for β > 0, summed over next states. It fails the third for every finite β when the other pairs grow calm: what is
-left is the softmax share of r_min, which is below 1. It meets the third when the pair's own spread grows without end.
+Variance replay fails the first where a reward is the worst of a calm pair and the best of a volatile one. It satisfies
+the second for β > 0, summed over next states. It fails the third for every finite β as the other variances go to 0, since
+the softmax share of r_min stays below 1. It satisfies the third as the pair's own spread goes to infinity.
 
 Ref: Szlak & Shamir (2021), Assumption 1.
 """
@@ -34,41 +34,41 @@ from .weights import Entries, Table, Weights, evaluated, limit_table, log_sums, 
 
 TIE = 1e-9  # variances that differ by less (relative) are equal
 LOG_TIE = 1e-10  # weights of different pairs whose logarithms differ by less are equal
-WIDE = 1e8  # how far a pair's rewards are spread, over the widest pair's, to stand for 'without end'
+WIDE = 1e8  # spread of a pair's rewards, relative to the widest pair's, that stands for infinity
 NEARLY = 0.99  # a share of the variance, or of w, that counts as 'sufficiently close to 1'
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that was checked: whether it holds (None where that cannot be said), and why."""
+    """One checked condition: whether it holds (None if unknown), and why."""
 
     holds: bool | None
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; what is not finite becomes None."""
+        """Plain JSON types; numbers that are not finite become None."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
 @dataclass(frozen=True)
 class Witness:
-    """Where a point fails: the pairs (s, a), rewards and next states compared, and log w on both sides."""
+    """A counterexample to a point: the pairs (s, a), rewards and next states compared, and log w on both sides."""
 
     text: str
     pairs: tuple[tuple[int, int], ...]
     rewards: tuple[float, ...]
     s_next: tuple[int, ...]
-    log_w: tuple[float, float]  #: of what should be larger, and of what it is compared with
+    log_w: tuple[float, float]  #: of the entry that should be larger, and of the one it is compared with
 
     @property
     def w(self) -> tuple[float, float]:
-        """w on both sides; 0 where it is too small for a float."""
+        """w on both sides; 0 on underflow."""
         return exp(self.log_w[0]), exp(self.log_w[1])
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read a point: whether it holds so, how many comparisons that took, how many fail, and the worst."""
+    """One reading of a point: whether it holds, the number of comparisons and of failures, and the worst failure."""
 
     name: str
     holds: bool
@@ -79,7 +79,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Point(Part):
-    """One of the three points; ``holds`` is that of its first reading."""
+    """One of the three points; ``holds`` is that of the first reading."""
 
     readings: tuple[Reading, ...]
 
@@ -97,7 +97,7 @@ class Assumption1(Part):
 def assumption_1(mdp: TabularMDP, scheme: Scheme, v: float = 0.5) -> Assumption1:
     """Check the three points of Assumption 1 for a scheme's w^∞ on a model, each in every reading.
 
-    Of a scheme that looks at values it is the w of the paper's mapping at ``v``; nobody else needs v.
+    For a scheme that depends on Q, w is that of the paper's mapping at ``v``; other schemes do not use v.
 
     >>> import safereplay as sr
     >>> found = assumption_1(sr.grids.cliff(), sr.VarianceReplay(beta=5.0))
@@ -113,7 +113,7 @@ def assumption_1(mdp: TabularMDP, scheme: Scheme, v: float = 0.5) -> Assumption1
     mdp = mdp.reachable_part()
     shape = (mdp.n_states, mdp.n_actions)
     Q = valued(mdp, scheme, v, np.ones(shape))[0] if scheme.follows_values else None
-    limit_weights(mdp, scheme, Q)  # refuses a scheme that has no w^∞, or whose factors give no numbers
+    limit_weights(mdp, scheme, Q)  # raises an error for a scheme without w^∞, or with invalid factors
     table = limit_table(mdp, Q)
     weights = taken_apart(scheme, table)
     points = (_point_1(mdp, weights), _point_2(mdp, weights), _point_3(mdp, scheme, table, weights))
@@ -125,8 +125,8 @@ def assumption_1(mdp: TabularMDP, scheme: Scheme, v: float = 0.5) -> Assumption1
 def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
     """Higher variance, higher w.
 
-    At *every* reward no scheme at all can do it, once a calm pair has a reward that a more volatile one has not: there
-    w of the volatile pair is 0. So the first reading asks it only of rewards that both pairs can give.
+    No scheme can satisfy this at *every* reward if a calm pair has a reward that a more volatile one lacks: there
+    w of the volatile pair is 0. So the first reading compares only rewards that both pairs can give.
     """
     level = _levels(mdp.reward_variance.ravel())
     rewards, outcomes = weights.rewards, weights.outcomes
@@ -149,7 +149,7 @@ def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
 
 
 def _levels(variance: Floats) -> Ints:
-    """Ranks of the variances; those that differ by no more than rounding share one."""
+    """Ranks of the variances; those equal up to rounding share one."""
     order = np.argsort(variance, kind="stable")
     rising = np.diff(variance[order]) > TIE * variance[order][1:]
     level = np.empty(variance.size, np.int64)
@@ -158,7 +158,7 @@ def _levels(variance: Floats) -> Ints:
 
 
 def _rising(mdp: TabularMDP, name: str, entries: Entries, level: Ints, key: Ints) -> Reading:
-    """Whether weights rise with the level of their pair, among entries of the same key."""
+    """Whether weights increase with the level of their pair, among entries of the same key."""
     broken, by, compared = _outweighed(key, level[entries.pair], entries.log_w)
     if not broken.size:
         return Reading(name, True, compared, 0, None)
@@ -168,9 +168,9 @@ def _rising(mdp: TabularMDP, name: str, entries: Entries, level: Ints, key: Ints
 
 
 def _outweighed(key: Ints, level: Ints, log_w: Floats) -> tuple[Ints, Ints, int]:
-    """Entries with no more weight than one of a lower level and the same key: (which, by which, how many had such one).
+    """Entries with at most the weight of one of lower level and the same key: (which, by which, how many were compared).
 
-    Sorted by key and level, the heaviest entry so far is a running maximum; ranks shifted by key keep keys apart.
+    Sorted by key and level, the heaviest entry so far is a running maximum; ranks offset by key keep keys separate.
     """
     size = log_w.size
     by_weight = np.argsort(log_w, kind="stable")
@@ -191,7 +191,7 @@ def _outweighed(key: Ints, level: Ints, log_w: Floats) -> tuple[Ints, Ints, int]
 
 
 def _volatile_but_light(mdp: TabularMDP, entries: Entries, i: int, j: int, lacks: int | None = None) -> Witness:
-    """Entry i is of a pair that varies more than entry j's and has no more weight; or pair ``lacks`` has none at all."""
+    """A counterexample: entry i's pair varies more than entry j's but has no more weight; or pair ``lacks`` has none."""
     pairs = int(entries.pair[i] if lacks is None else lacks), int(entries.pair[j])
     log_w = float(entries.log_w[i]) if lacks is None else -inf, float(entries.log_w[j])
     var = mdp.reward_variance.ravel()[list(pairs)]
@@ -205,7 +205,7 @@ def _volatile_but_light(mdp: TabularMDP, entries: Entries, i: int, j: int, lacks
 
 
 def _at_every_reward(mdp: TabularMDP, weights: Weights, level: Ints, key: Ints, shared: Reading) -> Reading:
-    """Point 1 at each reward that either pair can give; the one that cannot give it has w = 0 there."""
+    """Point 1 at each reward that either pair can give; w = 0 for a pair that cannot give it."""
     name, entries, used = "at each reward that either can give", weights.rewards, weights.pairs.pair
     calmest = np.full(int(key.max()) + 1, level.size)
     np.minimum.at(calmest, key, level[entries.pair])
@@ -222,7 +222,7 @@ def _at_every_reward(mdp: TabularMDP, weights: Weights, level: Ints, key: Ints, 
 
 
 def _point_2(mdp: TabularMDP, weights: Weights) -> Point:
-    """Lower reward, higher w, within a pair. W cancels there: only the tilt and the next states' shares are compared."""
+    """Lower reward, higher w, within a pair. W cancels: only the tilt and the next states' shares are compared."""
     rewards, outcomes = weights.rewards, weights.outcomes
     by_reward = np.arange(rewards.pair.size)
     summed = _falling(mdp, "summed over next states", rewards, by_reward, by_reward, rewards.pair)
@@ -249,7 +249,7 @@ def _point_2(mdp: TabularMDP, weights: Weights) -> Point:
 
 
 def _falling(mdp: TabularMDP, name: str, entries: Entries, lightest: Ints, heaviest: Ints, column: Ints) -> Reading:
-    """Whether weights fall along each column: the lightest entry of one row above the heaviest of the next."""
+    """Whether weights decrease along each column: the lightest entry of one row above the heaviest of the next."""
     row = np.flatnonzero(np.diff(column) == 0)
     low, high = lightest[row], heaviest[row + 1]
     bad = np.flatnonzero(~(entries.within[low] > entries.within[high]))
@@ -279,16 +279,16 @@ def _named(mdp: TabularMDP, i: int) -> str:
 
 
 def _shown(log_w: float) -> str:
-    """A weight given by its logarithm."""
+    """A weight, given its logarithm."""
     return f"{exp(log_w):.3g}" if log_w > -700.0 or log_w == -inf else f"10^{log_w / log(10.0):.0f}"
 
 
 def _point_3(mdp: TabularMDP, scheme: Scheme, table: Table, weights: Weights) -> Point:
-    """w(s,a,s',r_min) → 1/|S_rmin| as a pair's share of all variance goes to 1, which can come about in two ways.
+    """w(s,a,s',r_min) → 1/|S_rmin| as a pair's share of all variance goes to 1, in either of two ways.
 
-    The others grow calm: each gives its mean reward for sure, and only the pair keeps its rewards. Or its own rewards
-    spread, r_min + λ·(r − r_min) with λ → ∞, and the others keep theirs. Either way raw pair weights are enough: the
-    pair's own, over that and the sum of the others'.
+    Either the others become calm: each gives its mean reward with certainty, and only the pair keeps its rewards. Or its
+    own rewards spread, r_min + λ·(r − r_min) with λ → ∞, and the others keep theirs. Either way raw pair weights are
+    enough: the pair's own, divided by it plus the sum of the others'.
     """
     variance = mdp.reward_variance.ravel()
     volatile = np.flatnonzero(variance > 0)
@@ -315,7 +315,7 @@ def _point_3(mdp: TabularMDP, scheme: Scheme, table: Table, weights: Weights) ->
 
 
 def _spread(table: Table, volatile: Ints) -> Table:
-    """The table with the rewards of each volatile pair spread to WIDE times the widest of all."""
+    """The table with the rewards of each volatile pair spread to WIDE times the widest range."""
     low, high = (table.stats[:, STATISTICS.index(name)] for name in ("r_min", "r_max"))
     width = high - low
     scale = np.ones(low.size)
@@ -330,10 +330,10 @@ def _spread(table: Table, volatile: Ints) -> Table:
 
 
 def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile: Ints, slack: float) -> Reading:
-    """Whether w(s,a,s',r_min) is 1/|S_rmin| at each volatile pair, but for a share ``slack``.
+    """Whether w(s,a,s',r_min) is 1/|S_rmin| at each volatile pair, up to a share ``slack``.
 
-    ``own`` has the pair's weights, ``others`` [P] the raw weights that all other pairs have. What is missing is added up,
-    not subtracted from 1: so 10^−434 is still more than nothing.
+    ``own`` has the pair's weights, ``others`` [P] the raw weights of all other pairs. The missing share is summed,
+    not subtracted from 1, so even 10^−434 counts.
     """
     outcomes, n = own.outcomes, mdp.n_pairs
     low = np.full(n, inf)
@@ -348,10 +348,10 @@ def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile
         rest = np.log(_sums_of_the_others(others))
         total = np.logaddexp(np.log(own.raw), rest)
         W = np.log(own.raw) - total
-        uneven = least + np.log(size) - on_worst  # log of the least next state's share, over an even one
+        uneven = least + np.log(size) - on_worst  # log of the smallest next state's share, relative to an even one
         even = np.abs(uneven) < 1e-12
         missing = np.where(even, np.logaddexp(rest - total, W + elsewhere), np.log(-np.expm1(W + least + np.log(size))))
-        missing = np.where(np.isnan(missing), 0.0, missing)[volatile]  # a weight that is no number reaches nothing
+        missing = np.where(np.isnan(missing), 0.0, missing)[volatile]  # a NaN weight misses all (log 1)
     short = missing > (log(slack) if slack > 0 else -inf)
     if not short.any():
         return Reading(name, True, int(volatile.size), 0, None)
@@ -368,6 +368,6 @@ def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile
 
 
 def _sums_of_the_others(x: Floats) -> Floats:
-    """Σ_{j ≠ i} x_j for each i, without taking x_i from the sum: the rest may be smaller than its rounding."""
+    """Σ_{j ≠ i} x_j for each i, without subtracting x_i from the sum, which could lose the rest to rounding."""
     before, after = np.cumsum(x)[:-1], np.cumsum(x[::-1])[::-1][1:]
     return np.asarray(np.append(0.0, before) + np.append(after, 0.0))

@@ -1,28 +1,28 @@
-"""The state and what is still owed: a model whose best policy has the least expected shortfall of a target.
+"""The state augmented by the remaining target: a model whose best policy minimises the expected shortfall.
 
 With G the return and y₀ a target,
 
     CVaR_α(G)  =  max_{y₀}  y₀ − E[(y₀ − G)⁺] / α,
 
-so the policy with the best CVaR minimises an expected shortfall. That is no function of the state alone: the state is
-augmented by what is still owed, y = y₀ − return so far. A step from (s, y) leads to (s', y − r), and its reward is by how
-much the shortfall falls,
+so the policy with the best CVaR minimises an expected shortfall. This depends on more than the state: the state is
+augmented by the amount still owed, y = y₀ − return so far. A step from (s, y) leads to (s', y − r), and its reward is the
+decrease of the shortfall,
 
     y⁺ − (y − r)⁺.
 
-These add up to y₀⁺ − (y₀ − G)⁺ over an episode, so the best return is the least shortfall. Rewards on a lattice make y a
-whole number of units away from y₀, and the states that the start can lead to a table: an ordinary model.
+These add up to y₀⁺ − (y₀ − G)⁺ over an episode, so the best return has the least shortfall. If rewards lie on a lattice, y is a
+whole number of units away from y₀, and the states reachable from the start form a table: an ordinary model.
 
-**The window.** y is kept between two ends, which depend on the state. What is owed beyond the upper end is paid at once and
-forgotten; below the lower end less is owed than the state says. With C and D what was so forgotten, an episode pays
+**The window.** y is kept between two bounds, which depend on the state. Above the upper bound the excess is paid at once and
+dropped; below the lower bound y is raised to it. With C and D the amounts so changed, an episode pays
 
     C + (y₀ − G − C + D)⁺  ≥  (y₀ − G)⁺,
 
-so whatever the window, the shortfall that the model says is not too small, and y₀ − shortfall/α is a lower bound on CVaR.
-It is exact where the upper end is the luckiest return from the state, since what is owed beyond it cannot be made good;
-and where the lower end is the return that some policy can guarantee, since with no more than that owed nothing need be
-missed. Where there are none, the window ends SPAN rewards beyond 0 and the target. The lower end has another use: who owes
-less than can be guaranteed would not care what to do, and is here still asked for what can be guaranteed.
+so for any window the model's shortfall is not too small, and y₀ − shortfall/α is a lower bound on CVaR.
+It is exact if the upper bound is the largest possible return from the state, since an excess over it cannot be recovered;
+and if the lower bound is the return that some policy can guarantee, since with no more owed the shortfall can be 0.
+Where there are none, the window ends SPAN rewards beyond 0 and the target. The lower bound has another effect: with
+less owed than can be guaranteed, all actions would be equal; here the guaranteed return is still required.
 
 **No discount.** A model needs γ < 1: it is 1 − 10⁻⁹ here, which changes a sum over 1,000 steps by a millionth.
 
@@ -47,23 +47,23 @@ from .risk import RiskProfile, evaluate, lattice
 from .solver import EPSILON, made_ready
 
 UNDISCOUNTED = 1.0 - 1e-9
-MAX_STATES = 50_000  # (state, owed)
+MAX_STATES = 50_000  # pairs (state, owed)
 MAX_SWEEPS = 10_000
 MAX_EDGES = 20_000_000  # outcomes of all levels together
-SPAN = 2  # largest rewards that the window reaches beyond 0 and the target
+SPAN = 2  # the window extends this many largest rewards beyond 0 and the target
 
 
 @dataclass(frozen=True, eq=False)
 class Augmented:
-    """The model with what is owed in its state, twice: to learn in and to be judged in.
+    """The augmented model, twice: with rewards for learning and with the original rewards.
 
-    Their states are the same: first (s, y) that can be reached, then one for each state in which an episode ends.
+    Their states are the same: first the (s, y) that can be reached, then one for each state in which an episode ends.
     """
 
-    training_model: TabularMDP = field(repr=False)  #: rewards are by how much the shortfall falls
-    judging_model: TabularMDP = field(repr=False)  #: rewards are the model's own
+    training_model: TabularMDP = field(repr=False)  #: a reward is the decrease of the shortfall
+    judging_model: TabularMDP = field(repr=False)  #: the original rewards
     state: Ints = field(repr=False)  #: [N] of the model
-    owed: Floats = field(repr=False)  #: [N]; nan where the episode has ended
+    owed: Floats = field(repr=False)  #: [N]; nan if the episode has ended
     target: float
 
 
@@ -75,12 +75,12 @@ class _Window(NamedTuple):
 
     @property
     def levels(self) -> int:
-        """How many there are."""
+        """The number of levels."""
         return int(self.high.max() - self.low.min()) + 1
 
 
 def augmented(mdp: TabularMDP, target: float) -> Augmented:
-    """The model with what is owed of ``target`` in its state.
+    """The model whose state includes the amount still owed of ``target``.
 
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 5.0, True), (0, 0, 0.5, 1, -5.0, True)], start=0)
@@ -103,7 +103,7 @@ def augmented(mdp: TabularMDP, target: float) -> Augmented:
 
 
 def _window(mdp: TabularMDP, target: float, unit: float, shift: Ints) -> _Window:
-    """What may be owed: from what can be guaranteed up to the luckiest return, or SPAN rewards beyond 0 and the target."""
+    """The range of y: from the guaranteed return to the largest possible one, or SPAN rewards beyond 0 and the target."""
     span = SPAN * max(1, int(np.abs(shift).max()))
     least, most = -ceil(max(target, 0.0) / unit - 1e-9) - span, ceil(max(-target, 0.0) / unit - 1e-9) + span
     low = np.floor((guaranteed(mdp) - target) / unit + 1e-9)
@@ -115,7 +115,7 @@ def _window(mdp: TabularMDP, target: float, unit: float, shift: Ints) -> _Window
 
 
 def guaranteed(mdp: TabularMDP) -> Floats:
-    """The largest return that some policy surely has from each state within |S| steps, [S]; −inf where there is none.
+    """The largest return that some policy guarantees from each state within |S| steps, [S]; −inf if there is none.
 
     >>> import safereplay as sr
     >>> guaranteed(sr.grids.from_map("S>.G", goal=10.0)).tolist()                    # one move may cost 100
@@ -134,14 +134,14 @@ def guaranteed(mdp: TabularMDP) -> Floats:
 
 
 def _assembled(mdp: TabularMDP, target: float, unit: float, shift: Ints, window: _Window) -> Augmented:
-    """All levels of all states, less those that cannot be reached."""
+    """All levels of all states, without those that cannot be reached."""
     S, A, lowest = mdp.n_states, mdp.n_actions, int(window.low.min())
     level, k = (index.ravel() for index in np.mgrid[lowest : lowest + window.levels, : mdp.r.size])
     s_next, on = mdp.s_next[k], ~mdp.terminal[k]
     before = np.where(on, np.maximum(level - shift[k], window.low[s_next]), level - shift[k])
     after = np.where(on, np.minimum(before, window.high[s_next]), before)
     here, there = (level - lowest) * S + mdp.pair[k] // A, (after - lowest) * S + s_next
-    first = (np.maximum(0, window.low) - lowest) * S + np.arange(S)  # where an episode begins, by state
+    first = (np.maximum(0, window.low) - lowest) * S + np.arange(S)  # first states of episodes, by state
     seeds = first[np.union1d(np.flatnonzero(mdp.start > 0), [mdp.origin])]
     used = np.flatnonzero(reached(window.levels * S, seeds, here[on], there[on]))
     ends, N = np.unique(mdp.s_next[mdp.terminal]), used.size
@@ -174,15 +174,15 @@ class BestCVaR(NamedTuple):
     """The best CVaR of any policy, with or without memory."""
 
     value: float  #: attained by ``policy``
-    bound: float  #: that no policy exceeds
+    bound: float  #: no policy exceeds it
     target: float  #: y₀: the α-quantile of the best policy's return
     policy: Ints  #: [N]: on the states of ``model``
     model: Augmented
-    profile: RiskProfile  #: of the policy, in the real rewards
+    profile: RiskProfile  #: of the policy, with the original rewards
 
 
 class BestTarget(NamedTuple):
-    """The target whose least shortfall makes the best CVaR, and that CVaR; or what keeps it from being worked out."""
+    """The target of the best CVaR, and that CVaR; or the reason why it cannot be computed."""
 
     target: float
     bound: float
@@ -190,10 +190,10 @@ class BestTarget(NamedTuple):
 
 
 def best_target(mdp: TabularMDP, alpha: float) -> BestTarget:
-    """The outer search, over all targets at once: one dynamic program has the least shortfall of each.
+    """The best target, found over all targets at once: one dynamic program has the least shortfall of each.
 
-    It is that of :mod:`safereplay.theory.constrained`. It keeps what is owed within another window, and beyond that takes less
-    than there is: so the CVaR is an upper bound, where that of :func:`augmented` is a lower one.
+    It is that of :mod:`safereplay.theory.constrained`. It keeps the amount owed within another window, and underestimates the
+    shortfall beyond: so its CVaR is an upper bound, where that of :func:`augmented` is a lower one.
 
     >>> import safereplay as sr
     >>> best_target(sr.grids.volatile(), 0.1).trouble
@@ -208,7 +208,7 @@ def best_target(mdp: TabularMDP, alpha: float) -> BestTarget:
 
 
 def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVaR:
-    """The best CVaR_α of the undiscounted return over all policies that may remember what they got so far.
+    """The best CVaR_α of the undiscounted return over all policies that may depend on the return so far.
 
     >>> import safereplay as sr
     >>> best = best_cvar(sr.grids.cliff(), 0.1)
@@ -221,7 +221,7 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
     alpha = _checks.between("alpha", alpha, "(0, 1)")
     mdp = mdp if start is None else mdp.with_start(start)
     found = best_target(mdp, alpha)
-    _checks.require(not found.trouble, "mdp", "have a best CVaR that can be worked out", mdp, found.trouble)
+    _checks.require(not found.trouble, "mdp", "have a best CVaR that can be computed", mdp, found.trouble)
     model = augmented(mdp, found.target)
     policy = np.asarray(least_shortfall(model.training_model).argmax(1), np.int64)
     profile = evaluate(model.judging_model, policy, quiet=True)
@@ -229,10 +229,10 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
 
 
 def least_shortfall(training: TabularMDP) -> Floats:
-    """Q of the best policy of a model without discount to speak of, by sweeps from 0 until rounding is left, [N, A].
+    """Q of the best policy of a nearly undiscounted model, by sweeps from 0 until only rounding changes, [N, A].
 
-    From 0 on, n sweeps give the best of n steps. A state without an end, where cost goes on for ever, is left after
-    MAX_SWEEPS of it.
+    n sweeps from 0 give the best of n steps. A state without an end, whose cost grows forever, stops after
+    MAX_SWEEPS.
 
     >>> import safereplay as sr
     >>> float(least_shortfall(augmented(sr.grids.from_map("S..G", goal=5.0), 9.0).training_model)[0].max().round(6))

@@ -1,15 +1,15 @@
-"""The chain of a policy: what happens, and with what probability, once nothing is left to choose.
+"""The Markov chain of a policy: its outcomes and their probabilities.
 
-Under a policy π an outcome of (s,a) has probability π(a|s)·q(s',r|s,a). Every question about the policy is then one of
+Under a policy π an outcome of (s,a) has probability π(a|s)·q(s',r|s,a). Questions about the policy are of four kinds:
 
-    expectation   x(s) = Σ p·(g + f·x(s')),          a linear equation (:meth:`Chain.solve`),
-    possibility   can this be met from there?         a walk over the graph of moves (:meth:`Chain.can_reach`),
-    worst case    x(s) = min (r + γ·x(s')),           a shortest path (:meth:`Chain.worst`),
-    chance        what happens in many episodes?      play them (:meth:`Chain.play`).
+        expectation   x(s) = Σ p·(g + f·x(s')),          a linear equation (:meth:`Chain.solve`),
+        possibility   which outcomes can be reached?      a search in the graph of moves (:meth:`Chain.can_reach`),
+        worst case    x(s) = min (r + γ·x(s')),           a shortest path (:meth:`Chain.worst`),
+        sampling      episodes drawn at random            (:meth:`Chain.play`).
 
 **Never ending.** A set of states that the chain cannot leave and where no episode ends is *endless*. An episode that
-enters one never ends. Its return is the limit of its sums, the *fate* of the set: unchanged where all of its rewards
-are 0, else −∞ or +∞ by the sign of what a lap gains on average. Where a lap gains 0 on average, there is no limit.
+enters one never ends. Its return is the limit of its sums, the *fate* of the set: constant if all of its rewards
+are 0, else −∞ or +∞ by the sign of the mean gain of a lap. If a lap gains 0 on average, there is no limit.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from ..mdp import TabularMDP
 from ..verdicts import checked_policy
 from .solver import Equation
 
-CHUNK = 1_024  # episodes with a stream of random numbers of their own
+CHUNK = 1_024  # episodes per random stream
 ROUNDING = float(np.finfo(np.float64).eps)
-BALANCED = 8.0 * kernels.TOLERANCE  # a short lap that gains less than this share of what it moves gains nothing
-LASTING = 1.0 / (8.0 * ROUNDING)  # expected steps from which on an end cannot be told from none
+BALANCED = 8.0 * kernels.TOLERANCE  # a short lap whose gain is a smaller share of its rewards gains nothing
+LASTING = 1.0 / (8.0 * ROUNDING)  # expected steps from which on rounding hides whether there is an end
 
 
 class Episodes(NamedTuple):
-    """Sampled episodes, [n] each. One that had not ``ended`` in time counts what it had by then, in state ``last``."""
+    """Sampled episodes, [n] each. A truncated one (not ``ended``) counts its return so far, in state ``last``."""
 
     returns: Floats
     lengths: Ints
@@ -53,7 +53,7 @@ class Episodes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The outcomes that a policy meets: from state s with probability p to s_next, with r; in the order of s.
+    """The outcomes of a policy: from state s with probability p to s_next, with r; sorted by s.
 
     >>> import safereplay as sr
     >>> chain = chain_of(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
@@ -74,8 +74,8 @@ class Chain:
     def solve(self, gain: Floats | Bools, passing: Bools | Floats, inside: Bools) -> Floats:
         """x(s) = Σ p·(gain + passing·x(s')) over the states ``inside``; x = 0 elsewhere.
 
-        With L the most expected steps inside, |x| ≤ L·max |b|, and rounding makes x wrong by some L·1e-16 of itself. A
-        chain that stays so long that nothing would be left of x is refused.
+        With L the largest expected number of steps inside, |x| ≤ L·max |b|, and the relative rounding error of x is about
+        L·1e-16. If that would leave nothing of x, an error is raised.
         """
         x, most = self._solve(gain, passing, inside)
         if not np.abs(x).max() <= LASTING * most:
@@ -83,7 +83,7 @@ class Chain:
         return x
 
     def _solve(self, gain: Floats | Bools, passing: Bools | Floats, inside: Bools) -> tuple[Floats, float]:
-        """x as above and max |b|; nan where the equations are singular."""
+        """x as above and max |b|; nan if the equations are singular."""
         here = inside[self.s]
         weights = np.where(here, self.p * gain, 0.0)
         if not weights.any():
@@ -93,7 +93,7 @@ class Chain:
         return np.where(inside, self._equation(onward).solve(b), 0.0), float(np.abs(b).max())
 
     def _equation(self, onward: Floats) -> Equation:
-        """The equation of outcomes that pass on so much of what comes after them, [K]; that of the last one is kept."""
+        """The equation for outcomes with these continuation factors [K]; the last one is cached."""
         if not (self._last and np.array_equal(self._last[0][0], onward)):
             P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
             self._last[:] = [(onward, Equation(P))]
@@ -104,13 +104,13 @@ class Chain:
         return []
 
     def forget(self) -> None:
-        """Let go of the last equation, which may be large."""
+        """Drop the cached equation, which may be large."""
         self._last.clear()
 
     def _stuck(self, here: Bools) -> NoReturn:
-        """Say that the outcomes ``here`` [K] lead out only with chances that are lost to rounding."""
+        """Raise an error: the outcomes ``here`` [K] lead out only with probabilities lost to rounding."""
         k = np.flatnonzero(here)[np.argmin(self.p[here])]
-        condition = "lead to an end with a chance that rounding can tell from never"
+        condition = "lead to an end with a probability above rounding"
         _checks.fail(f"outcomes of s={self.s[k]}", condition, float(self.p[k]), "the least likely outcome on the way")
 
     # -- possibility --------------------------------------------------------------------------------------------------
@@ -126,19 +126,19 @@ class Chain:
         return np.asarray(np.diff(self.row) > 0)
 
     def reached(self, start: Floats | Bools) -> Bools:
-        """States that the start [S] can lead to."""
+        """States that can be reached from the start [S]."""
         on = ~self.terminal
         return _found(self.s[on], self.s_next[on], start > 0)
 
     def can_reach(self, goal: Bools) -> Bools:
-        """States from which an outcome marked ``goal`` [K] can be met."""
+        """States from which an outcome marked ``goal`` [K] can be reached."""
         on = ~self.terminal
         holders = np.bincount(self.s, weights=goal, minlength=self.n_states) > 0
         return _found(self.s_next[on], self.s[on], holders)
 
     @cached_property
     def classes(self) -> Ints:
-        """The strongly connected component of each state, by number, [S]: who can go there and come back."""
+        """The strongly connected component of each state, by number, [S]."""
         on = ~self.terminal
         graph = _graph(self.s[on], self.s_next[on], self.n_states)
         return np.asarray(connected_components(graph, directed=True, connection="strong")[1], np.int64)
@@ -150,7 +150,7 @@ class Chain:
 
     @cached_property
     def ends(self) -> Bools:
-        """The states from which the episode can end, [S]; those without outcomes are not among them."""
+        """The states from which the episode can end, [S]; states without outcomes excluded."""
         return self.can_reach(self.terminal)
 
     @cached_property
@@ -163,7 +163,7 @@ class Chain:
 
     @cached_property
     def fate(self) -> Floats:
-        """What an episode's sum tends to once it is here, [S]: −inf, inf, nan for no limit; 0 where it stays or goes on."""
+        """The limit of an episode's sum in endless sets, [S]: −inf, inf, nan for none; 0 if constant, and elsewhere."""
         low, high = self._range(self.endless[self.s])
         fate = np.select([high > 0.0, low < 0.0], [inf, -inf], 0.0)[self.classes]
         mixed = self.endless & ((low < 0.0) & (high > 0.0))[self.classes]
@@ -181,7 +181,7 @@ class Chain:
     def _drift(self, mixed: Bools) -> Floats:
         """−inf, inf, or nan for none, by the mean sum of a lap: between two visits of one state of the set.
 
-        What a lap gains is known to some 1e-16 of what it moves, times its expected length: less is taken for nothing.
+        The gain of a lap has a rounding error of about 1e-16 of its rewards times its expected length: less counts as 0.
         """
         states = np.flatnonzero(mixed)
         numbers, first = np.unique(self.classes[states], return_index=True)
@@ -197,14 +197,14 @@ class Chain:
     # -- variants -----------------------------------------------------------------------------------------------------
 
     def settled(self) -> Chain:
-        """The chain with an end in each endless set, where the set's fate is what is got."""
+        """The chain with an end in each endless set, whose reward is the set's fate."""
         if not self.endless.any():
             return self
         there = self.endless[self.s]
         return replace(self, r=np.where(there, self.fate[self.s], self.r), terminal=self.terminal | there)
 
     def restricted(self, start: Floats) -> tuple[Chain, Floats]:
-        """The chain and its start with only the states that the start leads to, renumbered; ends lead to state 0."""
+        """The chain and its start, restricted to the states reachable from the start, renumbered; ends lead to state 0."""
         kept = self.reached(start)
         number = np.cumsum(kept) - 1
         k = kept[self.s]
@@ -212,7 +212,7 @@ class Chain:
         outcomes = (number[self.s[k]], self.p[k], target, self.r[k], self.terminal[k], self.unsafe[k])
         return Chain(*outcomes, int(kept.sum())), start[kept]
 
-    # -- chance -------------------------------------------------------------------------------------------------------
+    # -- sampling -----------------------------------------------------------------------------------------------------
 
     def play(
         self,
@@ -224,7 +224,7 @@ class Chain:
         threads: int | None = None,
         quiet: bool = False,
     ) -> Episodes:
-        """Episodes sampled from a start [S], in chunks with random numbers of their own, which threads share."""
+        """Sample episodes from a start [S], in chunks with their own random streams, on several threads."""
         workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
         columns = (self.row, self.p, self.s_next, self.r, self.terminal, self.unsafe)
         model = sampling_model(TabularMDP(self.n_states, 1, *columns, start, gamma))
@@ -240,27 +240,27 @@ class Chain:
                 for chunk, _ in enumerate(pool.map(one, range(ceil(episodes / CHUNK)))):
                     bar.update(min(episodes, (chunk + 1) * CHUNK))
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # whatever ended the wait: nobody runs on
+                pool.shutdown(wait=False, cancel_futures=True)  # cancel the other chunks, whatever ended the wait
                 raise
         return played
 
     # -- worst case ---------------------------------------------------------------------------------------------------
 
     def worst(self, gamma: float = 1.0) -> Floats:
-        """The infimum of the returns that can happen, [S]; 0 for states without outcomes.
+        """The infimum of the possible returns, [S]; 0 for states without outcomes.
 
-        Undiscounted it is −inf where a loop of negative total can be taken: as often as one likes if the episode can
-        still end, and below every bound at some time if it cannot. An endless set without such a loop gives inf if it
-        has one of positive total, else the lowest sum that it keeps coming back to.
+        Undiscounted it is −inf if a loop of negative total can be taken: any number of times if the episode can still
+        end, and below every bound at some time if it cannot. An endless set without such a loop gives inf if it has one
+        of positive total, else the lowest sum that recurs.
         """
         return self._worst_discounted(gamma) if gamma < 1.0 else self._worst_sum()
 
     def _worst_discounted(self, gamma: float) -> Floats:
-        """x = min (r + γ·x'), by relaxation; loops are followed to their end by evaluating the moves chosen so far."""
+        """x = min (r + γ·x'), by relaxation; loops are evaluated directly along the moves chosen so far."""
         moves = _Moves.of(self, np.ones(self.s.size, bool))
         choice = np.full(self.n_states + 1, -1)
         falling = np.argsort(-moves.r, kind="stable")
-        choice[moves.source[falling]] = falling  # of a state's moves the last, so the lowest reward, stays
+        choice[moves.source[falling]] = falling  # the last of a state's moves, which has the lowest reward
         x, settled = moves.value(choice, gamma), False
         while not settled:
             settled = moves.relax(x, choice, gamma)
@@ -270,9 +270,7 @@ class Chain:
     def _worst_sum(self) -> Floats:
         """x = min (r + x') where no loop of negative total can be reached, else −inf."""
         low, high = self._range(self.inner)
-        h = np.where(low < 0.0, -inf, 0.0)[
-            self.classes
-        ]  # a loss on a loop, and nothing to make up for it; else see below
+        h = np.where(low < 0.0, -inf, 0.0)[self.classes]  # a loop with a loss and no gain; for other loops see below
         mixed = (low < 0.0) & (high > 0.0)
         if mixed.any():
             h = np.where(mixed[self.classes], self._lowest_within(mixed), h)
@@ -300,7 +298,7 @@ class Chain:
 
 @dataclass(frozen=True, eq=False)
 class _Moves:
-    """Moves s → t by their target, the end being one more state; for relaxation."""
+    """Moves s → t sorted by target, with the end as an extra state; for relaxation."""
 
     row: Ints  #: [S + 2]
     source: Ints
@@ -316,13 +314,13 @@ class _Moves:
         return cls(row, chain.s[k][order], target[order], chain.r[k][order])
 
     def relax(self, x: Floats, choice: Ints, gamma: float) -> bool:
-        """Lower x and note the moves chosen, until nothing can be lowered; False if that takes many rounds."""
+        """Lower x and record the moves chosen, until nothing changes; False if that takes many rounds."""
         queue, queued = np.empty(x.size, np.int64), np.empty(x.size, bool)
         budget = 4 * x.size
         return kernels.relax(self.row, self.source, self.r, gamma, x, choice, queue, queued, budget) < budget
 
     def value(self, choice: Ints, gamma: float) -> Floats:
-        """x = r + γ·x' along the moves chosen, by doubling: 1, 2, 4, ... steps at a time. Without a move, x = 0."""
+        """x = r + γ·x' along the moves chosen, by doubling: 1, 2, 4, ... steps at a time. x = 0 without a move."""
         x = np.where(choice >= 0, self.r[choice], 0.0)
         ahead = self._ahead(choice)
         while gamma > 1e-18:
@@ -331,9 +329,9 @@ class _Moves:
         return x
 
     def descend(self, x: Floats) -> None:
-        """Relax undiscounted sums in place until they settle; −inf where the moves chosen go round in a loop.
+        """Relax undiscounted sums in place until they converge; −inf where the moves chosen form a loop.
 
-        In the graph of the moves chosen, a loop is one of negative total: each move on it was the last to lower.
+        A loop in the graph of the moves chosen has a negative total: each move on it was the last to lower.
         """
         choice = np.full(x.size, -1)
         while not self.relax(x, choice, 1.0):
@@ -369,7 +367,7 @@ def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
 
 
 def checked_probabilities(mdp: TabularMDP, policy: Any) -> Floats:
-    """A stochastic policy as probabilities [S, A]; the rows of terminal states are not looked at."""
+    """A stochastic policy as probabilities [S, A]; the rows of terminal states are ignored."""
     pi = _checks.finite_array("policy", policy, (mdp.n_states, mdp.n_actions))
     sums = np.where(mdp.is_terminal, 1.0, pi.sum(1))
     for s in np.flatnonzero(~mdp.is_terminal & (pi.min(1) < 0.0))[:1]:
@@ -385,7 +383,7 @@ def _graph(tail: Ints, head: Ints, n: int) -> Any:
 
 
 def _found(tail: Ints, head: Ints, seeds: Bools) -> Bools:
-    """The nodes that edges tail → head lead to from the seeds, themselves included; breadth first, in one pass."""
+    """The nodes reachable from the seeds along edges tail → head, seeds included; breadth first, in one pass."""
     n = seeds.size
     first = np.flatnonzero(seeds)
     graph = _graph(np.append(tail, np.full(first.size, n)), np.append(head, first), n + 1)

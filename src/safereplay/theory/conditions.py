@@ -1,16 +1,16 @@
-"""Do the paper's conditions hold here? :func:`check` goes through them for a scheme, its schedules and a model.
+"""The paper's conditions, checked for a scheme, its schedules and a model by :func:`check`.
 
-Theorem 1 promises that learning converges, if
+By Theorem 1 learning converges, if
 
     step sizes     Σα = ∞ and Σα² < ∞ at each pair;
-    exploration    every action of a state that is visited again and again is taken again and again. The paper calls this
-                   GLIE, but its definition has only the second half of that name, and its proof uses only that half;
-    w_t settles    w_t → w^∞. Lemma 4 shows it for variance replay, and its proof serves for any factors that are
-                   continuous in the statistics of a pair. Here it is also measured, on runs;
-    contraction    ‖HQ − HQ'‖ ≤ γ·‖Q − Q'‖, which Lemma 2 shows. A sharper factor is γ·max Σ p̃ over the outcomes of a pair
-                   that do not end: Q and Q + c show that no smaller one will do.
+        exploration    every action of a state that is visited infinitely often is taken infinitely often. The paper calls
+                       this GLIE, but its definition and its proof use only the second half of that name;
+        w_t settles    w_t → w^∞. Lemma 4 shows it for variance replay, and its proof holds for any factors that are
+                       continuous in the statistics of a pair. Here it is also measured, on runs;
+        contraction    ‖HQ − HQ'‖ ≤ γ·‖Q − Q'‖, by Lemma 2. A sharper factor is γ·max Σ p̃ over the outcomes of a pair
+                       that do not end: Q and Q + c show that it is the smallest.
 
-What it converges to is safe, says Theorem 2, if w favours volatile pairs and bad rewards (Assumption 1): see
+By Theorem 2 the limit is safe if w favours volatile pairs and bad rewards (Assumption 1): see
 :mod:`safereplay.theory.theorem2`.
 
 Ref: Szlak & Shamir (2021), Lemma 1, Lemma 2, Lemma 3, Lemma 4, Theorem 1.
@@ -43,13 +43,13 @@ from .tilts import Soundness, judge
 from .weights import limit_table, taken_apart
 
 OCTAVES = 9  # of episodes over which w_t is followed, two snapshots each
-EARLY = 16  # episodes before which a distance says nothing of the rate
-LATE = 5  # the last octaves, which must show it as well: a fall that has come to an end is no settling
-SETTLED = 1e-9  # a distance that counts as none
-SETTLES, LATELY = -0.2, -0.1  # rates up to which w_t settles, overall and in the last octaves; −½ is usual
-JUMP = 1e-3  # of w, when its statistics move by 1e-7
+EARLY = 16  # distances before this episode are not used for the rate
+LATE = 5  # the last octaves, which must show it as well, so that a decrease that has stopped does not count
+SETTLED = 1e-9  # a distance that counts as 0
+SETTLES, LATELY = -0.2, -0.1  # rates up to which w_t converges, overall and in the last octaves; −½ is usual
+JUMP = 1e-3  # of w, when its statistics change by 1e-7
 TRIALS = 64  # random pairs of Q on which the contraction is measured
-ROWS = 20  # of a table that is printed
+ROWS = 20  # of a printed table
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StepSizes(Part):
 
 @dataclass(frozen=True)
 class Exploring(Part):
-    """Whether every action is taken again and again; ``holds`` is that half, the one that Theorem 1 uses.
+    """Whether every action is taken infinitely often; ``holds`` is about this half of GLIE, which Theorem 1 uses.
 
     Ref: Szlak & Shamir (2021), Theorem 1 (GLIE).
     """
@@ -76,34 +76,34 @@ class Exploring(Part):
     explores: bool | None
     greedy: bool | None  #: in the limit
     proved: bool
-    unreachable: tuple[tuple[int, int], ...]  #: pairs (s, a) that no episode can come to
+    unreachable: tuple[tuple[int, int], ...]  #: pairs (s, a) that cannot be reached
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """A pair of which the runs had not seen every outcome, and what w^∞ it lacks for that."""
+    """A pair with outcomes that some runs had not seen, and their w^∞."""
 
     s: int
     a: int
-    weight: float  #: w^∞ of what was not seen, mean over the runs
-    runs: int  #: in how many runs
-    visited: bool  #: whether any of those visited the pair at all
+    weight: float  #: w^∞ of the outcomes not seen, mean over the runs
+    runs: int  #: number of such runs
+    visited: bool  #: whether any of them visited the pair
 
 
 @dataclass(frozen=True)
 class Settling(Part):
-    """How far w_t is from w^∞ along the runs, or w_t from w_2t where there is no w^∞. Root mean squares over the seeds.
+    """The distance of w_t from w^∞ along the runs (from w_2t if there is no w^∞); root mean squares over the seeds.
 
     Ref: Szlak & Shamir (2021), Lemma 4, Theorem 1.
     """
 
-    limit: bool  #: compared with w^∞
+    limit: bool  #: whether compared with w^∞
     episodes: tuple[int, ...]
     distance: tuple[float, ...]  #: total variation
-    rate: float  #: slope of log distance on log episodes; nan where there is no distance
+    rate: float  #: slope of log distance on log episodes; nan if there is no distance
     late_rate: float  #: the same over the last five octaves
-    proved: bool  #: by Lemma 4, whatever was measured
-    jump: float  #: how much w changes when the statistics at its limit move a little: more than a little is a jump
+    proved: bool  #: by Lemma 4, independent of the measurement
+    jump: float  #: change of w for a small change of the statistics at its limit; large if w jumps there
     unseen: tuple[Unseen, ...]
 
 
@@ -116,13 +116,13 @@ class Contraction(Part):
 
     gamma: float  #: the paper's bound
     factor: float  #: γ·max_{s,a} Σ p̃ over outcomes that do not end: the exact factor
-    measured: float  #: largest ratio on random pairs of Q; nan where there is no w^∞
+    measured: float  #: largest ratio on random pairs of Q; nan if there is no w^∞
     reached: float  #: ratio at Q and Q + 1
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What :func:`check` found. Print it to read it.
+    """The result of :func:`check`; printing it gives a report.
 
     >>> import safereplay as sr
     >>> from safereplay.theory.conditions import check
@@ -137,28 +137,28 @@ class CheckReport:
     mixing: str
     exploration: Exploration
     step_size: StepSize
-    visitation: str  #: where d(s,a) is from
+    visitation: str  #: the source of d(s,a)
     steps: StepSizes
     exploring: Exploring
     settling: Settling
     contraction: Contraction
     assumption: Assumption1
-    theorem: Theorem2  #: its smallest v are for d(s,a) held as it is
-    tilt: Soundness  #: of the scheme's tilt, whatever the model
+    theorem: Theorem2  #: its smallest v are for a fixed d(s,a)
+    tilt: Soundness  #: of the scheme's tilt, for any model
     warnings: list[str]
 
     @property
     def conditions_hold(self) -> bool | None:
-        """Whether Theorem 1's conditions hold: False if one fails, None if one cannot be told.
+        """Whether Theorem 1's conditions hold: False if one fails, None if one is unknown.
 
-        Under matched mixing they are enough: learning converges. Under literal mixing the theorem's proof has a gap, d ≡ 1,
-        and learning may end at one of several limits, or chatter between two policies.
+        With matched mixing they are enough: learning converges. With literal mixing the theorem's proof has a gap, d ≡ 1,
+        and learning may converge to one of several limits, or alternate between two policies.
         """
         held = [part.holds for part in (self.steps, self.exploring, self.settling, self.contraction)]
         return False if False in held else None if None in held else True
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; what is not finite becomes None."""
+        """Plain JSON types; numbers that are not finite become None."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         configs = {name: values.pop(name).to_dict() for name in ("scheme", "exploration", "step_size")}
         return {
@@ -185,10 +185,10 @@ def check(
     seed: int = 0,
     quiet: bool = False,
 ) -> CheckReport:
-    """Go through the paper's conditions for a scheme on a model: certify, refute, or say what cannot be told.
+    """Check the paper's conditions for a scheme on a model: each holds, fails, or is unknown.
 
     Schedules default to those of ``learn``. Matched mixing has the paper's limit, d ≡ 1. That of literal mixing depends
-    on d(s,a): ``visitation`` [S, A], or what the runs visited on average. There are ``seeds`` runs, from ``seed`` on.
+    on d(s,a): ``visitation`` [S, A], or the mean visitation of the runs. There are ``seeds`` runs, from ``seed`` on.
 
     >>> import safereplay as sr
     >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), mixing="matched", episodes=2_000, seeds=3)
@@ -246,7 +246,7 @@ class _Parts(NamedTuple):
 def _given_visitation(mdp: TabularMDP, mixing: str, visitation: Any) -> Floats | None:
     if visitation is None:
         return None
-    hint = "its limit does not depend on what is visited"
+    hint = "its limit does not depend on the visitation"
     _checks.require(mixing == "literal", "visitation", "be left out with matched mixing", "one", hint)
     d = _checks.finite_array("visitation", visitation, (mdp.n_states, mdp.n_actions))
     _checks.require(bool((d >= 0).all()), "visitation", "have no negative entry", float(d.min()))
@@ -257,7 +257,7 @@ def _given_visitation(mdp: TabularMDP, mixing: str, visitation: Any) -> Floats |
 
 
 def step_sizes(step_size: StepSize) -> StepSizes:
-    """What can be told of step sizes."""
+    """The conditions on step sizes."""
     sums = step_size.sums()
     both = (sums.diverges, sums.squares_converge)
     holds = False if False in both else None if None in both else True
@@ -269,7 +269,7 @@ def step_sizes(step_size: StepSize) -> StepSizes:
 
 
 def exploring(mdp: TabularMDP, exploration: Exploration, reached: Bools) -> Exploring:
-    """What can be told of exploration on a model whose states are ``reached`` or not."""
+    """The conditions on exploration for a model whose states are ``reached`` or not."""
     glie = exploration.glie()
     lost = np.flatnonzero(np.repeat(~reached & ~mdp.is_terminal, mdp.n_actions))
     unreachable = tuple((int(i) // mdp.n_actions, int(i) % mdp.n_actions) for i in lost)
@@ -282,7 +282,7 @@ def exploring(mdp: TabularMDP, exploration: Exploration, reached: Bools) -> Expl
     return Exploring(explores, reason, explores, greedy, glie.decay.proved, unreachable)
 
 
-#: Factors that are continuous in the statistics of a pair, so that Lemma 4's proof serves.
+#: Factors that are continuous in the statistics of a pair, so that Lemma 4's proof holds.
 CONTINUOUS = {
     *(if_seen, no_tilt, alike, DynaReplay.log_tilt),
     *(kind.pair_weight for kind in (VarianceReplay, DownsideReplay, ErrorReplay)),
@@ -297,7 +297,7 @@ def _settling(runs: Runs, reached: Bools, explores: bool) -> Settling:
         raise AssertionError("a replaying run with snapshots has both")
     scheme = learner.scheme
     if not scheme.has_limit:
-        doubled = shots.w[:, 2:]  # two snapshots an octave
+        doubled = shots.w[:, 2:]  # two snapshots per octave
         return _settled(_course("w_2t", shots.episodes[:-2], doubled - shots.w[:, :-2]), False, 0.0, ())
     w = limit_weights(mdp, scheme)
     proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
@@ -305,9 +305,9 @@ def _settling(runs: Runs, reached: Bools, explores: bool) -> Settling:
 
 
 def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
-    """How far w^∞ moves, in total variation, when means, variances and counts move by 1e-7 of their size.
+    """The change of w^∞, in total variation, when means, variances and counts change by 1e-7 of their size.
 
-    Statistics cross their limits again and again. So where w jumps there, w_t jumps for ever.
+    Statistics cross their limits infinitely often. So if w jumps there, w_t never converges.
     """
     table, generator = limit_table(mdp), np.random.default_rng(0)
     at_limit = np.exp(taken_apart(scheme, table).outcomes.log_w)
@@ -324,14 +324,14 @@ def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
 
 
 class _Course(NamedTuple):
-    """How far w_t was from something along the runs."""
+    """The distance of w_t from a limit along the runs."""
 
     to: str
     episodes: Ints  #: [m]
-    distance: Floats  #: [m] root mean square over the seeds: a run that comes near by chance counts for little
+    distance: Floats  #: [m] root mean square over the seeds, so that one run that is near by chance has little effect
 
     def rate(self, since: float = EARLY) -> float:
-        """The slope of log distance on log episodes; nan where there are not two distances."""
+        """The slope of log distance on log episodes; nan with fewer than two distances."""
         use = (self.episodes >= since) & (self.distance > SETTLED)
         if use.sum() < 2:
             return float("nan")
@@ -344,7 +344,7 @@ def _course(to: str, episodes: Ints, apart: Floats) -> _Course:
 
 
 def _settled(course: _Course, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
-    """The verdict on a course."""
+    """The verdict on such a course."""
     if not course.episodes.size:
         nan = float("nan")
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
@@ -369,7 +369,7 @@ def _settled(course: _Course, proved: bool, jump: float, unseen: tuple[Unseen, .
 
 
 def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
-    """Pairs with outcomes that have a w^∞ and none in a run's last w_t; those that lack most first."""
+    """Pairs with outcomes that have a w^∞ but no weight in a run's last w_t; those with most missing first."""
     mdp = runs.mdp
     if runs.w is None:
         raise AssertionError("a replaying run has weights")
@@ -417,11 +417,11 @@ def _safety(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None) -> tupl
     return Assumption1(None, reason, ()), Theorem2(None, reason, v, (), None, None)
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- text -------------------------------------------------------------------------------------------------------------
 
 
 def _warnings(parts: _Parts, runs: Runs, measured: bool) -> Iterator[str]:
-    """What a reader must not miss."""
+    """The warnings of a report."""
     steps, exploring, settling, _, assumption, theorem = parts
     if not steps.holds:
         yield f"step sizes: {steps.reason}"
@@ -451,7 +451,7 @@ def _warnings(parts: _Parts, runs: Runs, measured: bool) -> Iterator[str]:
 
 
 def _disagreement(runs: Runs) -> Iterator[str]:
-    """Whether the runs visited so differently that their limits have different policies."""
+    """Whether the visits of the runs differ so much that their limits have different policies."""
     if not isinstance(runs.learner, ReplayQLearning):
         return
     setting = (runs.mdp, runs.learner.scheme, runs.learner.v)
@@ -500,7 +500,7 @@ def _line(name: str, part: Part) -> Iterator[str]:
 
 
 def _switches(theorem: Theorem2) -> Iterator[str]:
-    """The table of states, those first where something happens."""
+    """The table of states; states where the policy changes come first."""
     if not theorem.states:
         return
     names = ("predicted", "corrected", "switched")
@@ -537,7 +537,7 @@ def _switches(theorem: Theorem2) -> Iterator[str]:
 
 
 def _cells(x: Switch, least: float) -> tuple[str, ...]:
-    """A row of the table; values below ``least`` are rounding."""
+    """A row of the table; values below ``least`` count as rounding."""
     first = "never" if x.v_switch is None else f"{x.v_switch:.6f}"
     values = (x.gap, x.bound, x.needed, x.bound_rho)
     gap, bound, needed, bound_rho = (f"{0.0 if abs(y) < least else y:.4g}" for y in values)

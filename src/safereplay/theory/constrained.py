@@ -1,39 +1,39 @@
 """Ceilings: the best mean return of any policy under a limit on its risk.
 
-What is still owed: the best mean return of any policy under a limit on CVaR or on the spread, by a dual.
+Limits on CVaR or on the standard deviation, by a dual over the amount still owed.
 
-**CVaR_α ≥ c.** CVaR_α(R) = max_η η − E[(η−R)⁺]/α, so the limit says that for some η, E[(η−R)⁺] ≤ α·(η−c). The best η is
-a quantile, so a point of the rewards' lattice. The state remembers what is owed, z = η − return so far. By the duality
+**CVaR_α ≥ c.** CVaR_α(R) = max_η η − E[(η−R)⁺]/α, so the limit means that for some η, E[(η−R)⁺] ≤ α·(η−c). The best η is
+a quantile, so a point of the rewards' lattice. The state includes the amount owed, z = η − return so far. By the duality
 of linear programs the ceiling for one η is
 
     min_λ  max_π E[R] − λ·E[(η−R)⁺]  +  λ·α·(η−c),                                                                  (2)
 
 and the inner maximum is a dynamic program that starts at z = η: solved once for a λ, it serves every η and every c. Any
-set of λ gives an upper bound, and two policies that a λ makes equally good give, mixed, what can be attained. λ are
+set of λ gives an upper bound. Two policies that are equally good at a λ give, mixed, a value that is attained. λ are
 added until the two meet.
 
 **std ≤ σ.** Var R = min_a E[(R−a)²]: the same with z² in place of z⁺, over a mesh of a. The mean is within half a mesh
-h of some a, so E[(R−a)²] ≤ σ² + h²/4 is what is asked: an upper bound that is a little generous. Only policies with a
-mean no more than four standard deviations below the best one are looked at; others have a lower mean anyway.
+h of some a, so the condition is relaxed to E[(R−a)²] ≤ σ² + h²/4, which gives an upper bound. Only policies with a
+mean of at most four standard deviations below the best one are considered; others have a lower mean anyway.
 
-What is owed is kept within a window. Beyond it, with V the best mean from there, no policy of mean μ ≤ V has less
-E[(z−R)⁺] than (z−μ)⁺ (Jensen), so V at the cost (z−V)⁺ bounds it, and exactly where every return falls short of z.
-So whatever the window, the answer is an upper bound; ``reason`` says so where it could be generous.
+The amount owed is kept within a window. Beyond it, with V the best mean from there, no policy of mean μ ≤ V has less
+E[(z−R)⁺] than (z−μ)⁺ (Jensen), so V at the cost (z−V)⁺ is a bound, exact if every return falls short of z.
+So for any window the answer is an upper bound; ``reason`` says so where it may not be tight.
 
 Ref: Rockafellar & Uryasev (2000), Optimization of CVaR.
 
-The best that any policy could do under a limit on its risk: a constrained MDP, solved exactly.
+All ceilings are solutions of constrained MDPs.
 
-A limit on P(unsafe) is linear in how often pairs are met, so a lottery between two policies is the best:
+A limit on P(unsafe) is linear in the expected visits of pairs, so a mixture of two policies is the best:
 :mod:`safereplay.theory.occupancy`.
-Limits on CVaR and on the spread need the return so far: :mod:`safereplay.theory.constrained`.
+Limits on CVaR and on the standard deviation need the return so far: this module.
 
 **Policies that never end** have no finite occupancy. The ceiling is over policies that end with probability 1.
 
-**Unbounded.** Where some loop gains for ever, the mean return has no upper bound. There is always one for the
-*discounted* return, with cost discounted alike. It is valid: a cost C ≥ 0 that falls due at step T counts γ^T·C ≤ C, so
-E[γ^T·C] ≤ E[C], and whoever keeps the limit keeps the discounted one. With a limit on CVaR or on the spread it is left
-open: whether such a loop can make good what may happen on the way to it is not worked out.
+**Unbounded.** If some loop gains forever, the mean return has no upper bound. The *discounted* return always has one,
+with the cost discounted as well. It is valid: a cost C ≥ 0 at step T counts γ^T·C ≤ C, so
+E[γ^T·C] ≤ E[C], and a policy that keeps the limit keeps the discounted one. For a limit on CVaR or on the standard
+deviation it is not computed, since such a loop might compensate for losses on the way to it.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ from .risk import lattice
 from .solver import ROUNDING, largest
 
 MAX_VARIABLES = 60_000  # (state, owed, action) triples of a dynamic program
-MESH = 4  # points a unit of reward at which a spread is looked at
+MESH = 4  # points per unit of reward for a limit on the standard deviation
 
 
 # -- the dynamic program ----------------------------------------------------------------------------------------------
 
 
 class _Owed(Game):
-    """max_π E[R] − λ·E[cost] as a dynamic program over (z, s), z = what is still owed: for all z at once.
+    """max_π E[R] − λ·E[cost] as a dynamic program over (z, s), z the amount still owed, for all z at once.
 
-    Policy iteration. It begins with a policy that surely ends, and a change that strictly improves cannot make a policy
-    that does not end, unless some loop gains for ever.
+    Policy iteration. It begins with a policy that ends with probability 1; a strict improvement also ends,
+    unless some loop gains forever.
     """
 
     def __init__(self, program: _Windowed, low: int, levels: int, gamma: float) -> None:
@@ -104,8 +104,8 @@ class _Owed(Game):
 class _Windowed(Program):
     """A limit that needs the return so far, on the lattice of the rewards."""
 
-    mesh = 1  #: points a unit of reward
-    linear = True  #: whether cost(z − R) is linear once every R is below z
+    mesh = 1  #: points per unit of reward
+    linear = True  #: whether cost(z − R) is linear if all R are below z
 
     def __init__(self, mdp: TabularMDP, alpha: float) -> None:
         super().__init__(mdp, alpha)
@@ -121,11 +121,11 @@ class _Windowed(Program):
             self.trouble = f"a program that knows the return so far would have more than {MAX_VARIABLES:,} variables"
 
     def cost(self, z: Floats) -> Floats:
-        """What it costs to end with z owed."""
+        """The cost of ending with z owed."""
         raise NotImplementedError
 
     def levels(self, typical: int) -> tuple[int, int]:
-        """(lowest z in steps, number of levels), with room for ``typical`` steps beyond what is asked for."""
+        """(lowest z in steps, number of levels), with room for ``typical`` steps beyond the range asked for."""
         raise NotImplementedError
 
     @property
@@ -135,7 +135,7 @@ class _Windowed(Program):
 
     @cached_property
     def typical(self) -> int:
-        """Steps of z that an episode may well go through; many times as many where that comes cheap."""
+        """The number of steps of z in a typical episode, or many times as many if that is cheap."""
         once = ceil(abs(self.unlimited()) / self.step) + 4 * self.mesh * int(np.abs(self.shift).max())
         pairs = int(self.endable.use.sum())
         cheap = [k for k in (2, 4, 8, 16) if (self.levels(k * once)[1] + k * once) * pairs <= MAX_VARIABLES // 8]
@@ -143,13 +143,13 @@ class _Windowed(Program):
 
     @cached_property
     def pays_on_the_way(self) -> bool:
-        """Whether less can be owed without an end: then z needs room below the least z of a start."""
+        """Whether the amount owed can fall before an end: then z needs room below the least z of a start."""
         mdp = self.mdp
         return bool((self.endable.use[mdp.pair] & ~mdp.terminal & (self.shift > 0)).any())
 
     @cached_property
     def luckiest(self) -> Floats:
-        """The largest return that can happen from each state, [S]; inf where luck can go on for ever."""
+        """The largest possible return from each state, [S]; inf if it is unbounded."""
         mdp, k = self.mdp, np.flatnonzero(self.endable.use[self.mdp.pair])
         best, s = np.full(mdp.n_states, -inf), mdp.pair[k] // mdp.n_actions
         for _ in range(mdp.n_states + 1):
@@ -162,23 +162,23 @@ class _Windowed(Program):
 
     @cached_property
     def z(self) -> Floats:
-        """What may be owed at the start, [L]."""
+        """The possible amounts owed at the start, [L]."""
         low, levels = self.window
         return np.asarray((low + np.arange(levels)) * self.step, np.float64)
 
     @cached_property
     def dual(self) -> Hull:
-        """Of the return."""
+        """The dual of the return."""
         return Hull(_Owed(self, *self.window, 1.0))
 
     @cached_property
     def dual_discounted(self) -> Hull:
-        """Of the discounted return, with room to owe more: what lies beyond the window counts as free there."""
+        """The dual of the discounted return, with more room for z, since levels beyond the window have no cost there."""
         low, levels = self.window
         return Hull(_Owed(self, low, levels + self.typical, self.mdp.gamma))
 
     def answer(self, limit: Limit, budget: Floats) -> Ceiling:
-        """The ceiling where the cost may be ``budget`` [L], −inf where z is out of question."""
+        """The ceiling if the cost may be ``budget`` [L], −inf for excluded z."""
         unit = float(self.cost(np.array([self.mesh * self.step]))[0])
         least = max(SLACK * unit, ROUNDING * largest(self.dual.game.totals[:, 1]))
         budget = budget + np.maximum(least, SLACK * np.abs(np.where(budget > -inf, budget, 0.0)))
@@ -191,7 +191,7 @@ class _Windowed(Program):
         return Ceiling(limit, OPTIMAL, found.upper, discounted, limit.value, self.best, reason)
 
     def unhindered(self, limit: Limit) -> Ceiling:
-        """The ceiling where the limit is none."""
+        """The ceiling if the limit is not binding."""
         risk = limit.risk(self.unlimited_profile)
         return Ceiling(limit, OPTIMAL, self.unlimited(), self.unlimited(True), risk, self.best)
 
@@ -200,21 +200,21 @@ class Tail(_Windowed):
     """CVaR_α ≥ c."""
 
     def cost(self, z: Floats) -> Floats:
-        """z⁺: what the return falls short of η."""
+        """z⁺: the shortfall of the return below η."""
         return np.asarray(np.maximum(z, 0.0), np.float64)
 
     @cached_property
     def lowest(self) -> float:
-        """CVaR of a policy with the best mean: a limit below it hinders nobody."""
+        """CVaR of a policy with the best mean: a limit below it is not binding."""
         profile = self.unlimited_profile
         return profile.cvar(self.alpha) - 5.0 * profile.cvar_error(self.alpha)
 
     def highest_eta(self, c: float) -> float:
-        """No quantile is above this: E[R] ≥ α·CVaR + (1−α)·VaR, and no mean is above V."""
+        """An upper bound on quantiles: E[R] ≥ α·CVaR + (1−α)·VaR, and no mean is above V."""
         return (self.unlimited() - self.alpha * c) / (1.0 - self.alpha) if self.alpha < 1.0 else c
 
     def levels(self, typical: int) -> tuple[int, int]:
-        """From the lowest η of interest to the luckiest return."""
+        """From the lowest relevant η to the largest return."""
         low, high = floor(self.lowest / self.step), ceil(self.highest_eta(self.lowest) / self.step)
         lucky = ceil(min(float(self.luckiest[self.endable.states].max()) / self.step, 1e15))
         low -= typical * self.pays_on_the_way
@@ -243,33 +243,33 @@ class Spread(_Windowed):
     mesh, linear = MESH, False
 
     def cost(self, z: Floats) -> Floats:
-        """z²: the square of how far the return is from a."""
+        """z²: the squared distance of the return from a."""
         return np.asarray(z**2)
 
     @property
     def means(self) -> tuple[float, float]:
-        """Which a are looked at."""
+        """The range of a considered."""
         return self.unlimited() - 4.0 * self.unlimited_profile.std, self.unlimited()
 
     def levels(self, typical: int) -> tuple[int, int]:
-        """From the lowest mean of interest to what an episode may come to owe."""
+        """From the lowest relevant mean to the largest typical amount owed."""
         low, high = (floor(m / self.step) for m in self.means)
         low -= typical * self.pays_on_the_way
         return low, high - low + typical + 2
 
     @property
     def scope(self) -> str:
-        """Of which policies ``best`` speaks."""
+        """The policies that ``best`` refers to."""
         return f"among policies with a mean of at least {self.means[0]:.4g}"
 
     @property
     def of_interest(self) -> Bools:
-        """Which z are such a, [L]."""
+        """Which z are in the range of a, [L]."""
         return (self.z >= self.means[0] - self.step) & (self.z <= self.means[1] + self.step)
 
     @cached_property
     def best(self) -> float:
-        """A lower bound on the spread, of means within four of it from the best, less than half a mesh below the least."""
+        """A lower bound on std over policies in ``scope``, less than half a mesh below the least."""
         return sqrt(max(0.0, float(self.dual.least[self.of_interest].min()) - self.step**2 / 4.0))
 
     def solve(self, limit: Limit) -> Ceiling:
@@ -281,7 +281,7 @@ class Spread(_Windowed):
 
 @dataclass(frozen=True)
 class CeilingPoint:
-    """A point of the best frontier that there is: under ``limit``, no policy has a mean above ``value``."""
+    """A point of the best frontier: under ``limit``, no policy has a mean above ``value``."""
 
     limit: float
     value: float
@@ -297,7 +297,7 @@ def ceiling(
     alpha: float = 0.1,
     start: Any = None,
 ) -> Ceiling:
-    """The best mean return that any policy can have under one limit, from the model's start or another.
+    """The best mean return of any policy under one limit, from the model's start or another.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -313,7 +313,7 @@ def ceiling(
 
 
 class Ceilings:
-    """Ceilings under one kind of limit, at any of its values. What they share is worked out once.
+    """Ceilings under one kind of limit, for any of its values. Shared parts are computed once.
 
     >>> import safereplay as sr
     >>> ceilings = Ceilings(sr.grids.cliff(), Limit("max_p_unsafe", 0.01))
@@ -329,7 +329,7 @@ class Ceilings:
 
     @property
     def best(self) -> float:
-        """The best risk that any policy can reach; nan where unknown."""
+        """The best risk of any policy; nan if unknown."""
         return nan if self._program.trouble else self._program.best
 
     def at(self, value: float) -> Ceiling:
@@ -346,7 +346,7 @@ class Ceilings:
         return replace(answer, limit=limit, status=INFEASIBLE, reason=answer.reason or program.scope)
 
     def frontier(self, values: Iterable[float]) -> tuple[CeilingPoint, ...]:
-        """The ceilings over a range of limits; those that nobody can meet are left out."""
+        """The ceilings over a range of limits; infeasible ones are left out."""
         answers = [self.at(float(value)) for value in values]
         kept = [answer for answer in answers if answer.status in (OPTIMAL, UNBOUNDED)]
         return tuple(CeilingPoint(answer.limit.value, answer.value, answer.value_discounted) for answer in kept)

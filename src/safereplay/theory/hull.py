@@ -1,7 +1,7 @@
 """The best mean gain under a bound on a mean cost, by a Lagrangian hull.
 
-Each policy that surely ends has a mean gain g and a mean cost c. Random policies fill the convex hull of the points (c, g) of
-deterministic ones, so the best gain at a cost within b lies on the upper edge of that hull. For a price λ ≥ 0 on the cost
+Each policy that ends with probability 1 has a mean gain g and a mean cost c. Random policies fill the convex hull of the
+points (c, g) of deterministic ones, so the best gain within cost b lies on its upper edge. For a price λ ≥ 0 on the cost
 
     D(λ)  =  max_π g(π) − λ·c(π)
 
@@ -9,12 +9,12 @@ is an ordinary dynamic program, solved by policy iteration. Each λ gives an upp
 
     best gain within b   ≤   D(λ) + λ·b,          (c, g) of the policy that attains D(λ).
 
-Two policies, one on each side of b, mixed so that the cost is b, give a gain that is attained. The next λ is the slope
+Two policies, one on each side of b, mixed so that the cost is b, attain a gain. The next λ is the slope
 between the two. It either finds a point above the line between them, or shows that there is none: then the upper bound and
-the attained gain are equal. Points and bounds are kept, and serve every b.
+the attained gain are equal. Points and bounds are kept, and used for every b.
 
-**What is proved.** A policy counts as the best for λ when no single change of action gains more than 1e-12 of the largest
-value. So the bound D(λ) + λ·b holds to that share for each step of an episode, as the bound of a linear program does.
+**What is proved.** A policy counts as the best for λ if no single change of action gains more than 1e-12 of the largest
+value. So the bound D(λ) + λ·b holds to that share per step of an episode, as for a linear program.
 
 Ref: Altman (1999), Constrained Markov Decision Processes.
 """
@@ -32,43 +32,43 @@ from ..errors import SafeReplayError
 from ..mdp import reached
 from .solver import MAX_ROUNDS, slack, solve
 
-STRICTLY = 1e-12  # by which a change of action must gain, as a share of the largest value
-GAP = 1e-9  # between the bound and what is attained, as a share of the largest gain
+STRICTLY = 1e-12  # least gain of a change of action, as a share of the largest value
+GAP = 1e-9  # between the bound and the attained gain, as a share of the largest gain
 MAX_LINES = 60  # values of λ for one bound
 
 T = TypeVar("T")
 
 
 class Line(NamedTuple):
-    """What the best policy at one λ has, for each of L starts. λ is inf where only the cost counts."""
+    """The best policy at one λ, for each of L starts. λ is inf if only the cost counts."""
 
     weight: float  #: λ
     gain: Floats  #: [L]
     cost: Floats  #: [L]
-    loose: Floats  #: [L] a third mean, which policies are not chosen by
+    loose: Floats  #: [L] a third mean, which does not affect the choice of policies
     policy: Ints  #: [N]
 
 
 class Game:
     """max_π E[gain] − λ·E[cost] by policy iteration, for one λ after another: each starts from the policy of the last.
 
-    The N states are L levels of S states. The first policy surely ends. A change that strictly improves cannot make one
-    that does not, unless some loop gains for ever.
+    The N states are L levels of S states. The first policy ends with probability 1; a strict improvement also ends,
+    unless some loop gains forever.
     """
 
     def __init__(
         self, P: Any, totals: Floats, ends: Bools | None, allowed: Bools, policy: Ints, start: Floats, levels: int = 1
     ) -> None:
-        self.P, self.totals, self.allowed = P, totals, allowed  #: [N·A, N] onward; [N·A, 3]; [N, A]
-        self.ends = ends  #: [N·A] whether an episode may end there; None with a discount, where it need not
+        self.P, self.totals, self.allowed = P, totals, allowed  #: [N·A, N] transitions; [N·A, 3]; [N, A]
+        self.ends = ends  #: [N·A] whether an episode may end there; None with a discount, where it need not end
         self.policy, self.start, self.levels = policy, start, levels  #: [N]; [S]; L
 
     def rows(self, policy: Ints) -> Ints:
-        """The pairs that a policy takes, [N]."""
+        """The pairs of a policy, [N]."""
         return np.asarray(np.arange(policy.size) * self.allowed.shape[1] + policy)
 
     def means(self, policy: Ints) -> Floats | None:
-        """Gain, cost and looseness of a policy from each state, [N, 3]; None where it does not surely end."""
+        """Gain, cost and looseness of a policy from each state, [N, 3]; None if it may never end."""
         rows = self.rows(policy)
         P = self.P[rows]
         if self.ends is not None:
@@ -79,7 +79,7 @@ class Game:
         return X if np.isfinite(X).all() else None
 
     def line(self, weight: float) -> Line | None:
-        """The best policy at λ = weight; None where some loop gains for ever, or rounding keeps from it."""
+        """The best policy at λ = weight; None if some loop gains forever, or rounding prevents a solution."""
         reward, price = (0.0, 1.0) if weight == inf else (1.0, weight)
         states, policy = np.arange(self.policy.size), self.policy
         for _ in range(MAX_ROUNDS):
@@ -98,20 +98,20 @@ class Game:
 
 
 class Best(NamedTuple):
-    """The best gain within a bound on the cost: no policy has more than ``upper``, and a lottery has ``attained``."""
+    """The best gain within a bound on the cost: no policy exceeds ``upper``, and a mixture has ``attained``."""
 
     upper: float
     attained: float
-    cost: float  #: of the lottery
-    loose: float  #: the largest third mean of the policies that may attain it
+    cost: float  #: of the mixture
+    loose: float  #: the largest third mean of the policies in question
     lottery: tuple[tuple[float, Line], ...]  #: (share, policy)
 
 
 class Hull:
-    """The best gain at any bound on the cost, for every start at once: lines, one for each λ, added where needed."""
+    """The best gain at any bound on the cost, for every start at once: one line per λ, added as needed."""
 
     def __init__(self, game: Game, lines: Sequence[Line] = ()) -> None:
-        """``lines`` are those that are known: of λ = 0, of λ = ∞, and others."""
+        """``lines`` are lines already known: for λ = 0, λ = ∞, and others."""
         self.game = game
         self.lines = [*lines] or [settled(game.line(weight)) for weight in (0.0, inf)]
 
@@ -121,7 +121,7 @@ class Hull:
         return self.lines[1].cost
 
     def solve(self, budget: Floats) -> Best:
-        """The best gain at a cost within the budget [L] of some start; −inf stands for a start that is not asked for."""
+        """The best gain at a cost within the budget [L] of some start; −inf excludes a start."""
         asked = budget > -inf
         budget = np.where(asked, budget, 0.0)
         most = len(self.lines) + MAX_LINES
@@ -145,14 +145,14 @@ class Hull:
 
 
 def settled(found: T | None) -> T:
-    """What there must be, where no loop gains for ever: rounding may keep it from that."""
+    """The result, which must exist unless some loop gains forever; raises an error if rounding prevented it."""
     if found is None:
         raise SafeReplayError("values must be solvable to rounding, got some that are not")
     return found
 
 
 def mixed(points: Sequence[tuple[float, float]], budget: float) -> tuple[float, float, tuple[tuple[float, int], ...]]:
-    """The best gain of a lottery between two (cost, gain) within the budget, the gain per unit of cost between them, and
+    """The best gain of a mixture of two (cost, gain) within the budget, the gain per unit of cost between them, and
     the shares of the points.
 
     >>> mixed([(0.0, 1.0), (0.5, 2.0)], 0.25)

@@ -1,4 +1,4 @@
-"""What learners converge to: the fixed point of a shaped replay, and the exact limit of every rival."""
+"""Limits of learners: the fixed point of shaped replay, and the exact limits of other methods."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def fixed_point(
     exploration: Exploration | None = None,
     **search: Any,
 ) -> Floats | tuple[SelfConsistent, ...]:
-    """What a shaped replay converges to: the fixed point of H, [S, A].
+    """The limit of shaped replay: the fixed point of H, [S, A].
 
-    ``visitation`` None is the paper's mapping, which matched mixing converges to; an array d(s,a) [S, A], as in
-    ``runs.visitation``, gives the limit of Algorithm 1 for what was visited. ``"self"`` looks for the limits of
-    Algorithm 1 itself, Q and d that make each other, and lists them, most frequent in learning first: ``exploration``
-    and the options of :func:`safereplay.theory.visits.self_consistent` (starts, seeds, episodes, ...) belong to it.
+    ``visitation`` None is the paper's mapping, the limit of matched mixing; an array d(s,a) [S, A], as in
+    ``runs.visitation``, gives the limit of Algorithm 1 for that visitation. ``"self"`` searches for the limits of
+    Algorithm 1 itself, self-consistent Q and d, and lists them, most frequent in learning first: ``exploration``
+    and the options of :func:`safereplay.theory.visits.self_consistent` (starts, seeds, episodes, ...) apply to it.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -91,7 +91,7 @@ def fixed_point(
 def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     """The exact limit of a learner, [S, A].
 
-    Literal replay has limits only together with what it visits: see :func:`fixed_point` with ``visitation="self"``.
+    The limits of literal replay depend on the visitation: see :func:`fixed_point` with ``visitation="self"``.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -104,7 +104,7 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
 
 @singledispatch
 def limit_of(learner: Learner, mdp: TabularMDP) -> Floats:
-    """The exact limit of a kind of learner, [S, A]; each kind registers its own."""
+    """The exact limit of a learner, [S, A]; each class registers its own."""
     _checks.fail("learner", "have an exact limit", learner)
 
 
@@ -115,7 +115,7 @@ def _(learner: QLearning, mdp: TabularMDP) -> Floats:
 
 @limit_of.register
 def _(learner: ReplayQLearning, mdp: TabularMDP) -> Floats:
-    hint = "the limit of literal mixing depends on what is visited: use fixed_point(..., visitation='self'), or =d"
+    hint = "the limit of literal mixing depends on the visitation: use fixed_point(..., visitation='self'), or =d"
     _checks.require(learner.mixing == "matched" or learner.v == 0.0, "mixing", "be 'matched'", learner.mixing, hint)
     return fixed_point(mdp, learner.scheme, learner.v)
 
@@ -124,8 +124,8 @@ def _(learner: ReplayQLearning, mdp: TabularMDP) -> Floats:
 def _(learner: RiskSensitive, mdp: TabularMDP) -> Floats:
     """E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b): a mean under reweighted outcomes.
 
-    Solve for the best policy under fixed weights, reweigh, and repeat until the weights stay, or Q does: a target that is
-    its pair's mean but for rounding may be weighed either way for ever.
+    Solve for the best policy under fixed weights, reweigh, and repeat until the weights or Q no longer change: the
+    weight of a target that equals its pair's mean up to rounding may alternate forever.
     """
     p, before = mdp.p, np.full((mdp.n_states, mdp.n_actions), np.inf)
     for _ in range(MAX_ROUNDS):
@@ -138,7 +138,7 @@ def _(learner: RiskSensitive, mdp: TabularMDP) -> Floats:
 
 
 def _expectile_weights(mdp: TabularMDP, y: Floats, kappa: float) -> Floats:
-    """The reweighted p under which the mean of y is its κ-expectile, pair by pair."""
+    """The reweighted p under which the mean of y is its κ-expectile, for each pair."""
     p, rounding = mdp.p, ROUNDING * float(np.abs(y).max())
     for _ in range(MAX_ROUNDS):
         above = y > mdp.expect(y, p).ravel()[mdp.pair] + rounding
@@ -186,13 +186,13 @@ def _worst_of(mdp: TabularMDP, pair: Any, r: Floats, s_next: Any, terminal: Any)
 
 @dataclass(frozen=True)
 class Answer:
-    """One exact limit: what it is the limit of, its values, its policy, and what that risks."""
+    """One exact limit: its name, values, policy and risk."""
 
     name: str
     Q: Floats  #: [S, A]
     policy: Ints  #: [S]
     risk: RiskProfile
-    mdp: TabularMDP  #: whose states these are
+    mdp: TabularMDP  #: the model of these states
     learned: float | None = None  #: the share of seeds whose learning ended there
 
     def to_dict(self) -> dict[str, object]:
@@ -202,13 +202,13 @@ class Answer:
 
 
 def answer(mdp: TabularMDP, name: str, Q: Floats, learned: float | None = None) -> Answer:
-    """The greedy policy of Q, and its risk from the state that a path is followed from."""
+    """The greedy policy of Q, and its risk from the model's origin."""
     policy = Q.argmax(1)
     return Answer(name, Q, policy, evaluate(mdp, policy, start=mdp.origin, quiet=True), mdp, learned)
 
 
 def grouped(mdp: TabularMDP, name: str, limits: Sequence[SelfConsistent]) -> list[Answer]:
-    """Self-consistent limits by the way they take: of each way the one that most seeds end at, and how many there are."""
+    """Self-consistent limits grouped by verdict: the most frequent one of each group, with the group's size."""
     groups: dict[str, list[SelfConsistent]] = {}
     for limit in limits:
         groups.setdefault(verdict(mdp, limit.policy), []).append(limit)

@@ -1,17 +1,17 @@
-"""The best mean return of any policy that surely ends, without a limit and under P(unsafe) ≤ b.
+"""The best mean return of any policy that ends with probability 1, without a limit and under P(unsafe) ≤ b.
 
-A policy may be random, and may remember. What counts is its occupancy x(s,a), how often a pair is expected to be met in
-an episode. The occupancy of a policy that ends with probability 1 solves
+A policy may be random and may have memory. Its occupancy x(s,a) is the expected number of visits of a pair per
+episode. The occupancy of a policy that ends with probability 1 solves
 
     Σ_a x(s',a)  −  Σ_{s,a} p(s', not ended | s,a)·x(s,a)  =  start(s').                                            (1)
 
-Mean return and mean cost are linear in x. So the occupancy (1−q)·x + q·x' of a lottery between two policies is that of the
-policy with probabilities ∝ x(s,a), which needs no memory of the lottery.
+Mean return and mean cost are linear in x. So the occupancy (1−q)·x + q·x' of a mixture of two policies is that of the
+policy with probabilities ∝ x(s,a), which needs no memory of the draw.
 
-**P(unsafe) ≤ b.** The state remembers whether harm was done, where an unsafe outcome need not end the episode. The chance of
-harm is Σ x·h, with h(s,a) the chance that the next outcome does the first harm. The best gain at a mean cost within b is
-found by :mod:`safereplay.theory.hull`: it gives an upper bound, and a lottery between two deterministic policies that attains
-it. Both are reported, and an evaluation of the policy must agree.
+**P(unsafe) ≤ b.** If an unsafe outcome need not end the episode, the state includes whether harm has happened. The
+probability of harm is Σ x·h, with h(s,a) the probability that the next outcome is the first harm.
+:mod:`safereplay.theory.hull` finds the best gain at a mean cost within b: it gives an upper bound, and a mixture of two
+deterministic policies that attains it. Both are reported, and an evaluation of the policy must agree.
 
 Ref: Altman (1999), Constrained Markov Decision Processes.
 """
@@ -35,13 +35,13 @@ from .hull import STRICTLY, Game, Hull, Line, settled
 from .risk import RiskProfile, evaluate
 from .solver import ROUNDING, largest, solve
 
-SLACK = 1e-9  # by which a limit may be missed and still count as met: rounding
+SLACK = 1e-9  # a limit missed by less counts as met: rounding
 OPTIMAL, INFEASIBLE, UNBOUNDED, UNKNOWN = "optimal", "infeasible", "unbounded", "unknown"
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on risk: its name, its value, and α where it is one on CVaR.
+    """A limit on risk: its name, its value, and α for one on CVaR.
 
     >>> str(Limit.one_of(max_p_unsafe=0.02)), str(Limit.one_of(min_cvar=-3, alpha=0.05))
     ('P(unsafe) ≤ 2%', 'CVaR 5% ≥ -3')
@@ -62,7 +62,7 @@ class Limit:
         *,
         alpha: float = 0.1,
     ) -> Limit:
-        """The one limit that is given, checked."""
+        """The single limit given, checked."""
         offered = {"max_p_unsafe": max_p_unsafe, "min_cvar": min_cvar, "max_std": max_std}
         given = {name: value for name, value in offered.items() if value is not None}
         if len(given) != 1:
@@ -74,28 +74,28 @@ class Limit:
 
     @property
     def measure(self) -> str:
-        """What the limit is on, as a profile calls it."""
+        """The limited quantity, as a field of a profile."""
         return self.MEASURES[self.name]
 
     @property
     def sign(self) -> float:
-        """+1 where less is better, −1 where more is."""
+        """+1 if less is better, −1 if more is."""
         return -1.0 if self.name == "min_cvar" else 1.0
 
     def risk(self, profile: RiskProfile) -> float:
-        """What a policy has of it."""
+        """The limited quantity of a policy."""
         return profile.cvar(self.alpha) if self.measure == "cvar" else float(getattr(profile, self.measure))
 
     def met_by(self, profile: RiskProfile) -> bool:
-        """Whether a policy keeps the limit and surely ends: to refuse to move is not to be safe."""
+        """Whether a policy keeps the limit and ends with probability 1: not moving does not count as safe."""
         return profile.p_never <= SLACK and self.allows(self.risk(profile), largest(profile.source.chain.r))
 
     def allows(self, risk: float, size: float) -> bool:
-        """Whether a risk is within the limit, to rounding; ``size`` is that of the rewards."""
+        """Whether a risk is within the limit, up to rounding; ``size`` is that of the rewards."""
         return self.sign * (risk - self.value) <= SLACK * max(self.unit(size), abs(self.value))
 
     def unit(self, size: float) -> float:
-        """What the risk is measured in: a chance has no unit, the others have that of the rewards."""
+        """The unit of the risk: 1 for a probability, the rewards' size for others."""
         return 1.0 if self.measure == "p_unsafe" else size
 
     def at(self, value: float) -> Limit:
@@ -104,11 +104,11 @@ class Limit:
 
     @property
     def label(self) -> str:
-        """What the limit is on, as a reader calls it."""
+        """The limited quantity, for display."""
         return {"p_unsafe": "P(unsafe)", "cvar": f"CVaR {100 * self.alpha:.3g}%", "std": "std"}[self.measure]
 
     def shown(self, value: float) -> str:
-        """A value of it, as a reader wants it."""
+        """A value of it, for display."""
         return f"{100 * value:.4g}%" if self.measure == "p_unsafe" else f"{value:.4g}"
 
     def __str__(self) -> str:
@@ -117,13 +117,13 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class Ceiling:
-    """The best mean return that any policy can have under a limit.
+    """The best mean return of any policy under a limit.
 
-    ``status`` is "optimal", "unbounded" (some loop gains for ever), "infeasible" (nobody can meet the limit: the rest
-    is then said of ``best``, the best risk that anybody can reach), or "unknown", with the ``reason``.
+    ``status`` is "optimal", "unbounded" (some loop gains forever), "infeasible" (no policy can meet the limit: the other
+    fields then refer to ``best``, the best risk of any policy), or "unknown", with the ``reason``.
 
-    ``policy`` attains it: probabilities [S, A], or [2, S, A] where it must remember whether harm was done. A limit on
-    CVaR or on the spread has none: what attains it is a lottery between two policies that know the return so far.
+    ``policy`` attains it: probabilities [S, A], or [2, S, A] if it depends on whether harm has happened. A limit on
+    CVaR or on the standard deviation has none: a mixture of two policies that depend on the return so far attains it.
 
     >>> import safereplay as sr
     >>> from safereplay.theory.constrained import ceiling
@@ -134,30 +134,30 @@ class Ceiling:
 
     limit: Limit
     status: str
-    value: float  #: of the mean return; inf where it is unbounded, nan where unknown
+    value: float  #: of the mean return; inf if it is unbounded, nan if unknown
     value_discounted: float  #: of the mean discounted return: an upper bound
-    risk: float  #: where it is attained
-    best: float  #: the best risk that any policy can reach; nan where unknown
+    risk: float  #: of the policy that attains it
+    best: float  #: the best risk of any policy; nan if unknown
     reason: str = ""
     policy: Floats | None = field(default=None, repr=False)
     profile: RiskProfile | None = field(default=None, repr=False)  #: of the policy, evaluated
 
     @property
     def attained(self) -> float:
-        """The mean of the policy, evaluated: no more than ``value`` but for rounding; nan where there is no policy."""
+        """The mean of the policy, evaluated: at most ``value``, up to rounding; nan if there is no policy."""
         return nan if self.profile is None else self.profile.mean
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, without the policy; what is not finite becomes None."""
+        """Plain JSON types, without the policy; numbers that are not finite become None."""
         names = ("status", "value", "attained", "value_discounted", "risk", "best", "reason")
         return {"limit": plain(self.limit), **{name: plain(getattr(self, name)) for name in names}}
 
 
-# -- who ends ---------------------------------------------------------------------------------------------------------
+# -- ends -------------------------------------------------------------------------------------------------------------
 
 
 class _Endable(NamedTuple):
-    """Where an end can be made certain: the pairs that keep it so, and a policy that brings it about."""
+    """States from which an end can be made certain: the pairs that keep it so, and a policy that ends."""
 
     use: Bools  #: [S·A]
     states: Bools  #: [S]
@@ -166,10 +166,10 @@ class _Endable(NamedTuple):
 
 
 def _endable(mdp: TabularMDP, use: Bools) -> _Endable:
-    """Shrink the states until each can reach an end over pairs that never leave them.
+    """Remove states until each can reach an end over pairs that never leave the rest.
 
-    The policy takes the shortest way to an end, where a step that happens with probability p counts 1/p: it can end from
-    everywhere, so in time it surely does.
+    The policy takes the shortest path to an end, where a step of probability p has length 1/p. It can end from
+    every state, so it ends with probability 1.
     """
     S, states = mdp.n_states, ~mdp.is_terminal
     while True:
@@ -190,7 +190,7 @@ def _endable(mdp: TabularMDP, use: Bools) -> _Endable:
 
 
 class Occupancy:
-    """The policies over some pairs of a model, on the N states that the start can lead to over these pairs.
+    """The policies over some pairs of a model, on the N states that can be reached from the start over these pairs.
 
     Its games have the model's reward as gain and its unsafe outcomes as cost.
     """
@@ -214,7 +214,7 @@ class Occupancy:
         return Game(gamma * self.P, self.totals, surely, self.allowed, self.first, self.start)
 
     def policy(self, lottery: tuple[tuple[float, Line], ...], elsewhere: Ints) -> Floats:
-        """x(s,a) / Σ_b x(s,b) of a lottery, [S, A]; where nothing leads to, the policy ``elsewhere``."""
+        """x(s,a) / Σ_b x(s,b) of a mixture, [S, A]; the policy ``elsewhere`` in states that are not reached."""
         mdp, states = self.mdp, np.arange(self.states.size)
         x = np.zeros(self.allowed.shape)
         for share, line in lottery:
@@ -230,7 +230,7 @@ class Occupancy:
 
 
 class Program:
-    """What the limits share: the model without one."""
+    """The base class of limits: the model without a limit."""
 
     def __init__(self, mdp: TabularMDP, alpha: float) -> None:
         self.mdp, self.alpha, self.size = mdp, alpha, largest(mdp.r)
@@ -239,21 +239,21 @@ class Program:
 
     @property
     def scope(self) -> str:
-        """Of which policies ``best`` speaks, where that is not all that surely end."""
+        """The policies that ``best`` refers to, if not all that end with probability 1."""
         return ""
 
     @property
     def best(self) -> float:
-        """The best risk that any policy can reach."""
+        """The best risk of any policy."""
         raise NotImplementedError
 
     def solve(self, limit: Limit) -> Ceiling:
-        """The ceiling under a limit that can be met."""
+        """The ceiling under a feasible limit."""
         raise NotImplementedError
 
     @cached_property
     def values(self) -> Floats:
-        """The best mean return from each state, [S]; inf everywhere if some loop that can be reached gains for ever."""
+        """The best mean return from each state, [S]; inf everywhere if a reachable loop gains forever."""
         return self._values(1.0)[0]
 
     @cached_property
@@ -262,7 +262,7 @@ class Program:
         return self._values(self.mdp.gamma)[0]
 
     def _values(self, gamma: float) -> tuple[Floats, Ints]:
-        """V and a policy [S] that has it; 0 where the start does not lead to."""
+        """V and a policy [S] that attains it; 0 in states that cannot be reached from the start."""
         occupancy = Occupancy(self.mdp, self.endable, self.mdp.start)
         game, policy = occupancy.game(gamma), self.endable.policy.copy()
         line = game.line(0.0)
@@ -279,16 +279,16 @@ class Program:
 
     @cached_property
     def unlimited_profile(self) -> RiskProfile:
-        """The risk of a policy that has the best mean return without a limit."""
+        """The risk of a policy with the best mean return without a limit."""
         return evaluate(self.mdp, self._values(1.0)[1], quiet=True)
 
 
 class Harm(Program):
-    """P(unsafe) ≤ b: the best lottery between policies that know (harmed, s)."""
+    """P(unsafe) ≤ b: the best mixture of policies on (harmed, s)."""
 
     @cached_property
     def model(self) -> TabularMDP:
-        """The model that remembers harm, where harm need not be the end. Only the first harm is unsafe in it."""
+        """The model with harm in its state, if harm need not end the episode. Only the first harm is unsafe in it."""
         mdp = self.mdp
         if not (mdp.unsafe & ~mdp.terminal).any():
             return mdp
@@ -302,17 +302,17 @@ class Harm(Program):
 
     @cached_property
     def surely(self) -> _Endable:
-        """Where an end can be made certain."""
+        """States from which an end can be made certain."""
         return _endable(self.model, np.ones(self.model.n_pairs, bool))
 
     @cached_property
     def harmless(self) -> _Endable:
-        """Where an end without harm can be made certain."""
+        """States from which an end without harm can be made certain."""
         return _endable(self.model, ~(self.model.expect(self.model.unsafe.astype(np.float64)).ravel() > 0))
 
     @cached_property
     def occupancy(self) -> Occupancy:
-        """The policies that surely end."""
+        """The policies that end with probability 1."""
         return Occupancy(self.model, self.surely, self.model.start)
 
     @cached_property
@@ -321,15 +321,15 @@ class Harm(Program):
 
     @cached_property
     def best(self) -> float:
-        """The least chance of harm."""
+        """The least probability of harm."""
         return 0.0 if self.harmless.starts else max(0.0, float(self._gentlest.cost[0]))
 
     @cached_property
     def _at_best(self) -> Occupancy:
-        """The policies that have the least chance of harm.
+        """The policies with the least probability of harm.
 
-        With U(s) the least chance from s, they are those that take only pairs with h(s,a) + Σ p·U(s') = U(s): such a
-        pair loses nothing, and over an episode that ends these equations add up to the least chance from the start.
+        With U(s) the least probability from s, they are those that take only pairs with h(s,a) + Σ p·U(s') = U(s). Over
+        an episode that ends, these equations add up to the least probability from the start.
         """
         if self.harmless.starts:
             return Occupancy(self.model, self.harmless, self.model.start)
@@ -343,12 +343,12 @@ class Harm(Program):
 
     @cached_property
     def _unhindered(self) -> Line | None:
-        """The best policy without a limit; None where some loop gains for ever."""
+        """The best policy without a limit; None if some loop gains forever."""
         return self.occupancy.game().line(0.0)
 
     @cached_property
     def _careful(self) -> Line | None:
-        """The best policy of those with the least chance of harm; None where some loop gains for ever."""
+        """The best policy of those with the least probability of harm; None if some loop gains forever."""
         return self._at_best.game().line(0.0)
 
     @cached_property
@@ -366,7 +366,7 @@ class Harm(Program):
 
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under P(unsafe) ≤ limit."""
-        least = self.best * (1.0 + SLACK) + ROUNDING  # no chance is told from the least one below it
+        least = self.best * (1.0 + SLACK) + ROUNDING  # probabilities below it are equal to the least up to rounding
         at_best = limit.value <= least
         discounted = self._discounted(max(limit.value, least))
         line = self._careful if at_best else self._unhindered
@@ -388,7 +388,7 @@ class Harm(Program):
         return self._hull_discounted.solve(np.array([bound])).upper
 
     def _with_policy(self, answer: Ceiling, policy: Floats) -> Ceiling:
-        """The answer with its policy, unless an evaluation disagrees: then its value is an upper bound and no more."""
+        """The answer with its policy; if an evaluation disagrees, without it, as an upper bound."""
         profile = evaluate(self.model, policy, quiet=True)
         if not abs(profile.mean - answer.value) <= 1e-6 * max(self.size, abs(answer.value)):
             return replace(answer, reason=f"an upper bound: the best policy found has a mean of {profile.mean:.6g}")

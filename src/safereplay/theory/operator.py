@@ -1,18 +1,18 @@
 """The operator H of a shaped replay.
 
-Replay changes what a pair seems to lead to. Everything reduces to two functions: ρ(s,a), the share of a pair's updates
-that are replays, and ŵ(s',r|s,a) = w/W, what is replayed there:
+Replay changes the effective outcomes of a pair. They depend on two functions: ρ(s,a), the share of a pair's updates
+that are replays, and ŵ(s',r|s,a) = w/W, the distribution of its replays:
 
     p̃(s',r|s,a)  =  (1 − ρ(s,a))·q(s',r|s,a)  +  ρ(s,a)·ŵ(s',r|s,a)
     HQ(s,a)      =  Σ p̃(s',r|s,a)·(r + γ·max_b Q(s',b))
 
-The scheme owns W and ŵ, the mixing owns ρ. With d(s,a) the share of MDP iterations that visit the pair,
+The scheme determines W and ŵ, the mixing ρ. With d(s,a) the share of MDP iterations that visit the pair,
 
     ρ(s,a)  =  v·W(s,a) / ( (1−v)·d(s,a) + v·W(s,a) ).
 
-The paper's equations 1–4 are the case d ≡ 1: its proof puts Pr(s,a | MDP iteration) = Σ q = 1 where d(s,a) belongs. So
-Algorithm 1 converges to the fixed point with d, and matched mixing to the one with d ≡ 1. H is a γ-contraction either
-way, since p̃ is a distribution for each pair.
+The paper's equations 1–4 are the case d ≡ 1: its proof has Pr(s,a | MDP iteration) = Σ q = 1 in place of d(s,a). So
+Algorithm 1 converges to the fixed point with d, and matched mixing to the one with d ≡ 1. H is a γ-contraction in
+both cases, since p̃ is a distribution for each pair.
 
 Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4, Lemma 2.
 """
@@ -33,20 +33,20 @@ from ..mdp import TabularMDP
 from ..schemes import Scheme, check_tabular
 from .solver import optimal, targets
 
-MANY = 1e15  # visits that stand for infinitely many
+MANY = 1e15  # visits that represent infinity
 
 
 def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visitation: Floats | None = None) -> Floats:
-    """w^∞ of every outcome, [K]: what w_t settles at once each outcome has been seen again and again.
+    """w^∞ of every outcome, [K]: the limit of w_t when each outcome is seen infinitely often.
 
-    A scheme whose weights look at values has them at a given Q; one that counts visits but is FAITHFUL has them for visits
-    d(s,a), alike if they are not given. A pair that no episode can come to is never seen, and has no weight.
+    For a scheme that depends on Q, Q is needed. One that counts visits but is FAITHFUL needs the visits d(s,a), equal
+    if not given. A pair that cannot be reached has no weight.
 
     Ref: Szlak & Shamir (2021), Lemma 4.
     """
     if scheme.follows_values and Q is None:
         hint = "matched mixing and given visits have limits: fixed_point(mdp, scheme, v), or visitation=d"
-        _checks.fail("scheme", "not look at Q, to have weights of its own", scheme, hint)
+        _checks.fail("scheme", "not depend on Q, unless Q is given", scheme, hint)
     known = scheme.has_limit or scheme.FAITHFUL or scheme.follows_values
     _checks.require(known, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
     check_tabular(scheme)
@@ -70,7 +70,7 @@ _filler = lru_cache(maxsize=64)(make_limit)
 
 
 class Transitions(NamedTuple):
-    """p̃(s'|s,a) and R̃(s,a,s'): the outcomes of a pair that lead to the same place, taken together.
+    """p̃(s'|s,a) and R̃(s,a,s'): the outcomes of a pair with the same next state and end, combined.
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
     """
@@ -79,7 +79,7 @@ class Transitions(NamedTuple):
     s_next: Ints  #: [J]
     terminal: Bools  #: [J] whether the episode ends there
     p: Floats  #: [J] p̃(s'|s,a)
-    R: Floats  #: [J] R̃(s,a,s'); 0 where p̃ is 0
+    R: Floats  #: [J] R̃(s,a,s'); 0 if p̃ is 0
 
 
 class Operator(NamedTuple):
@@ -100,12 +100,12 @@ class Operator(NamedTuple):
         return self.mdp.expect(targets(self.mdp, Q.max(1)), self.p)
 
     def fixed_point(self, near: Floats | None = None) -> Floats:
-        """The Q with HQ = Q, [S, A]; ``near`` [S] are values near its own, which make the search shorter."""
+        """The Q with HQ = Q, [S, A]; ``near`` [S] are approximate values that speed up the search."""
         return optimal(self.mdp, self.p, near=near)
 
     @property
     def R(self) -> Floats:  # noqa: N802
-        """R̃(s,a) = Σ p̃·r, the reward that a pair seems to give, [S, A]."""
+        """R̃(s,a) = Σ p̃·r, the effective reward of a pair, [S, A]."""
         return self.mdp.expect(self.mdp.r, self.p)
 
     def transitions(self) -> Transitions:
@@ -133,7 +133,7 @@ def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = 
 
 
 def given_visits(mdp: TabularMDP, v: float, visitation: Any) -> Floats:
-    """d(s,a) [S, A] as it was given, or 1; what cannot make an operator is refused."""
+    """d(s,a) [S, A] as given, or 1; raises an error for invalid arguments."""
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     _checks.between("v", v, "[0, 1)")
     shape = (mdp.n_states, mdp.n_actions)
@@ -143,7 +143,7 @@ def given_visits(mdp: TabularMDP, v: float, visitation: Any) -> Floats:
 
 
 def weighted(mdp: TabularMDP, w: Floats, v: float, d: Floats) -> Operator:
-    """H of given weights w [K] and visits d [S, A]: for whoever asks for many d and one w."""
+    """H for given weights w [K] and visits d [S, A], for callers with many d and one w."""
     W = np.bincount(mdp.pair, weights=w, minlength=mdp.n_pairs).reshape(d.shape)
     d = np.where((d == 0) & (v * W == 0), 1.0, d)
     updates = (1.0 - v) * d + v * W

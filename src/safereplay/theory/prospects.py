@@ -1,7 +1,7 @@
-"""What can be told of a learner before it learns: its schedules, whether what it replays settles, and its limit.
+"""What is known about a learner before training: its schedules, whether its replay converges, and its limit.
 
-:func:`safereplay.check` goes through the paper's conditions for a scheme of Algorithm 1. Other learners have no w_t of that
-kind, and say of themselves whether what they replay settles (``SETTLES`` and ``WHY``); the rest can be told alike.
+:func:`safereplay.check` checks the paper's conditions for a scheme of Algorithm 1. Other learners have no w_t of that
+kind; their class attributes ``SETTLES`` and ``WHY`` state whether their replay distribution converges.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .limits import exact
 
 @dataclass(frozen=True)
 class Prospects:
-    """What :func:`prospects` found. Print it to read it."""
+    """The result of :func:`prospects`; printing it gives a report."""
 
     mdp: str
     learner: Learner
     steps: StepSizes
     exploring: Exploring
-    settling: Part  #: of what it replays
+    settling: Part  #: of its replay distribution
     limit: Part  #: whether an exact limit is known here
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Prospects:
 def prospects(
     mdp: TabularMDP, learner: Learner, exploration: Exploration | None = None, step_size: StepSize | None = None
 ) -> Prospects:
-    """What can be told of a learner on a model.
+    """What is known about a learner on a model before training.
 
     >>> import safereplay as sr
     >>> print(prospects(sr.grids.cliff(), sr.PrioritisedReplay()).settling.holds)

@@ -1,25 +1,25 @@
-"""The risk of a policy: what its return and its chance of harm really are, exactly where that is possible.
+"""The risk of a policy: its return and its probability of harm, exact where possible.
 
 Under a fixed policy the model is a chain (see :mod:`safereplay.theory.chain`). With G the return,
 
     m(s)   =  E[G]         =  Σ p·(r + γ·m(s')),
     σ²(s)  =  E[(G − m)²]  =  Σ p·((r + γ·m(s') − m(s))² + γ²·σ²(s')),
 
-and the chance of an unsafe outcome, the chance of never ending and the expected length solve linear equations of the
-same kind. The worst case is a shortest path. The whole distribution of the return is found in one of three ways:
+and the probability of an unsafe outcome, the probability of never ending and the expected length solve linear equations
+of the same kind. The worst case is a shortest path. The whole distribution of the return is computed in one of three ways:
 
-    carried      probability is carried over (state, return so far), with rewards on a lattice (−12, 0.1, 10; not √2);
-    enumerated   the same with any rewards, discounted or not, over the pairs (state, return) that happen, if few do;
-    sampled      episodes are played; the distribution says how many, and how far off it may be.
+        carried      probability propagated over (state, return so far), if rewards have a lattice (−12, 0.1, 10; not √2);
+        enumerated   the same for any rewards, discounted or not, over the pairs (state, return) that occur, if few;
+        sampled      episodes are sampled; the distribution has their number and an error bound.
 
-A discounted return without any spread is its mean. A sampled episode that is cut off in state s after T steps counts
-what it had and what it could expect, γ^T·m(s). That leaves the mean as it is and makes the rest look less spread than
-it is, with a variance of E[γ^2T·σ²(s)] unseen. With D the difference, CVaR is then too high, by at most
+A discounted return without spread is its mean. A sampled episode that is truncated in state s after T steps counts
+its return so far plus the expected rest, γ^T·m(s). This does not change the mean, but reduces the spread:
+a variance of E[γ^2T·σ²(s)] is missing. With D the difference, CVaR is then too high, by at most
 
     sup { E[D | A] : P(A) = α }  ≤  √(E[D²] / α).
 
-The first two stop when all but 1e-16 of the probability has ended, and the distribution says what was cut off. An
-episode that never ends has a return as well, the fate of where it stays: −∞, +∞, what it had, or nan.
+The first two stop when all but 1e-16 of the probability has ended, and the distribution has the remainder. An
+episode that never ends has a return as well, the fate of its endless set: −∞, +∞, its sum so far, or nan.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from ..kernels import episodes as kernels
 from ..mdp import TabularMDP
 from .chain import ROUNDING, Chain, Episodes, chain_of
 
-RESIDUE = 1e-16  # probability that may be left unfinished when the distribution is cut off
-MAX_WORK = 6e9  # (step, return, outcome) triples before a lattice is given up: seconds
+RESIDUE = 1e-16  # probability that may remain when the distribution is cut off
+MAX_WORK = 6e9  # (step, return, outcome) triples before the lattice is abandoned: seconds
 MAX_CELLS = 2e7  # (state, return) pairs to hold at a time on a lattice
 MAX_UNITS = 1e9  # a reward in units of the lattice
 MAX_DENOMINATOR = 1_000_000  # of a reward as a fraction of the smallest
-COMMON = 1e-14  # how well such a fraction must fit: several roundings
-MAX_PAIRS = 50_000  # (state, return) pairs of one step before enumeration is given up
+COMMON = 1e-14  # tolerance for such a fraction: several roundings
+MAX_PAIRS = 50_000  # (state, return) pairs of one step before enumeration is abandoned
 MAX_PAIR_WORK = 2e6  # and of all steps
 MAX_SAMPLES = 1_000_000
-MAX_SAMPLED_STEPS = 5e7  # of all episodes together, as far as at least a thousand of them allow
-MAX_LENGTH = 1e6  # steps after which a sampled episode is cut off, if it needs far more than the mean
-DOUBT = 1e-3  # chance that a sampled distribution lies outside its stated error
-NEGLIGIBLE = 1e-13  # of the largest reward: a discounted tail worth less is not enumerated
+MAX_SAMPLED_STEPS = 5e7  # of all episodes together, if that allows at least a thousand
+MAX_LENGTH = 1e6  # steps after which a sampled episode is truncated, if it needs far more than the mean
+DOUBT = 1e-3  # probability that a sampled distribution lies outside its stated error
+NEGLIGIBLE = 1e-13  # of the largest reward: a smaller discounted tail is not enumerated
 FAINT = 1e-9  # and not sampled
-UNSEEN = 0.2  # share of the variance cut off from samples beyond which they say nothing of the tail
+UNSEEN = 0.2  # share of the variance missing from samples above which they give no tail
 
 
 class Distribution(NamedTuple):
-    """A distribution of the return, by rising return; ``exact`` says whether it was computed rather than sampled.
+    """A distribution of the return, by increasing return; ``exact`` tells whether it was computed or sampled.
 
-    Sampled, P(return ≤ x) is off by at most ``error`` for all x at once, in 99.9 % of cases (the
+    If sampled, P(return ≤ x) is off by at most ``error`` for all x at once, in 99.9 % of cases (the
     Dvoretzky–Kiefer–Wolfowitz band, and ``cut``). ``cut`` is the probability of episodes that were not followed to
-    their end: left out where computed; where sampled, counted with what they had by then and the mean of what was
-    still to come, from which they differ by ``rest`` in the root mean square over all episodes.
+    their end. If computed, they are left out. If sampled, they count with their return so far plus the expected rest,
+    which differs from their true return by ``rest`` in the root mean square over all episodes.
 
     >>> import safereplay as sr
     >>> sr.evaluate(sr.grids.from_map("S>.G"), [1] * 4, start=1).distribution.returns
@@ -78,7 +78,7 @@ class Distribution(NamedTuple):
 
     @property
     def unseen(self) -> float:
-        """The share of the variance of finite returns that lies in what was cut off: rest² / (rest² + σ²)."""
+        """The share of the variance of finite returns that is missing because of truncation: rest² / (rest² + σ²)."""
         if self.rest in (0.0, inf):
             return float(self.rest > 0.0)
         k = np.isfinite(self.returns)
@@ -88,7 +88,7 @@ class Distribution(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PerState:
-    """A risk profile for each state that an episode might start in, [S] each; 0 for terminal states."""
+    """A risk profile for each possible start state, [S] each; 0 for terminal states."""
 
     mean: Floats
     std: Floats
@@ -103,10 +103,10 @@ class PerState:
 
 @dataclass(frozen=True)
 class RiskProfile:
-    """What a policy risks, from its start.
+    """The risk of a policy from its start.
 
     Its moments and probabilities are solutions of linear equations. The distribution of the return, and with it
-    quantiles and CVaR, is worked out when it is first asked for; so are the worst case and the profile by state.
+    quantiles and CVaR, is computed at first use; so are the worst case and the profile by state.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -126,14 +126,14 @@ class RiskProfile:
 
     @cached_property
     def worst(self) -> float:
-        """The infimum of the returns that can happen; −inf where a loop of negative total can be taken."""
+        """The infimum of the possible returns; −inf if a loop of negative total can be taken."""
         return min(
             float(self.per_state.worst[self.source.start > 0].min()), self.mean
-        )  # rounding aside; nan is ignored
+        )  # up to rounding; nan is ignored
 
     @cached_property
     def per_state(self) -> PerState:
-        """The same numbers by state, whatever the start."""
+        """The same numbers by state, for any start."""
         return PerState(*self.source.solved, self.source.chain.worst(self.source.gamma))
 
     @cached_property
@@ -144,7 +144,7 @@ class RiskProfile:
     def quantile(self, q: float) -> float:
         """The smallest return that at least a share q of episodes does not exceed.
 
-        It is nan where some have no return, and where too much was cut off from samples to say.
+        It is nan if some episodes have no return, or if too much is missing from the samples.
         """
         q = _checks.between("q", q, "(0, 1]")
         returns, probabilities = self.distribution[:2]
@@ -156,7 +156,7 @@ class RiskProfile:
     def cvar(self, alpha: float = 0.1) -> float:
         """The mean return of the worst share α of episodes.
 
-        It is nan where some have no return, and where too much was cut off from samples to say. It is never below the
+        It is nan if some episodes have no return, or if too much is missing from the samples. It is never below the
         worst return or above the mean.
         """
         alpha = _checks.between("alpha", alpha, "(0, 1]")
@@ -171,14 +171,14 @@ class RiskProfile:
         return min(self._no_worse(value), self.mean)
 
     def _no_worse(self, x: float) -> float:
-        """A return or a mean of some, not below the worst by rounding."""
+        """A return or a mean, raised to the worst return if rounding left it below."""
         return max(x, self.worst) if isfinite(x) else x
 
     def cvar_error(self, alpha: float = 0.1) -> float:
         """The standard error of :meth:`cvar`, σ((q − G)⁺) / (α·√n) with q the α-quantile, and a bound on its bias.
 
-        The bias is that of samples cut off, rest / √α. The error is 0 where CVaR is exact, and inf where too much was
-        cut off to say.
+        The bias is that of truncated samples, rest / √α. The error is 0 if CVaR is exact, and inf if too much is
+        missing.
         """
         value, found = self.cvar(alpha), self.distribution
         if found.unseen > UNSEEN:
@@ -191,7 +191,7 @@ class RiskProfile:
         return spread + found.rest / sqrt(alpha)
 
     def to_dict(self) -> dict[str, Any]:
-        """The headline numbers, for JSON; what is not finite becomes None."""
+        """The headline numbers, for JSON; numbers that are not finite become None."""
         numbers = {n: getattr(self, n) for n in ("mean", "std", "p_unsafe", "p_never", "length", "worst")}
         numbers |= {"cvar10": self.cvar(0.1), "cvar_error": self.cvar_error(0.1)}
         numbers |= {"error": self.distribution.error, "cut": self.distribution.cut}
@@ -200,7 +200,7 @@ class RiskProfile:
 
 
 class _Solved(NamedTuple):
-    """What the linear equations give, [S] each."""
+    """The solutions of the linear equations, [S] each."""
 
     mean: Floats
     std: Floats
@@ -210,7 +210,7 @@ class _Solved(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """What a profile is worked out from."""
+    """The data that a profile is computed from."""
 
     chain: Chain
     start: Floats
@@ -233,8 +233,8 @@ def evaluate(
 ) -> RiskProfile:
     """The risk profile of a policy, from the model's start, a state, or a distribution over states.
 
-    ``policy`` is an action a state [S], or probabilities of actions [S, A]. ``seed`` and ``threads`` matter only where
-    the distribution has to be sampled; the bits do not depend on ``threads``.
+    ``policy`` is one action per state [S], or probabilities of actions [S, A]. ``seed`` and ``threads`` are used only if
+    the distribution must be sampled; the bits do not depend on ``threads``.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.volatile()
@@ -250,7 +250,7 @@ def evaluate(
     source = _Source(chain, start_p, gamma, solved, seed, threads, quiet)
     k = start_p > 0
     w, m = start_p[k], solved.mean[k]
-    with np.errstate(invalid="ignore"):  # −inf and inf have no mean
+    with np.errstate(invalid="ignore"):  # inf − inf has no mean
         mean = float((w * m).sum())
     std = sqrt(float(w @ (solved.std[k] ** 2 + (m - mean) ** 2))) if isfinite(mean) else nan
     p_unsafe, p_never = (_snap(float(w @ p[k])) for p in (solved.p_unsafe, solved.p_never))
@@ -258,7 +258,7 @@ def evaluate(
 
 
 def _checked(mdp: Any, policy: Any, start: Any, discounted: bool) -> tuple[Chain, Floats, float]:
-    """The chain, the start and γ of a question about a policy."""
+    """The checked arguments: chain, start and γ."""
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     start_p = (mdp if start is None else mdp.with_start(start)).start
     return chain_of(mdp, policy), start_p, mdp.gamma if _checks.flag("discounted", discounted) else 1.0
@@ -286,7 +286,7 @@ def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
     if gamma == 1.0 and chain.endless.any():
         fate = chain.fate[chain.s]
         fallen, risen, unclear = (chain.can_reach(k) for k in (fate == -inf, fate == inf, np.isnan(fate)))
-        # Endless sets would make the equations singular; where they rest, nothing is gained or lost any more.
+        # Endless sets would make the equations singular; with all rewards 0 they add nothing.
         inside = chain.active & ~chain.endless & ~(fallen | risen | unclear)
     onward = np.where(chain.terminal, 0.0, gamma)
     m = chain.solve(chain.r, onward, inside)
@@ -297,7 +297,7 @@ def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
 
 
 def _snap(p: float) -> float:
-    """A probability without the rounding of a solve: 1 where it is within 1e-12 of it."""
+    """A probability without the rounding of a solve: 1 if it is within 1e-12 of it."""
     return float(_snapped(np.array(p)))
 
 
@@ -309,7 +309,7 @@ def _snapped(p: Floats) -> Floats:
 
 
 class _Found(NamedTuple):
-    """Finite returns, how likely they are, and what was cut off."""
+    """Finite returns, their probabilities, and the part cut off."""
 
     returns: Floats
     probabilities: Floats
@@ -317,7 +317,7 @@ class _Found(NamedTuple):
 
 
 def _distribution(source: _Source) -> Distribution:
-    """Carried, sure, enumerated or sampled, in this order; with the fate of episodes that never end."""
+    """Carried, certain, enumerated or sampled, in this order; with the fate of episodes that never end."""
     gamma = source.gamma
     chain, start = (source.chain if gamma < 1.0 else source.chain.settled()).restricted(source.start)
     atoms = [(x, p) for x in (-inf, inf, nan) if (p := _chance(chain, start, x)) > 0.0]
@@ -349,13 +349,13 @@ def _chance(chain: Chain, start: Floats, fate: float) -> float:
 
 
 def _without(chain: Chain, gone: Bools) -> Chain:
-    """The chain without some outcomes; what they take is lost."""
+    """The chain without some outcomes; their probability is lost."""
     columns = ("s", "p", "s_next", "r", "terminal", "unsafe")
     return replace(chain, **{c: getattr(chain, c)[~gone] for c in columns}) if gone.any() else chain
 
 
 def _with_atoms(returns: Floats, probabilities: Floats, atoms: list[tuple[float, float]]) -> tuple[Floats, Floats]:
-    """The distribution of finite returns, scaled to leave room for the infinite ones, in order; nan comes last."""
+    """The distribution of finite returns, scaled to make room for the infinite ones, in order; nan comes last."""
     room = 1.0 - sum(p for _, p in atoms)
     total = float(probabilities.sum())
     scaled = probabilities * (room / total) if total > 0.0 else probabilities
@@ -365,9 +365,9 @@ def _with_atoms(returns: Floats, probabilities: Floats, atoms: list[tuple[float,
 
 
 def lattice(r: Floats) -> tuple[float, Ints] | None:
-    """(unit, r/unit as whole numbers), or None where rewards have no common unit of reasonable size.
+    """(unit, r/unit as whole numbers), or None if rewards have no common unit of reasonable size.
 
-    Rewards are taken in multiples of the smallest of them that is not 0. So the answer does not depend on their scale.
+    Rewards are expressed in multiples of the smallest nonzero one, so the answer does not depend on their scale.
     """
     rewards = np.unique(r)
     one = float(np.abs(rewards[rewards != 0.0]).min(initial=inf))
@@ -386,18 +386,18 @@ def lattice(r: Floats) -> tuple[float, Ints] | None:
 
 
 def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: float) -> _Found | None:
-    """Probability carried over (state, return so far) until all but RESIDUE of it has ended; None if that is too much."""
+    """Propagate probability over (state, return so far) until all but RESIDUE has ended; None if that is too much work."""
     unit, shift = units
     down, up = min(0, int(shift.min())), max(0, int(shift.max()))
     target = np.where(chain.terminal, chain.n_states, chain.s_next)
     room = 8 * (1 + up - down)
     if 2 * chain.n_states * room > MAX_CELLS:
         return None
-    zero = room  # of the returns: ended[zero + x] is the probability of having ended with x units
+    zero = room  # index of return 0: ended[zero + x] is the probability of having ended with x units
     alive, ended = np.zeros((2, chain.n_states, room)), np.zeros(2 * room)
     alive[0, :, 0] = start
     window, sums = np.array([0, 0, 1, zero, 0]), np.array([start.sum(), 0.0, 0.0])
-    budget, spare = MAX_WORK / 64, RESIDUE / length  # cut off at the ends, over all steps: no more than RESIDUE
+    budget, spare = MAX_WORK / 64, RESIDUE / length  # cut off at the ends, over all steps: at most RESIDUE
     moves = (chain.s, chain.p, target, shift, down, up)
     while said := kernels.carry(*moves, alive, ended, window, sums, RESIDUE, spare, budget):
         if said == kernels.TOO_MUCH:
@@ -417,13 +417,13 @@ def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: flo
 
 
 def _ahead(window: Ints, sums: Floats, length: float) -> float:
-    """All the work that carrying will take, at its pace so far: by the steps to go, or by how fast episodes end."""
+    """The estimated total work, from the pace so far: by the remaining steps, or by how fast episodes end."""
     done, left = float(sums[kernels.WORK]), float(sums[kernels.LEFT])
     return done * (length / max(1, window[kernels.STEPS]) if left > 0.5 else log(RESIDUE) / log(left))
 
 
 def _sure(chain: Chain, start: Floats, gamma: float) -> _Found | None:
-    """The discounted returns where each state has but one, its mean; None where outcomes differ by more than rounding."""
+    """The discounted returns if each state has only one, its mean; None if outcomes differ by more than rounding."""
     m = _moments(chain, gamma)[0]
     after = np.where(chain.terminal, 0.0, gamma * m[chain.s_next])
     size = np.abs(chain.r) + np.abs(after) + np.abs(m[chain.s])
@@ -435,14 +435,14 @@ def _sure(chain: Chain, start: Floats, gamma: float) -> _Found | None:
 
 
 def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
-    """Probability carried over the pairs (state, return so far) that happen; None if they are too many."""
+    """Propagate probability over the pairs (state, return so far) that occur; None if they are too many."""
     s = np.flatnonzero(start)
     x, p, discount = np.zeros(s.size), start[s], 1.0
     sizes, done, cut, work = np.diff(chain.row), [(np.empty(0), np.empty(0))], 0.0, 0
     while s.size and p.sum() > RESIDUE and (gamma == 1.0 or discount > NEGLIGIBLE * (1.0 - gamma)):
         count = sizes[s]
         total = int(count.sum())
-        work += total + 20  # a step costs something, however few there are
+        work += total + 20  # a step has a fixed cost
         if total > MAX_PAIRS or work > MAX_PAIR_WORK:
             return None
         before = np.repeat(np.arange(s.size), count)
@@ -456,7 +456,7 @@ def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
         cut += float(p[slight].sum())
         s, x, p = s[~slight], x[~slight], p[~slight]
     if gamma < 1.0 and p.sum() > RESIDUE:
-        done.append((x, p))  # what is left is worth next to nothing
+        done.append((x, p))  # the rest is negligible
     else:
         cut += float(p.sum())
     returns, mass = (np.concatenate(parts) for parts in zip(*done, strict=True))
@@ -465,7 +465,7 @@ def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
 
 
 def _merged(s: Ints, x: Floats, p: Floats) -> tuple[Ints, Floats, Floats]:
-    """Pairs (s, x) in order, those equal but for rounding made one."""
+    """Pairs (s, x) in order; those equal up to rounding are merged."""
     if not s.size:
         return s, x, p
     order = np.lexsort((x, s))
@@ -490,9 +490,9 @@ def sample_returns(
     threads: int | None = None,
     quiet: bool = False,
 ) -> Episodes:
-    """Play episodes of a policy ([S] or [S, A]): what each returned, its length, and whether it met anything unsafe.
+    """Sample episodes of a policy ([S] or [S, A]): their returns, lengths, and whether they met an unsafe outcome.
 
-    An episode is cut off after ``max_steps``. The same seed gives the same bits for any number of threads.
+    An episode is truncated after ``max_steps``. The same seed gives the same bits for any number of threads.
 
     >>> import safereplay as sr
     >>> played = sample_returns(sr.grids.volatile(), [1] * 20, 1_000, start=5)
@@ -508,7 +508,7 @@ def sample_returns(
 def _sampled(
     source: _Source, chain: Chain, start: Floats, length: float, atoms: list[tuple[float, float]]
 ) -> Distribution:
-    """Returns of sampled episodes, each equally likely; those that are not finite have their true probability."""
+    """Returns of sampled episodes, each equally likely; infinite ones have their true probability."""
     gamma = source.gamma
     horizon = log(FAINT * (1.0 - gamma)) / log(gamma) if gamma < 1.0 else inf
     limit = int(min(100.0 * length + 100.0, horizon + 1.0, MAX_LENGTH))
@@ -526,7 +526,7 @@ def _sampled(
 
 
 def _remainder(chain: Chain, gamma: float, played: Episodes) -> tuple[Floats, float]:
-    """What episodes cut off could still expect, [n], and how far off that is: √E[γ^2T·σ²], inf where nothing is known."""
+    """The expected rest of truncated episodes, [n], and its error √E[γ^2T·σ²], inf if unknown."""
     left = ~played.ended
     if not left.any():
         return np.zeros(left.size), 0.0

@@ -1,13 +1,13 @@
-"""What an agent with a large memory learns from a shaped one: the limit of replay by transitions.
+"""The limit of shaped replay from a large memory of transitions.
 
 A deep agent draws transitions (:class:`~safereplay.Shaper`), not distinct rewards, and its mixing is anchored: a draw at pair
-(s,a) is by the tilt with ρ(s,a) = v·min(1, W(s,a)). With many transitions of each pair what is drawn there becomes
+(s,a) uses the tilt with probability ρ(s,a) = v·min(1, W(s,a)). With many transitions per pair the draws there follow
 
     p̃(s',r|s,a)  =  (1 − ρ)·q  +  ρ·ŵ,          ŵ ∝ q(s',r|s,a)·e^{log_tilt(x)},
 
-with the statistics of x under q. A pooled scheme (:class:`~safereplay.EntropicReplay`) has ŵ averaged over slopes, in the unit of all
-pairs together. The Q that fits p̃ is what Q-learning on those draws converges to, and what a network that can hold
-each pair apart should come to. Where x is the target r + γ·max Q(s',·), ŵ depends on Q itself: then Q is sought that fits the p̃ which it makes.
+with the statistics of x under q. For a pooled scheme (:class:`~safereplay.EntropicReplay`) ŵ is averaged over slopes, in the unit of all
+pairs together. Q-learning on those draws converges to the fixed point Q for p̃; so should a network that can
+represent each pair separately. If x is the target r + γ·max Q(s',·), ŵ depends on Q: then Q must be a fixed point for the p̃ of its own targets.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ..pair_index import linear, pieces_of, shares
 from ..schemes import EntropicReplay, Scheme
 from .solver import TOLERANCE, optimal, slack, targets
 
-MANY = 1 << 30  # transitions of a pair that stand for infinitely many
+MANY = 1 << 30  # transitions per pair that represent infinity
 MAX_BACKUPS = 20_000
 TILTS = ("reward", "target")
 
 
 class Drawn(NamedTuple):
-    """What is drawn in the limit."""
+    """The distribution of draws in the limit."""
 
     p: Floats  #: p̃ of every outcome, [K]
     rho: Floats  #: ρ(s,a), [S, A]
 
 
 def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | None = None) -> Drawn:
-    """p̃ and ρ where outcome k has the number x[k]; ``unit`` None is that of all pairs alike."""
+    """p̃ and ρ if outcome k has the number x[k]; ``unit`` None weights all pairs equally."""
     mean = mdp.expect(x).ravel()
     d = x - mean[mdp.pair]
     pairs = np.zeros(mdp.n_pairs, PAIR)
@@ -53,14 +53,14 @@ def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | No
 
 
 def pooled_unit(mdp: TabularMDP, x: Floats) -> float:
-    """u = Σ d² / Σ |d| over the pairs alike, d = x − mean of the pair; 0 where no pair varies."""
+    """u = Σ d² / Σ |d| with all pairs weighted equally, d = x − mean of the pair; 0 if no pair varies."""
     d = np.where(_constant(mdp, x)[mdp.pair], 0.0, np.abs(x - mdp.expect(x).ravel()[mdp.pair]))
     scale = float(d.max(initial=0.0))
     return scale * float((mdp.p * (d / scale) ** 2).sum() / (mdp.p * (d / scale)).sum()) if scale > 0.0 else 0.0
 
 
 def _constant(mdp: TabularMDP, x: Floats) -> Bools:
-    """Which pairs have one x only: a mean by sums may miss it by rounding."""
+    """Which pairs have only one x: a mean by sums may differ from it by rounding."""
     low, high = np.full(mdp.n_pairs, np.inf), np.full(mdp.n_pairs, -np.inf)
     np.minimum.at(low, mdp.pair, x)
     np.maximum.at(high, mdp.pair, x)
@@ -74,11 +74,11 @@ def shaped_limit(
     tilt_on: str = "reward",
     unit: float | None = None,
 ) -> Floats:
-    """The Q [S, A] that an agent with a shaped replay memory comes to, where its key tells all pairs apart.
+    """The limit Q [S, A] of an agent with a shaped replay memory, if its key separates all pairs.
 
-    ``tilt_on`` is "reward" or "target", as in :class:`~safereplay.Shaper`. A target's Q is sought by backing up with the
-    p̃ that the last one makes; that need not settle, and is refused where it does not. ``unit`` is that of the memory, ``shaper.index.unit``;
-    None takes all pairs as visited alike.
+    ``tilt_on`` is "reward" or "target", as in :class:`~safereplay.Shaper`. For targets, Q is iterated with the
+    p̃ of the previous Q; an error is raised if that does not converge. ``unit`` is that of the memory, ``shaper.index.unit``;
+    None assumes that all pairs are visited equally.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -96,11 +96,11 @@ def shaped_limit(
 
 
 def _fitting_itself(mdp: TabularMDP, scheme: Scheme, v: float, Q: Floats, unit: float | None) -> Floats:
-    """A Q that fits the p̃ of its own targets, from this one on."""
+    """A Q that is the fixed point for the p̃ of its own targets, iterated from this one."""
     near, backups = False, 0
     while not near:
         backups += 1
-        _checks.require(backups <= MAX_BACKUPS, "scheme", "let targets settle", scheme, "try a smaller beta or v")
+        _checks.require(backups <= MAX_BACKUPS, "scheme", "let targets converge", scheme, "try a smaller beta or v")
         x = targets(mdp, Q.max(1))
         new = mdp.expect(x, drawn(mdp, scheme, v, x, unit).p)
         near = bool(np.abs(new - Q).max() <= slack(TOLERANCE * (1.0 - mdp.gamma), new, mdp.r))

@@ -1,21 +1,21 @@
-"""Exact solving: linear equations of a policy, and dynamic programming.
+"""Exact solvers: linear equations of a policy, and dynamic programming.
 
-x = b + P·x, the linear equation behind every value of a fixed policy; and what counts as equal in such values.
+x = b + P·x is the linear equation of every value of a fixed policy.
 
-Small ones are solved densely, larger ones by sparse elimination. That fills in little where steps are local, as on a map:
-100,000 cells take seconds. Where steps lead anywhere it fills in nearly everything, and 10,000 states take minutes; but
-such chains mix fast, and a Krylov method needs a few dozen products with P. So beyond ELIMINATED states that is tried
-first. Its answer counts only if it meets the equation as well as elimination would, to rounding.
+Small ones are solved densely, larger ones by sparse elimination. Elimination has little fill-in if steps are local, as on a
+map: 100,000 cells take seconds. If steps lead anywhere it fills in nearly everything, and 10,000 states take minutes; but
+such chains mix fast, and a Krylov method needs a few dozen products with P. So above ELIMINATED states that is tried
+first. Its answer is used only if its residual is as small as elimination's, up to rounding.
 
-**Tolerances.** The unit of the rewards must not matter: with every reward c times as large, values are c times as large
-and policies stay. So no tolerance on values is a fixed number. Each is a share of the values themselves (:func:`slack`).
+**Tolerances.** The unit of the rewards must not matter: if every reward is multiplied by c, values are too, and policies
+do not change. So tolerances on values are not fixed numbers, but shares of the values themselves (:func:`slack`).
 
-Dynamic programming on an outcome table: Q of the best policy, for any probabilities of its outcomes.
+Dynamic programming on an outcome table gives Q of the best policy, for any probabilities of its outcomes.
 
-Small models by policy iteration: evaluate a policy by solving its linear equations, take the best actions, until nothing
-is better. That is exact but for rounding. Large ones by modified policy iteration: the linear equations are not solved but
-swept over, until the values are settled enough for the next policy to be worth a look. How far the result can be from the
-exact one is known at every step, and stated in :mod:`safereplay.kernels.sweep`.
+Small models use policy iteration: evaluate a policy by solving its linear equations, take the best actions, repeat until
+nothing improves. This is exact up to rounding. Large ones use modified policy iteration: the linear equations are swept
+instead of solved, until the values are accurate enough for the next policy. The error bound is known at every step; see
+:mod:`safereplay.kernels.sweep`.
 
 Ref: Puterman (1994), Sections 6.4 and 6.5.
 """
@@ -36,14 +36,14 @@ from .._types import AnyArray, Floats
 from ..kernels import sweep
 from ..mdp import TabularMDP
 
-DENSE = 150  # states up to which a dense solve is the faster one; beyond 200, BLAS would start threads for it
-ELIMINATED = 5_000  # states up to which elimination is quick for any P
-PASSES, STEPS = 4, 60  # of the Krylov method: each pass solves for what the one before has left
-ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # of the largest x: what elimination leaves of an equation
+DENSE = 150  # states up to which a dense solve is faster; above 200, BLAS would start threads for it
+ELIMINATED = 5_000  # states up to which elimination is fast for any P
+PASSES, STEPS = 4, 60  # of the Krylov method: each pass solves for the residual of the last
+ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # relative to the largest x: the residual of elimination
 
 
 def largest(*values: Any) -> float:
-    """The largest |x| of all finite entries; 0 where there are none.
+    """The largest |x| of all finite entries; 0 if there are none.
 
     >>> largest([-3.0, 2.0], float("inf"))
     3.0
@@ -53,10 +53,10 @@ def largest(*values: Any) -> float:
 
 
 def slack(share: float, values: Any, rewards: Any) -> float:
-    """How far values may be apart and still count as equal.
+    """The largest difference at which values count as equal.
 
-    That is a share of the largest value. Where rewards cancel, values may be far smaller than the rewards that they are
-    made of; so it is at least what rounding leaves of these.
+    It is a share of the largest value. If rewards cancel, values may be far smaller than the rewards; so it is at least
+    the rounding error of the rewards.
 
     >>> slack(0.5, [10.0, 4.0], [1.0])
     5.0
@@ -65,7 +65,7 @@ def slack(share: float, values: Any, rewards: Any) -> float:
 
 
 def solve(P: Any, b: Floats) -> Floats:
-    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish and b [S] or [S, n]; nan where it is singular.
+    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish and b [S] or [S, n]; nan if it is singular.
 
     >>> from scipy import sparse
     >>> solve(sparse.csr_array([[0.5, 0.25], [0.0, 0.0]]), np.array([1.0, 4.0]))
@@ -75,14 +75,14 @@ def solve(P: Any, b: Floats) -> Floats:
 
 
 class Equation:
-    """x = b + P·x for one b after another: P is eliminated once."""
+    """x = b + P·x for several b: P is eliminated once."""
 
     def __init__(self, P: Any) -> None:
         self.P = P
 
     @cached_property
     def _factors(self) -> Any:
-        """The factors of 1 − P; None where it is singular."""
+        """The factors of 1 − P; None if it is singular."""
         try:
             return splu(sparse.csc_array(sparse.eye_array(self.P.shape[0]) - self.P))
         except RuntimeError:
@@ -103,7 +103,7 @@ class Equation:
 
 
 def by_products(P: Any, b: Floats) -> Floats | None:
-    """The same x by products with P alone; None where these do not get to rounding in a few dozen."""
+    """The same x by products with P alone; None if a few dozen of them do not reach rounding."""
     if b.ndim > 1:
         found: list[Floats] = []
         for column in b.T:
@@ -114,7 +114,7 @@ def by_products(P: Any, b: Floats) -> Floats | None:
     P = sparse.csr_array(P)
     x, left = np.zeros(b.size), np.asarray(b, np.float64)
     for _ in range(PASSES):
-        with np.errstate(all="ignore"):  # what breaks down is seen in what is left
+        with np.errstate(all="ignore"):  # a breakdown shows in the residual
             step = _bicgstab(P, left)
         before, x = float(np.abs(left).max()), x + step
         left = b + P @ x - x
@@ -127,9 +127,9 @@ def by_products(P: Any, b: Floats) -> Floats | None:
 
 
 def _bicgstab(P: Any, b: Floats) -> Floats:
-    """x with x − P·x = b, nearly: at most STEPS steps of BiCGSTAB, fewer where 1e-10 of b is left.
+    """x with x − P·x = b, approximately: at most STEPS steps of BiCGSTAB, fewer if the residual is 1e-10 of b.
 
-    Scalar products are by einsum: those of BLAS start threads, and wait for them for long where cores are busy.
+    Scalar products use einsum: those of BLAS start threads, and wait long for them if the cores are busy.
 
     Ref: van der Vorst (1992), Bi-CGSTAB.
     """
@@ -159,26 +159,26 @@ def _dot(x: Floats, y: Floats) -> float:
 
 
 TOLERANCE = 1e-10  # of a fixed point, as a share of the largest value
-SMALL = 300  # states up to which policy iteration is the faster one
-MAX_ROUNDS = 1_000  # of policy iteration; it needs a handful
+SMALL = 300  # states up to which policy iteration is faster
+MAX_ROUNDS = 1_000  # of policy iteration; a few are enough
 EPSILON = float(np.finfo(np.float64).eps)
 SETTLED = 0.03  # a policy is evaluated until sweeps change V by this share of what maximising did
-SWEEPS = 100  # at most, for a policy that will change
-NEAR_ROUNDS = 40  # maximising sweeps, at most, from values that are near
-LAST_SWEEPS = 1_000  # at most, for one that seems to be the best
+SWEEPS = 100  # maximum, for a policy that will change
+NEAR_ROUNDS = 40  # maximum number of maximising sweeps from approximate values
+LAST_SWEEPS = 1_000  # maximum, for a policy that seems to be the best
 
 
 def targets(mdp: TabularMDP, V: Floats) -> Floats:
-    """r + γ·V(s') of every outcome, [K]; V counts for nothing where the episode ends."""
+    """r + γ·V(s') of every outcome, [K]; r if the episode ends."""
     return mdp.r + mdp.gamma * np.where(mdp.terminal, 0.0, V[mdp.s_next])
 
 
 def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
-    """Q of the best policy when outcomes have probabilities p [K], as [S, A].
+    """Q of the best policy if outcomes have probabilities p [K], as [S, A].
 
-    No entry is further than ``tolerance`` from the exact one; None stands for 1e-10 of the largest value. A tolerance below
-    what rounding leaves, about 10⁻¹⁵/(1−γ) of the largest value, is taken as that. Models of up to 300 states are
-    solved exactly, whatever the tolerance. ``near`` [S] are values near those looked for, which make the search shorter.
+    The error is at most ``tolerance``; None stands for 1e-10 of the largest value. A tolerance below the rounding error,
+    about 10⁻¹⁵/(1−γ) of the largest value, is replaced by it. Models of up to 300 states are
+    solved exactly, for any tolerance. ``near`` [S] are approximate values that speed up the search.
 
     >>> import safereplay as sr
     >>> from safereplay.theory.solver import optimal
@@ -213,9 +213,9 @@ def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Float
 def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
     """Q of the best policy by sweeps, [S, A]; ``tolerance`` and ``near`` as in :func:`optimal`.
 
-    A maximising sweep, then sweeps under the policy it found, then again, until the bound on the error allows to stop.
-    From a V below every return that is certain to end. From values ``near`` it is not, and where it takes long the first is
-    done instead; but the bound on the error holds all the same.
+    A maximising sweep, then sweeps under its policy, repeated until the error bound is small enough.
+    From a V below every return this always terminates. From values ``near`` it may not; if it takes long, the search is
+    restarted from below. The error bound holds in both cases.
     """
     model, chain, order = made_ready(mdp, p)
     width, most = int(np.diff(mdp.row).max()), ceil(log(1e-32) / log(mdp.gamma))
@@ -224,7 +224,7 @@ def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: 
         V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - mdp.gamma))  # below every return
         _swept(
             model, chain, V, width, mdp.gamma, tolerance, most
-        )  # then a change is 1e-32 of the first: rounding alone
+        )  # then a change is 1e-32 of the first: only rounding is left
     Q = np.empty(mdp.n_pairs)
     sweep.values(model, V, order, Q)
     return Q.reshape(mdp.n_states, mdp.n_actions)
@@ -233,7 +233,7 @@ def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: 
 def _swept(
     model: sweep.Model, chain: sweep.Chain, V: Floats, width: int, gamma: float, tolerance: float | None, most: int
 ) -> bool:
-    """Sweep V until it is within the tolerance, or ``most`` maximising sweeps are done; whether it is."""
+    """Sweep V until it is within the tolerance, or ``most`` maximising sweeps are done; returns whether it is within."""
     for _ in range(most):
         change, size, switched = sweep.improve(model, chain, V)
         rounding = 4.0 * (width + 1) * EPSILON * size
@@ -247,7 +247,7 @@ def _swept(
 
 
 def _evaluate(chain: sweep.Chain, V: Floats, enough: float, most: int, slack: float, gamma: float) -> None:
-    """Sweep V under the chain's policy until that changes it no more than ``enough``; shift it where that is worth it."""
+    """Sweep V under the chain's policy until it changes by at most ``enough``; apply the shift if it is worth it."""
     sweep.fade(chain, 1e-3 * (1.0 - gamma))
     for _ in range(most):
         change, alpha = sweep.evaluate(chain, V, slack)
@@ -258,10 +258,10 @@ def _evaluate(chain: sweep.Chain, V: Floats, enough: float, most: int, slack: fl
 
 
 def made_ready(mdp: TabularMDP, p: Floats) -> tuple[sweep.Model, sweep.Chain, AnyArray]:
-    """A model and a chain for sweeps, and the state at each place of their order."""
+    """A model and a chain for sweeps, and the states in their order."""
     S, P, K = mdp.n_states, mdp.n_pairs, mdp.p.size
     p = np.ascontiguousarray(p, np.float64).view()
-    p.setflags(write=False)  # as the model's own arrays are: one compiled form serves all
+    p.setflags(write=False)  # as for the model's own arrays: one compiled version for all
     table = sweep.Table(mdp.row, p, mdp.s_next, mdp.r, mdp.terminal)
     order = np.arange(S, dtype=np.int32)
     place = order.copy()
@@ -279,23 +279,23 @@ def made_ready(mdp: TabularMDP, p: Floats) -> tuple[sweep.Model, sweep.Chain, An
 
 
 def finite(values: Floats) -> Floats:
-    """The values, if all of them are finite."""
+    """The values, checked to be finite."""
     size = float(np.abs(values).max(initial=0.0))
     _checks.require(isfinite(size), "values", "stay finite", size, "rewards or dials are too large")
     return values
 
 
 def iterate(H: Callable[[Floats], Floats], mdp: TabularMDP) -> Floats:
-    """The fixed point [S, A] of a γ-contraction by repeated application from 0, to TOLERANCE of the largest value.
+    """The fixed point [S, A] of a γ-contraction by iteration from 0, to TOLERANCE of the largest value.
 
-    What is no contraction, and what overflows, is refused: neither comes to an end.
+    An error is raised if H is not a contraction, or overflows: the iteration would not end.
     """
     Q, gamma, change, within = np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma, inf, 0.0
-    for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding can be left
+    for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding is left
         after = H(Q)
         change, within = float(np.abs(finite(after) - Q).max()), slack(TOLERANCE, after, mdp.r)
         Q = after
         if change * gamma / (1.0 - gamma) <= within:
             return Q
-    _checks.require(change <= within, "values", "settle", change, "they still change by that much a round")
+    _checks.require(change <= within, "values", "converge", change, "they still change by that much per round")
     return Q

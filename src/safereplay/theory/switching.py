@@ -1,22 +1,22 @@
-"""Limits along a dial: traced over v, and where the policy changes.
+"""Limits along a dial: traced over v, and the values at which the policy changes.
 
-Exact limits over v: what each replay converges to, the risk of that, and where it changes.
+The tracer computes exact limits over v, their risks, and where they change.
 
 A policy is piecewise constant in v. Each β is traced over v on a grid that is even in ρ, the share of replays at the
-pair that is replayed most, up to ρ = 0.99, since v acts through ρ alone; where the risk differs between two points,
-their boundaries are found by bisection. A stretch narrower than a step of the grid may be missed.
+most replayed pair, up to ρ = 0.99, since v acts through ρ alone. If the risk differs between two points, the
+boundaries are found by bisection. An interval narrower than a step of the grid may be missed.
 
 Ref: Szlak & Shamir (2021), Theorem 1.
 
-Where a learner's dial changes the policy: for each state, the smallest value at which its best action gives way.
+:func:`switches` finds, for each state, the smallest value of a learner's dial at which its greedy action changes.
 
-A learner's dial goes from 0, where it is Q-learning, to ever more caution: v of a replay, κ of Mihatsch & Neuneier, β of
+The dial goes from 0, where the learner is Q-learning, to more caution: v of a replay, κ of Mihatsch & Neuneier, β of
 Gaskett. The greedy action of a state is piecewise constant in it. It *switches* at the smallest value at which some action
-is better than the one that is best at 0, by more than rounding: an argmax among equals may flip, and nothing has switched.
+is better than the best one at 0 by more than rounding; a change among tied actions is not a switch.
 
-The exact limit is looked at on a grid and between those of its neighbours that a state switches between. The dial v acts
-through the share of replays ρ = vW/((1−v) + vW) alone, so its grid is even in ρ at the pair that is replayed most; those of
-the other dials are even in the dial. A stretch narrower than a step of the grid may be missed.
+The exact limit is computed on a grid, then between neighbours where a state switches. The dial v acts
+through the share of replays ρ = vW/((1−v) + vW) alone, so its grid is even in ρ at the most replayed pair; the grids of
+other dials are even in the dial. An interval narrower than a step of the grid may be missed.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .theorem2 import TIE, first_below, lead
 from .valued import Along
 from .visits import self_consistent
 
-MOST_RHO = 0.99  # share of replays at the most replayed pair up to which v is looked at
-RHO_STEPS = 33  # of ρ, before boundaries are looked for
-TIGHT, TIGHTEST = 1e-7, 1e-13  # width of a boundary in ρ, and of the one that matters
+MOST_RHO = 0.99  # largest share of replays at the most replayed pair
+RHO_STEPS = 33  # of ρ, before the search for boundaries
+TIGHT, TIGHTEST = 1e-7, 1e-13  # width of a boundary in ρ, and of the final one
 TILTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # β times the widest range of rewards at a pair
-LITERAL_STEPS, LITERAL_MOST, LITERAL_TIGHT = 19, 0.95, 1e-3  # in v, for literal mixing: its limits are far dearer
+LITERAL_STEPS, LITERAL_MOST, LITERAL_TIGHT = 19, 0.95, 1e-3  # in v, for literal mixing: its limits are costly
 
 
 class View(NamedTuple):
@@ -60,12 +60,12 @@ class View(NamedTuple):
     v: float
     policies: tuple[int, ...]
     worst: int  #: the policy with the worst risk
-    badness: float  #: its risk, signed so that less is better; inf where it may never end
-    key: tuple[str, ...]  #: what their risks are: views of one key are alike
+    badness: float  #: its risk, signed so that less is better; inf if it may never end
+    key: tuple[str, ...]  #: their risks as text; views with equal keys are the same
 
 
 class Tracer:
-    """Exact limits and exact risks, each worked out once."""
+    """Exact limits and exact risks, each computed once."""
 
     def __init__(self, mdp: TabularMDP, limit: Limit, start: Any, mixing: str, exploration: Exploration) -> None:
         self.mdp, self.limit, self.start, self.size = mdp, limit, start, largest(mdp.r)
@@ -77,7 +77,7 @@ class Tracer:
         self._along: dict[Scheme, Along] = {}
 
     def number(self, policy: Ints) -> int:
-        """The number of a policy, counted from 0 as they come."""
+        """The number of a policy, in order of appearance from 0."""
         policy = np.where(self.mdp.is_terminal, 0, policy)
         name = policy.tobytes()
         if name not in self._number:
@@ -92,7 +92,7 @@ class Tracer:
         return self._profiles[number]
 
     def badness(self, number: int) -> float:
-        """The risk of a policy, less is better; inf where it may never end."""
+        """The risk of a policy, signed so that less is better; inf if it may never end."""
         profile = self.profile(number)
         risk = self.limit.sign * self.limit.risk(profile) if profile.p_never <= SLACK else inf
         return inf if isnan(risk) else risk
@@ -123,7 +123,7 @@ class Tracer:
         return [np.asarray(x.policy) for x in self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)]
 
     def stretches(self, scheme: Scheme) -> list[View]:
-        """The first view of every stretch of v with the same risks, from v = 0 on."""
+        """The first view of every interval of v with the same risks, from v = 0 on."""
         views = [self.view(scheme, float(u)) for u in np.linspace(0.0, self.most, self.steps + 1)]
         found = views[:1]
         for low, high in pairwise(views):
@@ -133,13 +133,13 @@ class Tracer:
     def _between(self, low: View, high: View) -> list[View]:
         if low.key == high.key:
             return []
-        if not self.matched or high.u - low.u <= TIGHT:  # of many limits, something changes at every step
+        if not self.matched or high.u - low.u <= TIGHT:  # with many limits, something changes at every step
             return [high]
         middle = self.view(low.scheme, 0.5 * (low.u + high.u))
         return self._between(low, middle) + self._between(middle, high)
 
     def sharpened(self, view: View, goal: Limit) -> View:
-        """The first view that keeps the limit, to rounding (literal: to 0.001), from one that does and is nearly it."""
+        """The first view that keeps the limit, to rounding (literal: to 0.001), from a nearby one that does."""
         if view.v == 0.0:
             return view
         width, tight = (TIGHT, TIGHTEST) if self.matched else (self.most / self.steps, LITERAL_TIGHT)
@@ -154,7 +154,7 @@ class Tracer:
 
 
 def dial_at(u: float, W: float) -> float:
-    """The v at which ρ = vW/((1−v) + vW) is u. With 1/W in place of W it is the other way round: the ρ of a v.
+    """The v at which ρ = vW/((1−v) + vW) is u. With 1/W in place of W it is the inverse: the ρ of a v.
 
     >>> v = dial_at(0.9, W=0.2)
     >>> round(v, 3), round(dial_at(v, W=1 / 0.2), 3)
@@ -168,7 +168,7 @@ def _fingerprint(profile: RiskProfile) -> str:
 
 
 def candidates(mdp: TabularMDP, scheme: Scheme, betas: Iterable[float] | None, mixing: str) -> list[Scheme]:
-    """The scheme at each β that is tried; only itself where it has no such dial."""
+    """The scheme at each β to try; only itself if it has no such dial."""
     if "beta" not in scheme.params_names():
         _checks.require(betas is None, "betas", f"be None: {type(scheme).__name__} has no dial named beta", betas)
         return [scheme]
@@ -190,7 +190,7 @@ def candidates(mdp: TabularMDP, scheme: Scheme, betas: Iterable[float] | None, m
 
 
 def traced(tracer: Tracer, scheme: Scheme, schemes: Sequence[Scheme], quiet: bool) -> list[View]:
-    """The views of all candidates; v = 0, which is the same for all, once and first, with the scheme as it came."""
+    """The views of all candidates; v = 0, which is the same for all, once and first, with the given scheme."""
     views = [tracer.view(scheme, 0.0)]
     with Bar("tracing the frontier", len(schemes), quiet) as bar:
         for i, candidate in enumerate(schemes):
@@ -215,8 +215,8 @@ class Switches:
     """
 
     dial: str  #: "v", "kappa" or "beta"
-    at: Floats  #: [S] the smallest value at which it differs, from above; nan where it never does
-    to: Ints  #: [S] the action there; −1 where it never does
+    at: Floats  #: [S] the smallest value at which it differs, from above; nan if it never does
+    to: Ints  #: [S] the action there; −1 if it never differs
     before: Ints  #: [S] the action at 0
 
     def __repr__(self) -> str:
@@ -228,7 +228,7 @@ class Switches:
         return f"{head}, first {s} at {self.at[s]:.3g} from action {self.before[s]} to {self.to[s]})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, for JSON; None where a state never switches."""
+        """Plain types, for JSON; None if a state never switches."""
         at = [None if np.isnan(x) else float(x) for x in self.at]
         return {"dial": self.dial, "at": at, "to": self.to.tolist(), "before": self.before.tolist()}
 
@@ -244,16 +244,16 @@ def switches(
     starts: int = 5,
     solves: int | None = 60,
 ) -> Switches:
-    """For each state the smallest value of the learner's dial at which its greedy action differs from that at 0.
+    """For each state, the smallest value of the learner's dial at which its greedy action differs from that at 0.
 
     The dial is v of :class:`~safereplay.ReplayQLearning`, kappa of :class:`~safereplay.RiskSensitive`, beta of
-    :class:`~safereplay.Pessimistic`; where the learner has it set does not matter. It is looked at on ``steps`` steps (32;
-    19 for literal mixing) up to ``most``: ρ = 0.99 at the pair replayed most, v = 0.95 for literal mixing, kappa = 0.99,
-    beta = 1. Each switch is then found to ``tight``, from above. A stretch narrower than a step may be missed.
+    :class:`~safereplay.Pessimistic`; the learner's own setting of it is not used. It is evaluated at ``steps`` steps (32;
+    19 for literal mixing) up to ``most``: ρ = 0.99 at the most replayed pair, v = 0.95 for literal mixing, kappa = 0.99,
+    beta = 1. Each switch is then found to ``tight``, from above. An interval narrower than a step may be missed.
 
-    Of the limits of literal mixing it is the first that ``fixed_point(..., visitation="self", seeds=0)`` lists, with these
-    ``starts``, ``solves`` and ``exploration``, which matter for nothing else. Where none is found, no state counts as
-    switched, and where policies take turns, only those states that all of them have switched.
+    For literal mixing the limit is the first that ``fixed_point(..., visitation="self", seeds=0)`` lists, with these
+    ``starts``, ``solves`` and ``exploration``, which are used for nothing else. If none is found, no state counts as
+    switched; for a mixture of policies, only states that have switched in all of them.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -276,7 +276,7 @@ def switches(
 
 
 class _Search(NamedTuple):
-    """How limits of literal mixing are looked for."""
+    """Settings of the search for limits of literal mixing."""
 
     exploration: Exploration | None
     starts: int
@@ -287,12 +287,12 @@ class _Dial(NamedTuple):
     """A dial of a learner on a model."""
 
     name: str
-    range: str  #: where its largest value may lie
-    most: float  #: that value, unless another is asked for
+    range: str  #: interval of its largest value
+    most: float  #: that value by default
     steps: int
-    limit: Callable[[float], tuple[Floats, float] | None]  #: Q of a value, and how much of it is rounding
-    even: Callable[[float], float] = float  #: what the grid is even in, to the dial
-    back: Callable[[float], float] = float  #: the dial, to what the grid is even in
+    limit: Callable[[float], tuple[Floats, float] | None]  #: Q at a value, and its rounding error
+    even: Callable[[float], float] = float  #: from the variable in which the grid is even, to the dial
+    back: Callable[[float], float] = float  #: the inverse
 
     def grid(self, most: float, steps: int) -> list[float]:
         """Values from 0 to ``most``."""
@@ -300,7 +300,7 @@ class _Dial(NamedTuple):
 
 
 class _Look:
-    """How far the action that is best at 0 leads the others of its state at a value of the dial, [S]."""
+    """The lead of the action that is best at 0 over the others of its state at a value of the dial, [S]."""
 
     def __init__(self, mdp: TabularMDP, dial: _Dial) -> None:
         self.dial, Q = dial, optimal(mdp, mdp.p)
@@ -357,7 +357,7 @@ def _literal_limit(
         found = self_consistent(mdp, learner.scheme, v, search.exploration, starts=starts, seeds=0, solves=solves)
         if not found:
             return None
-        Q, residual = found[0].Q, found[0].residual  # policies that take turns tie, to the residual
+        Q, residual = found[0].Q, found[0].residual  # alternating policies tie, up to the residual
         return Q, slack(TIE, Q, mdp.r) + 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
 
     return limit

@@ -1,6 +1,6 @@
-"""Theorem 2: where replay makes the policy leave a volatile action, and what is so, on a given model.
+"""Theorem 2: where replay makes the policy leave a volatile action, compared with the exact limit of a model.
 
-Let a be the best action of s without replay, Q₀ and V₀ the values then, Q* and V* those with it, T(V) and
+Let a be the best action of s without replay, Q₀ and V₀ the values without and Q* and V* those with replay, T(V) and
 U(V) the target of (s,a) over its own outcomes and over its worst ones:
 
     T(V) = Σ p·(r + γ·V(s')),        U(V) = r_min + γ·Σ_{s' ∈ S_rmin} V(s')/|S_rmin|.
@@ -9,14 +9,14 @@ The theorem says: if (s,a) has nearly all the variance and some b is worse by le
 
     bound  =  T(V₀) − T(V*) + v·(T(V*) − U(V*)),                              then Q*(s,a) < Q*(s,b).
 
-In the limit the bound is Q₀(s,a) − Q*(s,a), so the inequality says Q*(s,a) < Q₀(s,b). The proof then puts Q*(s,b) for
-Q₀(s,b), since nothing of (s,b) is replayed. But b may lead back to s, whose value replay has lowered. Two ways to mend it:
+In the limit the bound is Q₀(s,a) − Q*(s,a), so the inequality says Q*(s,a) < Q₀(s,b). The proof then replaces Q₀(s,b) by
+Q*(s,b), since (s,b) is not replayed. But b may lead back to s, whose value replay has lowered. Two corrections:
 
-    Q₀(s,a) − Q₀(s,b) + (Q₀(s,b) − Q*(s,b))  <  bound      the fall of b counts too: then equivalent to the switch;
-    ρ·(T(V⁻) − U(V⁻))  >  T(V⁻) − V⁻(s)                    V⁻ the best values where a is not on offer in s.
+        Q₀(s,a) − Q₀(s,b) + (Q₀(s,b) − Q*(s,b))  <  bound      the fall of b counts too: equivalent to the switch;
+        ρ·(T(V⁻) − U(V⁻))  >  T(V⁻) − V⁻(s)                    V⁻ the best values if a is not available in s.
 
-The second needs no Q*: it gives the share ρ of replays from which on the policy leaves a, once and for all. The theorem
-is right as it stands where b has no way back to s, or more generally where b is worth as much without a.
+The second does not need Q*: it gives the share ρ of replays above which the policy leaves a. The theorem
+is right as stated if b cannot lead back to s, or more generally if the value of b does not depend on a.
 
 Ref: Szlak & Shamir (2021), Theorem 2.
 """
@@ -43,17 +43,17 @@ from .valued import Along
 from .weights import extremes
 
 TIE = 1e-9  # values of Q that differ by less (relative) are equal
-SWEEP = 32  # values of v at which a switch is looked for
-V_TOLERANCE = 1e-6  # of the v at which it happens
+SWEEP = 32  # values of v at which a switch is searched
+V_TOLERANCE = 1e-6  # of the v of the switch
 
 
 @dataclass(frozen=True)
 class Switch:
-    """What Theorem 2 says of a state, and what is so."""
+    """The prediction of Theorem 2 for a state, and the exact result."""
 
     s: int
     a: int  #: the best action without replay
-    unique: bool  #: whether no other is as good
+    unique: bool  #: whether no other action ties
     share: float  #: var(r(s,a)) / Σ var
     w_worst: float  #: w(s,a,·,r_min): the premise is that it is nearly 1
     b: int  #: the best other action without replay
@@ -61,19 +61,19 @@ class Switch:
     bound: float  #: the theorem's right-hand side
     predicted: bool  #: gap < bound: the theorem's inequality
     rho: float  #: ρ(s,a), the share of the pair's updates that are replays; the theorem has v in its place
-    fall: float  #: Q₀(s,b') − Q*(s,b') of the best other action b' with replay, which the theorem takes for 0
+    fall: float  #: Q₀(s,b') − Q*(s,b') of the best other action b' with replay, which the theorem assumes to be 0
     needed: float  #: Q₀(s,a) − Q*(s,b'): the gap to b' and its fall
     bound_rho: float  #: the right-hand side with ρ for v
-    corrected: bool  #: needed < bound_rho: the inequality put right
+    corrected: bool  #: needed < bound_rho: the corrected inequality
     way_back: bool  #: whether b can lead back to s, at once or later
     switched: bool  #: whether the policy has left a
-    broken: bool  #: some b meets the theorem's inequality, and yet Q*(s,a) ≥ Q*(s,b)
-    v_switch: float | None  #: the smallest v at which the policy leaves a; None where it never does
+    broken: bool  #: whether some b satisfies the theorem's inequality, but Q*(s,a) ≥ Q*(s,b)
+    v_switch: float | None  #: the smallest v at which the policy leaves a; None if it never does
 
 
 @dataclass(frozen=True)
 class Theorem2(Part):
-    """Theorem 2, state by state. ``holds`` speaks of states that meet its premise; None where there are none.
+    """Theorem 2 for each state. ``holds`` refers to states that satisfy its premise; None if there are none.
 
     Ref: Szlak & Shamir (2021), Theorem 2.
     """
@@ -81,18 +81,18 @@ class Theorem2(Part):
     v: float
     states: tuple[Switch, ...]
     premise: int | None  #: the state whose best action has nearly all variance, and nearly all of w on its worst reward
-    v_limit: float | None  #: the v at which that state's action changes if nothing else is replayed; inf if at none
+    v_limit: float | None  #: the v at which its action changes if nothing else is replayed; inf if it never does
 
     def count(self, name: str) -> int:
-        """In how many states something is so: 'predicted', 'corrected', 'switched', 'broken', ..."""
+        """The number of states where a field is true: 'predicted', 'corrected', 'switched', 'broken', ..."""
         return sum(getattr(state, name) for state in self.states)
 
 
 def theorem_2(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = None) -> Theorem2:
-    """What Theorem 2 says of every state of a model, and what is so.
+    """The predictions of Theorem 2 for every state of a model, and the exact results.
 
     ``visitation`` is d(s,a) [S, A], or None for the paper's d ≡ 1; it is held fixed while v is varied. The smallest v is
-    looked for on 32 steps, then to 1e-6: a switch and its undoing within one step would be missed.
+    searched on 32 steps, then to 1e-6: a switch that is reversed within one step would be missed.
 
     >>> import safereplay as sr
     >>> rows = [(0, 0, 0.5, 1, 20, True), (0, 0, 0.5, 1, 0, True), (0, 1, 1, 0, 0)]     # gamble, or wait
@@ -142,7 +142,7 @@ def theorem_2(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any =
 
 
 def _judged(mdp: TabularMDP, v: float, states: tuple[Switch, ...], H: Operator, visitation: Any) -> Theorem2:
-    """The theorem's verdict: on the one state, if any, whose best action has nearly all the variance."""
+    """The theorem's verdict, on the state, if any, whose best action has nearly all the variance."""
     close = [x for x in states if x.unique and x.share >= NEARLY and x.w_worst >= NEARLY]
     if not close:
         most = max((x.share for x in states), default=0.0)
@@ -155,7 +155,7 @@ def _judged(mdp: TabularMDP, v: float, states: tuple[Switch, ...], H: Operator, 
     d = 1.0 if visitation is None else float(np.asarray(visitation)[x.s, x.a])
     W = float(mdp.expect(H.w, np.ones_like(H.w))[x.s, x.a])
     v_limit = rho * d / (W * (1.0 - rho) + rho * d) if isfinite(rho) else inf
-    # It speaks of a share that goes to 1. So it is refuted only where the action stays with all of the variance there, too.
+    # The share goes to 1 in the theorem, so it is refuted only if the action also stays with all the variance there.
     refuted = x.broken and v <= rho
     holds = False if refuted else True if x.predicted and not x.broken else None
     compared = f"state {x.s}: gap {x.gap:.4g} {'<' if x.predicted else '≥'} bound {x.bound:.4g}"
@@ -165,14 +165,14 @@ def _judged(mdp: TabularMDP, v: float, states: tuple[Switch, ...], H: Operator, 
 
 
 def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
-    """The share ρ of replays from which on the policy leaves a in s, if only (s,a) is replayed, at its worst reward.
+    """The share ρ of replays above which the policy leaves a in s, if only (s,a) is replayed, at its worst reward.
 
-    Let V⁻ be the best values where a is not on offer in s. The policy has left a exactly when V⁻ is optimal with a on
-    offer as well, that is when one a is worth no more than V⁻(s): (1−ρ)·T(V⁻) + ρ·U(V⁻) < V⁻(s). So
+    Let V⁻ be the best values if a is not available in s. The policy has left a exactly if V⁻ is also optimal with a
+    available, that is, if taking a once is worth no more than V⁻(s): (1−ρ)·T(V⁻) + ρ·U(V⁻) < V⁻(s). So
 
         ρ  >  ( T(V⁻) − V⁻(s) ) / ( T(V⁻) − U(V⁻) ),
 
-    once and for all: it is linear in ρ. Infinity where no share below 1 will do, 0 where a is not the best to begin with.
+    for all larger ρ as well, since it is linear. Infinity if no share below 1 is enough, 0 if a is not the best action.
 
     >>> import safereplay as sr
     >>> rows = [(0, 0, 0.5, 1, 20, True), (0, 0, 0.5, 1, 0, True), (0, 1, 1, 1, 6, True)]     # gamble, or take 6
@@ -182,7 +182,7 @@ def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
     Ref: Szlak & Shamir (2021), Theorem 2.
     """
     here = mdp.pair == s * mdp.n_actions + a
-    floor = -2.0 * largest(mdp.r) / (1.0 - mdp.gamma)  # below every value: never chosen
+    floor = -2.0 * largest(mdp.r) / (1.0 - mdp.gamma)  # below every value, so it is never chosen
     without = replace(mdp, r=np.where(here, floor, mdp.r), terminal=mdp.terminal | here)
     V = optimal(without, mdp.p).max(1)
     y = targets(mdp, V)
@@ -195,7 +195,7 @@ def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
 
 
 def lead(Q: Floats, a: Ints) -> Floats:
-    """How far action a of each state leads the others, [S]: below 0 where one of them is better."""
+    """The lead of action a of each state over the others, [S]: below 0 if one of them is better."""
     return np.asarray(Q[np.arange(a.size), a] - _without(Q, a).max(1))
 
 
@@ -207,7 +207,7 @@ def _without(Q: Floats, a: Ints) -> Floats:
 
 
 def _worst_outcomes(mdp: TabularMDP) -> Floats:
-    """The limit of what is replayed at a pair: each next state of its worst reward alike, [K]."""
+    """The limit of the replays of a pair: the next states of its worst reward equally, [K]."""
     slot = slots_of(mdp)
     worst = (slot == np.arange(slot.size)) & (mdp.r == extremes(mdp)[0][mdp.pair])
     size = np.bincount(mdp.pair, weights=worst, minlength=mdp.n_pairs)
@@ -224,7 +224,7 @@ def _ways_back(mdp: TabularMDP) -> Bools:
 
 
 def _first_switch(mdp: TabularMDP, scheme: Scheme, visitation: Any, a: Ints, tie: float) -> Floats:
-    """The smallest v at which each state's policy leaves a, [S]; nan where none does."""
+    """The smallest v at which each state's policy leaves a, [S]; nan if none does."""
     if mdp.n_actions == 1:
         return np.full(mdp.n_states, np.nan)
     grid = [*np.linspace(0.0, 1.0, SWEEP + 1)[:-1].tolist(), 1.0 - V_TOLERANCE]
@@ -233,11 +233,11 @@ def _first_switch(mdp: TabularMDP, scheme: Scheme, visitation: Any, a: Ints, tie
 
 
 def first_below(look: Callable[[float], Floats], grid: Sequence[float], tight: float) -> Floats:
-    """The smallest x at which each entry of look(x) [S] is below 0, from above, to ``tight``; nan where none is.
+    """The smallest x at which each entry of look(x) [S] is below 0, from above, to ``tight``; nan if none is.
 
-    The grid begins where no entry is below 0; what falls below and comes back within one step of it is missed. One sweep
-    serves all entries, and so does every further look: it narrows the bracket of each entry it falls into. Looks aim at
-    where a straight line would cross, a little to either side; each third one halves the bracket.
+    The grid begins where no entry is below 0; an entry that falls below and returns within one step is missed. Each
+    evaluation serves all entries: it narrows the bracket of each entry that contains it. Evaluations are at the crossing of
+    a straight line, slightly to either side; each third one bisects the bracket.
 
     >>> first_below(lambda x: np.array([1.0, 0.3]) - x, [0.0, 0.5], 0.01).round(2)
     array([nan, 0.3])

@@ -1,6 +1,6 @@
-"""What a tilt must satisfy, so that a dial of safety never points the wrong way.
+"""Properties of a sound tilt, and a search for counterexamples.
 
-Let q be what happens at a pair and p̃ = (1 − ρ)·q + ρ·ŵ what is learned from. A sound tilt keeps four promises:
+Let q be the outcomes of a pair and p̃ = (1 − ρ)·q + ρ·ŵ those of its updates. A sound tilt has four properties:
 
     order      of two pairs with the same two outcomes, the one with more probability on the bad one has more of it in p̃; and a pair
                whose outcomes are at least as good in every case (first-order dominance) is not valued less
@@ -8,10 +8,10 @@ Let q be what happens at a pair and p̃ = (1 − ρ)·q + ρ·ŵ what is learned
     units      adding a constant to all rewards changes no p̃; multiplying them by c > 0 changes none, unless β has a unit
     rarity     ŵ of an outcome grows with its probability
 
-:func:`judge` looks for the smallest counterexample of each in a fixed family of gambles: one step, two or three outcomes, probabilities from
-0.001 to 0.9, prizes from 0.25 to 16 times the stake. A counterexample is a fact; that none was found is not a proof. Proofs, where there are any,
-are in the docstrings of the schemes. The family is of one step, so that what is judged is the tilt: where the danger of an outcome lies in the
-next state, a tilt on rewards cannot see it, however sound it is.
+:func:`judge` searches for the first counterexample of each in a fixed family of gambles: one step, two or three outcomes, probabilities from
+0.001 to 0.9, prizes from 0.25 to 16 times the stake. A counterexample is a disproof; finding none is not a proof. Proofs, if there are any,
+are in the docstrings of the schemes. The gambles have one step, so that only the tilt is judged: if the danger of an outcome lies in the
+next state, no tilt on rewards can detect it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .operator import limit_weights, weighted
 from .shaped import drawn
 
 PROBABILITIES = (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9)  #: of the bad outcome
-LOSSES = (1.0, 4.0, 16.0)  #: what the bad outcome costs beside the good one
+LOSSES = (1.0, 4.0, 16.0)  #: difference between the good and the bad outcome
 PRIZES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 VS = (0.5, 0.1, 0.9, 0.99)
 TURNS = (0.25, 0.5, 1.0, 2.0, 4.0)  #: of β
@@ -46,7 +46,7 @@ Gamble = tuple[tuple[float, float], ...]  #: outcomes (probability, reward)
 
 @dataclass(frozen=True)
 class Soundness:
-    """Which of the four promises a scheme keeps on the family of gambles; each part names the first counterexample found.
+    """Which of the four properties a scheme has on the family of gambles; each part has the first counterexample found.
 
     >>> import safereplay as sr
     >>> judge(sr.EntropicReplay(), "transitions").broken
@@ -57,7 +57,7 @@ class Soundness:
     the bad outcome of 0 or -1 has ŵ = 0.9933 at probability 0.001, and 0.9933 at 0.01
     """
 
-    memory: str  #: "table", where distinct rewards are replayed, or "transitions", where stored transitions are
+    memory: str  #: "table" for replay of distinct rewards, "transitions" for replay of stored transitions
     order: Part
     direction: Part
     units: Part
@@ -65,11 +65,11 @@ class Soundness:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The names of the promises that are broken."""
+        """The names of the properties that fail."""
         return tuple(name for name, part in self.parts() if part.holds is False)
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """The four promises by name."""
+        """The four properties by name."""
         yield from ((name, getattr(self, name)) for name in ("order", "direction", "units", "rarity"))
 
 
@@ -78,13 +78,13 @@ def judge(scheme: Scheme, memory: str = "table") -> Soundness:
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
     _checks.choice("memory", memory, MEMORIES)
     if memory == "transitions" and (reason := unfit(scheme)) is not None:
-        _checks.fail("scheme", "serve in a memory of transitions", scheme, reason)
-    _checks.require(memory == "transitions" or not scheme.POOLED, "scheme", "serve on tables", scheme)
+        _checks.fail("scheme", "suit a memory of transitions", scheme, reason)
+    _checks.require(memory == "transitions" or not scheme.POOLED, "scheme", "suit a table", scheme)
     return Soundness(memory, **{name: _judged(search, scheme, memory) for name, search in SEARCHES.items()})
 
 
 def _judged(search: Callable[[Scheme, str], Iterator[str]], scheme: Scheme, memory: str) -> Part:
-    """The first counterexample; a scheme without weights of its own on gambles cannot be judged."""
+    """The first counterexample; None for a scheme without weights of its own on gambles."""
     try:
         text = next(search(scheme, memory), None)
     except BadInput as error:
@@ -93,16 +93,16 @@ def _judged(search: Callable[[Scheme, str], Iterator[str]], scheme: Scheme, memo
 
 
 class _Shaped(NamedTuple):
-    """What gambles look like: [pairs] of each, the bad outcome being the lowest."""
+    """The effective outcomes of gambles: [pairs] of each; the bad outcome is the lowest."""
 
     bad: Floats  #: p̃ of the worst reward
-    replayed: Floats  #: ŵ of the worst reward; nan where nothing is replayed
+    replayed: Floats  #: ŵ of the worst reward; nan if it is not replayed
     value: Floats  #: the mean under p̃
     mean: Floats  #: the mean under q
 
 
 def _shaped(scheme: Scheme, memory: str, v: float, gambles: list[Gamble], flagged: Any = min) -> _Shaped:
-    """p̃ of some gambles that stand side by side in one model; the lowest reward is unsafe, or the highest if ``flagged`` is max."""
+    """p̃ of some gambles, side by side in one model; the lowest reward is unsafe, or the highest if ``flagged`` is max."""
     unsafe = flagged(r for gamble in gambles for _, r in gamble)
     rows = [(0, a, p, 1, r, True, r == unsafe) for a, gamble in enumerate(gambles) for p, r in gamble]
     mdp = TabularMDP.from_outcomes(2, len(gambles), rows, gamma=0.9, start=0)
@@ -126,7 +126,7 @@ def _shaped(scheme: Scheme, memory: str, v: float, gambles: list[Gamble], flagge
 
 
 def _risks(loss: float, *probabilities: float) -> list[Gamble]:
-    """0, or a loss with each of these probabilities, or of all."""
+    """Gambles for 0 or a loss, with each of these probabilities (default: all)."""
     return [((p, -loss), (1.0 - p, 0.0)) for p in probabilities or PROBABILITIES]
 
 

@@ -1,25 +1,25 @@
-"""Tuning: the gentlest replay that keeps a limit on risk, what it costs, and what anybody could do at best.
+"""Tuning: the gentlest replay that keeps a limit on risk, its price, and the best that any policy could do.
 
 The limit of a shaped replay is known exactly (see :mod:`safereplay.theory.switching`), and so is the risk of its policy. So
 the question 'how much replay do I need for P(unsafe) ≤ 1 %?' has an exact answer:
 
     v*  =  min { v : some β gives a fixed point whose policy keeps the limit }.
 
-Of the β whose v* round up to the same point of a grid, the smallest |β| is taken: it is gentler, for next to nothing.
+Of the β whose v* round up to the same point of a grid, the smallest |β| is taken, since it is gentler.
 
-**v* itself is the worst v to learn with.** It is where two actions tie, so a learner's noise decides between them. The
+**v* itself is the worst v to learn with.** There two actions tie, so noise in learning decides between them. The
 recommended v is the first on a grid at or above v* whose *learned* policies keep the limit in at least 95 % of the
-seeds, each exactly evaluated, and once more in 95 % of three times as many fresh seeds: the first that passes among many
-tries has had its luck. The grid has steps of ``v_step``, ten times finer for each nine that v has (0.37, 0.901, 0.9902);
-its points are tried at distances 0, 1, 3, 6, 10, ... from the first.
+seeds, each evaluated exactly, and again in 95 % of three times as many fresh seeds, since the first that passes among
+many tries may have passed by chance. The grid has steps of ``v_step``, ten times finer for each nine of v (0.37, 0.901,
+0.9902); its points are tried at distances 0, 1, 3, 6, 10, ... from the first.
 
-**The price.** Beside the plan stands the best mean that *any* policy could have under the same limit (see
-:mod:`safereplay.theory.constrained`). So what safety costs falls into two parts:
+**The price.** The plan includes the best mean of *any* policy under the same limit (see
+:mod:`safereplay.theory.constrained`). So the price of safety has two parts:
 
-    plain − plan  =  (plain − ceiling)  +  (ceiling − plan):    for any policy, and for replay beside it.
+    plain − plan  =  (plain − ceiling)  +  (ceiling − plan):    for any policy, and the rest for replay.
 
-Where replay cannot keep the limit, the plan is the gentlest replay with the best risk that its exact limit can reach, and
-the price is that of this risk. Nothing is learned then: no learner could confirm it.
+If replay cannot keep the limit, the plan is the gentlest replay with the best risk of any exact limit, and
+the price is that of this risk. Then no learner is trained, since none could confirm it.
 
 Ref: Szlak & Shamir (2021), Section 5.
 """
@@ -49,17 +49,17 @@ from .occupancy import SLACK, UNKNOWN, Ceiling, Limit
 from .risk import RiskProfile, evaluate
 from .switching import Tracer, View, candidates, traced
 
-SHARE = 0.95  # of the seeds that must keep the limit
-FRESH = 3  # times as many seeds, for what passed
+SHARE = 0.95  # share of the seeds that must keep the limit
+FRESH = 3  # factor for the number of fresh seeds in the confirmation
 MOST_TRIES = 12  # values of v that are tried by learning
 CEILINGS = 13  # points of the best frontier
 
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """The exact limit of a replay, from v until the next point of the same β.
+    """The exact limit of a replay, from v up to the next point of the same β.
 
-    ``pareto``: no other point has both a better mean and a better risk, as the limit measures it.
+    ``pareto``: no other point has both a better mean and a better risk, in the limit's measure.
 
     >>> import safereplay as sr
     >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.05, betas=[5.0], episodes=20_000)
@@ -68,7 +68,7 @@ class FrontierPoint:
     """
 
     v: float
-    beta: float | None  #: None for a scheme without such a dial
+    beta: float | None  #: None if the scheme has no such dial
     mean: float
     mean_discounted: float
     std: float
@@ -82,7 +82,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class Trial:
-    """A learner put to the test: how many seeds learned a policy that keeps the limit.
+    """A test of a learner: how many seeds learned a policy that keeps the limit.
 
     >>> Trial(v=0.4, beta=5.0, met=18, seeds=20, episodes=100_000, fresh=False).passed
     False
@@ -93,17 +93,17 @@ class Trial:
     met: int
     seeds: int
     episodes: int
-    fresh: bool  #: seeds that no choice was made with
+    fresh: bool  #: seeds that were not used for the choice
 
     @property
     def passed(self) -> bool:
-        """Whether enough of them did."""
+        """Whether enough seeds keep the limit."""
         return self.met >= ceil(SHARE * self.seeds - 1e-9)
 
 
 @dataclass(frozen=True)
 class Price:
-    """What safety costs of the mean return: what it must, and replay's own share. nan where a ceiling is unknown.
+    """The price of safety in mean return: for any policy, and for replay on top. nan if a ceiling is unknown.
 
     ``safety`` is negative where the best policy under the limit has a better mean than plain Q-learning, which
     maximises the discounted return.
@@ -122,10 +122,10 @@ class Price:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A tuned replay, the evidence for it, and what else there is.
+    """A tuned replay, the evidence for it, and the alternatives.
 
-    ``meets`` says whether some replay's exact limit keeps the limit, ``confirmed`` whether learners did. Where none was
-    confirmed, v is the one at which most seeds kept it. Where no exact limit keeps it, no learner was trained.
+    ``meets`` tells whether some replay's exact limit keeps the limit, ``confirmed`` whether learners did. If none was
+    confirmed, v is the one at which most seeds kept it. If no exact limit keeps it, no learner was trained.
 
     >>> import safereplay as sr
     >>> plan = tune(sr.grids.volatile(), sr.VarianceReplay(), max_p_unsafe=0.5, episodes=5_000)
@@ -147,9 +147,9 @@ class Plan:
     beta: float | None
     scheme: Scheme
     learner: ReplayQLearning
-    profile: RiskProfile  #: of the policy that the learner converges to; of the riskiest, where there are several
+    profile: RiskProfile  #: of the learner's limit; of the riskiest if there are several
     policy: Ints = field(repr=False)  #: [S]
-    v_smallest: float  #: where the risk first is as good at this β, exactly; at another it may be smaller, within a step of the grid
+    v_smallest: float  #: smallest v with this risk at this β, exact; another β may have a smaller one, within a step
     confirmation: tuple[Trial, ...] = field(repr=False)
     frontier: tuple[FrontierPoint, ...] = field(repr=False)
     policies: Ints = field(repr=False)  #: [n, S]
@@ -157,22 +157,22 @@ class Plan:
     ceiling: Ceiling
     ceiling_frontier: tuple[CeilingPoint, ...] = field(repr=False)
     price: Price
-    start: str  #: where the episodes that are judged begin, in words
-    episodes: int  #: and with which schedules the learner was put to the test
+    start: str  #: the start of the evaluated episodes, in words
+    episodes: int  #: episodes of each test run, and its schedules:
     exploration: Exploration = field(repr=False)
     step_size: StepSize = field(repr=False)
 
     @property
     def risk(self) -> float:
-        """What the limit is on."""
+        """The limited quantity."""
         return self.limit.risk(self.profile)
 
     def limits(self, mdp: TabularMDP) -> tuple[Floats, Floats]:
-        """What plain Q-learning and this replay converge to, each [S, A]."""
+        """The limits of plain Q-learning and of this replay, each [S, A]."""
         return exact(mdp, QLearning()), exact(mdp, self.learner)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; what is not finite becomes None."""
+        """Plain JSON types; numbers that are not finite become None."""
         parts = ("meets", "confirmed", "v", "beta", "v_smallest", "confirmation", "frontier", "plain")
         return {
             "limit": plain(self.limit),
@@ -215,10 +215,10 @@ def tune(
     """The gentlest replay whose exact limit keeps one limit on risk, confirmed by learning.
 
     The risk is that of an episode from ``start`` (a state, a distribution, or None for the model's); learners always
-    begin where the model says. A policy that may never end keeps no limit. ``betas`` are tried where the scheme has a
+    begin at the model's start. A policy that may never end keeps no limit. ``betas`` are tried if the scheme has a
     dial of this name; by default its own, 0, and some in steps of two over the range of the rewards. With
-    ``mixing="literal"`` the limits are self-consistent, there may be dozens, and all that are found must keep the limit;
-    only the scheme's own β is tried unless others are given, v in steps of 0.05, and the smallest is found to 0.001.
+    ``mixing="literal"`` the limits are self-consistent, there may be dozens, and all that are found must keep the limit.
+    Then only the scheme's own β is tried unless others are given, v in steps of 0.05, and the smallest is found to 0.001.
 
     >>> import safereplay as sr
     >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.02, episodes=20_000)
@@ -254,7 +254,7 @@ def tune(
 
 
 def _gentlest(tracer: Tracer, views: Sequence[View], goal: Limit, v_step: float) -> View:
-    """The view of the smallest v on the grid, then of the smallest |β|; its v is the exact one."""
+    """The view with the smallest v on the grid, then the smallest |β|; its v is the exact one."""
     kept = [view for view in views if tracer.keeps(goal, view.badness)] or views[:1]
     first = min(kept, key=lambda view: (_up(view.v, v_step), abs(_beta(view.scheme) or 0.0), _beta(view.scheme) or 0.0))
     return tracer.sharpened(first, goal)
@@ -268,7 +268,7 @@ def _beta(scheme: Scheme) -> float | None:
 
 
 class _Test(NamedTuple):
-    """How learners are put to the test."""
+    """The settings of the test runs."""
 
     episodes: int
     seeds: list[int]
@@ -278,7 +278,7 @@ class _Test(NamedTuple):
 
 
 def _up(v: float, v_step: float) -> float:
-    """The first point at or above v of a grid that is ten times finer for each nine that v has.
+    """The first point at or above v of a grid that is ten times finer for each nine of v.
 
     >>> [_up(v, 0.01) for v in (0.0, 0.3612, 0.9004, 0.99012)]
     [0.0, 0.37, 0.901, 0.9902]
@@ -300,7 +300,7 @@ def _grid(v: float, most: float, v_step: float) -> list[float]:
 
 
 def _offered(tracer: Tracer, first: View, goal: Limit, v_step: float) -> Iterator[View]:
-    """The views on the grid whose exact limit keeps the limit, from the first on."""
+    """The views on the grid whose exact limit keeps the limit, in order."""
     most = tracer.v_at(first.scheme, tracer.most)
     for v in _grid(first.v, most, v_step) or [first.v]:
         view = tracer.view(first.scheme, nan, v)
@@ -311,7 +311,7 @@ def _offered(tracer: Tracer, first: View, goal: Limit, v_step: float) -> Iterato
 def _confirmed(
     tracer: Tracer, test: _Test, first: View, goal: Limit, offered: Iterator[View]
 ) -> tuple[View, tuple[Trial, ...]]:
-    """The first view offered that learners keep the limit at, else the one where most did; and all trials."""
+    """The first of these views at which learners keep the limit, else the one where most did; and all trials."""
     trials: list[Trial] = []
     unused = (seed for seed in count() if seed not in set(test.seeds))
     tried: list[tuple[int, View]] = []
@@ -327,7 +327,7 @@ def _confirmed(
 
 
 def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int]) -> Trial:
-    """Learn, and count the seeds whose policy keeps the limit."""
+    """Train, and count the seeds whose policy keeps the limit."""
     learner = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing)
     rest = (test.exploration, test.step_size)
     runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet).whole()
@@ -351,7 +351,7 @@ def _plan(
     profile = tracer.profile(chosen.worst)
     ceilings = Ceilings(tracer.mdp, tracer.limit, tracer.start)
     ceiling = ceilings.at(tracer.limit.value)
-    # Where replay misses the limit, its mean is set beside the best one at the risk that it does reach.
+    # If replay misses the limit, its mean is compared with the best one at the risk that it reaches.
     fair = ceiling if meets or not isfinite(chosen.badness) else ceilings.at(tracer.limit.sign * chosen.badness)
     own = _point(tracer, chosen)
     return Plan(
@@ -380,7 +380,7 @@ def _plan(
 
 
 def _price(plain: FrontierPoint, fair: Ceiling, own: FrontierPoint, size: float) -> Price:
-    """What safety costs; nan where the ceiling is unknown."""
+    """The price of safety; nan if the ceiling is unknown."""
     if fair.status == UNKNOWN:
         return Price(nan, nan, nan, nan)
     pairs = [(plain.mean, fair.value), (fair.value, own.mean)]
@@ -389,7 +389,7 @@ def _price(plain: FrontierPoint, fair: Ceiling, own: FrontierPoint, size: float)
 
 
 def _gap(more: float, less: float, size: float) -> float:
-    """more − less, and 0 where they differ by rounding; ``size`` is that of the rewards."""
+    """more − less, or 0 if they differ by rounding; ``size`` is that of the rewards."""
     gap = more - less
     return 0.0 if abs(gap) <= SLACK * max(size, abs(less)) < inf else gap
 
@@ -402,7 +402,7 @@ def _point(tracer: Tracer, view: View) -> FrontierPoint:
 
 
 def _frontier(tracer: Tracer, views: Sequence[View]) -> tuple[FrontierPoint, ...]:
-    """The points of all views, those that no other beats marked."""
+    """The points of all views; those that no other dominates are marked."""
     points = [_point(tracer, view) for view in views]
     goods = np.array([(-point.mean, view.badness) for point, view in zip(points, views, strict=True)])
     sound, slack = np.isfinite(goods).all(1), SLACK * np.array([tracer.size, tracer.limit.unit(tracer.size)])
@@ -417,8 +417,8 @@ def _frontier(tracer: Tracer, views: Sequence[View]) -> tuple[FrontierPoint, ...
 
 
 def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet: bool) -> tuple[CeilingPoint, ...]:
-    """The ceilings from the best risk that anybody can reach to the worst that a replay has, at the limit, and at the
-    risk of every replay that no other beats: between two points the best is above the straight line, and so may a replay be.
+    """The ceilings from the best risk of any policy to the worst of a replay, at the limit, and at the risk of every
+    replay that is not dominated: the best frontier is concave, so it may lie above a line between two points.
     """
     limit = ceilings.limit
     risks = [getattr(point, limit.measure) for point in frontier if point.p_never <= SLACK]
@@ -426,7 +426,7 @@ def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet:
     own = {getattr(point, limit.measure) for point in frontier if point.pareto and point.p_never <= SLACK}
     values = sorted({limit.value, *own, *np.linspace(min(ends), max(ends), CEILINGS).tolist()})
     found: list[CeilingPoint] = []
-    with Bar("the best that anybody could do", len(values), quiet) as bar:
+    with Bar("the best of any policy", len(values), quiet) as bar:
         for i, value in enumerate(values):
             bar.update(i)
             found += ceilings.frontier([value])
@@ -434,7 +434,7 @@ def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet:
 
 
 def _where(start: Any) -> str:
-    """Where episodes begin, in words."""
+    """The start of episodes, in words."""
     if start is None:
         return "the model's start distribution"
     return f"state {start}" if np.ndim(start) == 0 else "the start distribution given"
@@ -453,7 +453,7 @@ def _headline(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> list[tuple[str, str]]:
-    """What a reader wants to know, as (label, text)."""
+    """The lines of the report, as (label, text)."""
     limit, ceiling, price = plan.limit, plan.ceiling, plan.price
 
     def numbers(mean: float, risk: float) -> str:
@@ -469,7 +469,7 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
         best = f"no policy can keep it, {ceiling.reason}"
     discounted = not isfinite(price.safety)
     must, own = (price.safety_discounted, price.replay_discounted) if discounted else (price.safety, price.replay)
-    relaxed = "at most " if discounted or limit.measure == "std" else ""  # a bound that nobody may attain
+    relaxed = "at most " if discounted or limit.measure == "std" else ""  # a bound that may not be attained
     whole = "discounted return" if discounted else "mean"
     cost = f"at least {must:.3g} of the {whole} for any policy, {relaxed}{own:.3g} more for this replay"
     cost += "" if plan.meets else f", at {limit.label} {limit.shown(plan.risk)}"

@@ -1,6 +1,6 @@
-"""Exponential utility of the return: the certainty equivalent that a policy has, and the policy whose is the highest.
+"""Exponential utility of the return: the certainty equivalent of a policy, and the policy that maximises it.
 
-With θ > 0 averse to risk and θ < 0 fond of it, a return G is worth the sure amount
+With θ > 0 risk-averse and θ < 0 risk-seeking, a return G has the certainty equivalent
 
     CE(G)  =  −(1/θ)·log E e^{−θG}  =  E[G] − (θ/2)·var G + O(θ²).
 
@@ -10,24 +10,24 @@ policy, and the best policy needs no memory of the return so far:
     W(s)  =  opt_a  Σ p·e^{−θr}·W(s'),    W = 1 where the episode has ended,    opt = min for θ > 0, max for θ < 0.
 
 :func:`exponential_utility` solves it by policy iteration, as Howard & Matheson do. They treat processes that never end,
-whose *certain equivalent gain* g a step is −(1/θ)·log of the largest eigenvalue of (p·e^{−θr}). The two meet where an
-ended episode begins anew: with rewards r − g the episode has CE 0. For processes that end, see Denardo & Rothblum and
-Patek. The best is over policies that surely end.
+whose *certain equivalent gain* g per step is −(1/θ)·log of the largest eigenvalue of (p·e^{−θr}). Both agree if an
+ended episode begins again: with rewards r − g the episode has CE 0. For processes that end, see Denardo & Rothblum and
+Patek. The maximum is over policies that end with probability 1.
 
-All numbers are kept as logarithms. A policy is swept a few times to learn the size of its W; what is then solved is the
-linear equation for W over that size. So large θ·r do no harm.
+All numbers are kept as logarithms. A policy is swept a few times to estimate the size of its W; then the
+linear equation for W over that size is solved. So large θ·r cause no overflow.
 
-**Small θ.** W is then all but 1, and rounding takes what there is to see of G. With W = 1 − θU the equation becomes
+**Small θ.** W is then nearly 1, and rounding hides G. With W = 1 − θU the equation becomes
 
     U(s)  =  max_a  Σ p·( (1 − e^{−θr})/θ + e^{−θr}·U(s') ),        CE  =  −(1/θ)·log(1 − θU),
 
-for θ of either sign. As θ → 0 it becomes that of the mean, without any loss. Where every |log W| is below SLIGHT, policy
-iteration goes on with U. If that finds a loop that gains for ever, W has the last word again.
+for θ of either sign. As θ → 0 it becomes that of the mean, without loss of precision. If every |log W| is below SLIGHT,
+policy iteration continues with U. If that finds a loop that gains forever, W is used again.
 
-**Infinite.** A cost that may be paid again and again, c each time with chance p, has E e^{θ·cost} = ∞ once p·e^{θc} ≥ 1.
-For θ > 0 that makes CE −∞, where it holds for every policy: policy iteration first minimises how much of W comes from
-giving up, e^0 wherever one is, and where that cannot be brought to 0 every policy has W = ∞. For θ < 0, CE is ∞ where
-some policy's is. A loop that gains for ever has CE ∞ as well.
+**Infinite.** A cost c that recurs with probability p has E e^{θ·cost} = ∞ once p·e^{θc} ≥ 1. For θ > 0 that makes CE
+−∞ if it holds for every policy. Policy iteration first minimises the part of W that comes from giving up, which
+counts e^0 in any state; if this cannot be brought to 0, every policy has W = ∞. For θ < 0, CE is ∞ if
+some policy's is. A loop that gains forever has CE ∞ as well.
 
 Ref: Howard & Matheson (1972), Risk-sensitive Markov decision processes; Denardo & Rothblum (1979), Optimal stopping,
 exponential utility, and linear programming; Patek (2001), On terminating Markov decision processes with a risk-averse
@@ -50,26 +50,26 @@ from .occupancy import Program
 from .solver import EPSILON, MAX_ROUNDS, slack, solve
 
 GIVE_UP = -1  # in place of an action
-TINY = 1e-15  # below any probability that is told from rounding
-STRICTLY = 1e-12  # by which a logarithm must improve, as a share of the largest
-SLIGHT = 1e-3  # |log W| below which U takes its place
+TINY = 1e-15  # below any probability that is distinct from rounding
+STRICTLY = 1e-12  # least improvement of a logarithm, as a share of the largest
+SLIGHT = 1e-3  # |log W| below which U is used
 
 
 class CertaintyEquivalent(NamedTuple):
-    """What the return is worth: from the start, from each state, and the policy that makes it so."""
+    """The certainty equivalent of the return: from the start, from each state, and the policy."""
 
     value: float
-    values: Floats  #: [S]; 0 for terminal states, nan where no policy surely ends
+    values: Floats  #: [S]; 0 for terminal states, nan if no policy ends with probability 1
     policy: Ints  #: [S]
 
 
 def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> CertaintyEquivalent:
-    """The highest certainty equivalent −(1/θ)·log E e^{−θG} of the undiscounted return, and a policy that has it.
+    """The highest certainty equivalent −(1/θ)·log E e^{−θG} of the undiscounted return, and its policy.
 
-    Where a loop gains for ever the value, ∞, is a supremum: policies that go round more often come ever closer and none
-    has it. The policy returned may then be to go round and never end.
+    If a loop gains forever the value, ∞, is a supremum: policies that repeat the loop more often approach it, and none
+    attains it. The policy returned may then never end.
 
-    A coin for 0 or −10: worth −5 on average, and at θ = 0.1 about 1.2 less.
+    A coin for 0 or −10 has mean −5, and its certainty equivalent at θ = 0.1 is about 1.2 less.
 
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)], start=0)
@@ -100,7 +100,7 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
 def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
     """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; at θ = 0 the mean.
 
-    So it is where θ·(range of y) is below rounding: the two then differ by less than that share of the range.
+    Also the mean if θ·(range of y) is below rounding, since the two then differ by less than rounding.
 
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)])
@@ -109,16 +109,16 @@ def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
     """
     if abs(theta) * float(np.ptp(y)) < EPSILON:
         return mdp.expect(y)
-    full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs that have outcomes
-    most = np.zeros(mdp.n_pairs)  # the y that weighs most: from there no exponential can overflow
+    full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs with outcomes
+    most = np.zeros(mdp.n_pairs)  # the y with the largest weight; relative to it no exponential overflows
     most[full] = (np.minimum if theta > 0.0 else np.maximum).reduceat(y, mdp.row[full])
-    with np.errstate(over="ignore"):  # e^−∞ is as good
+    with np.errstate(over="ignore"):  # e^−∞ is 0
         excess = mdp.expect(np.expm1(-theta * (y - most[mdp.pair])))
     return np.asarray(most.reshape(excess.shape) - np.log1p(np.maximum(excess, TINY - 1.0)) / theta)
 
 
 def log_sums(index: Ints, n: int, x: Floats) -> Floats:
-    """log Σ e^x over the entries of each index 0..n−1, [n]; −inf where there are none."""
+    """log Σ e^x over the entries of each index 0..n−1, [n]; −inf if there are none."""
     top = np.full(n, -inf)
     np.maximum.at(top, index, x)
     top = np.where(np.isfinite(top), top, 0.0)
@@ -127,7 +127,7 @@ def log_sums(index: Ints, n: int, x: Floats) -> Floats:
 
 
 def _over_x(f: Any, x: Floats) -> Floats:
-    """f(x)/x for expm1 and log1p, and its limit 1 where x is all but 0."""
+    """f(x)/x for expm1 and log1p, and its limit 1 as x → 0."""
     return np.asarray(np.divide(f(x), x, out=np.ones_like(x), where=np.abs(x) > EPSILON), np.float64)
 
 
@@ -142,7 +142,7 @@ class _Multiplicative:
         self.theta, self.r = theta, mdp.r[k]
 
     def is_slight(self, log_W: Floats, inside: Bools) -> bool:
-        """Whether W is so near to 1 that U says more."""
+        """Whether W is so near to 1 that U is more accurate."""
         return bool((np.abs(log_W[inside]) <= SLIGHT).all())
 
     def certain(self, U: Any) -> Floats:
@@ -150,7 +150,7 @@ class _Multiplicative:
         return np.asarray(U * _over_x(np.log1p, -self.theta * np.asarray(U)))
 
     def by_means(self, policy: Ints, inside: Bools) -> tuple[Floats | None, Ints]:
-        """The largest U, [S], from a policy on, and its policy; None instead of U for a policy whose W is not slight."""
+        """The largest U, [S], starting from a policy, and its policy; None in place of U if W is not near 1."""
         here, states = self.pair // self.A, np.arange(self.S)
         onward = np.where(self.ends, 0.0, np.exp(self.log_p))
         gain = np.exp(self.log_p + self.theta * self.r) * self.r * _over_x(np.expm1, -self.theta * self.r)
@@ -169,9 +169,9 @@ class _Multiplicative:
         return U, policy
 
     def averse(self, inside: Bools, begin: Ints | None = None) -> tuple[Floats, Ints]:
-        """log of the least W, [S], and its policy: −inf where a loop gains for ever, inf where every policy's W is.
+        """log of the least W, [S], and its policy: −inf if a loop gains forever, inf if every policy's W is infinite.
 
-        Policy iteration begins with the policy ``begin``, if one is given.
+        Policy iteration begins with the policy ``begin``, if given.
         """
         giving_up, policy = self._improved(np.where(inside, GIVE_UP, 0), inside, -inf, self.allowed)
         finite = inside & (giving_up == -inf)
@@ -181,7 +181,7 @@ class _Multiplicative:
         return np.where(inside & ~finite, inf, log_W), policy
 
     def _improved(self, policy: Ints, inside: Bools, end: float, allowed: Bools) -> tuple[Floats, Ints]:
-        """The least W from a policy on, where an ended episode counts e^end and giving up 1."""
+        """The least W starting from a policy, where an ended episode counts e^end and giving up 1."""
         states = np.arange(self.S)
         for _ in range(MAX_ROUNDS):
             log_W = self._solved(policy, inside, end)[0]
@@ -194,11 +194,11 @@ class _Multiplicative:
         return log_W, policy
 
     def fond(self, inside: Bools, policy: Ints) -> tuple[Floats, Ints]:
-        """log of the largest W, [S], and its policy: inf where some policy's W is."""
+        """log of the largest W, [S], and its policy: inf if some policy's W is infinite."""
         states, finite = np.arange(self.S), inside
         for _ in range(MAX_ROUNDS):
             log_W, endless = self._solved(policy, finite, 0.0)
-            endless = endless | (finite & (log_W == -inf))  # no end in sight, and yet better than the policy before
+            endless = endless | (finite & (log_W == -inf))  # never ends, but improves on the policy before
             if endless.any():
                 here = self.pair // self.A
                 on = ~self.ends & inside[here]
@@ -220,7 +220,7 @@ class _Multiplicative:
         return STRICTLY * max(1.0, float(np.abs(log_W[np.isfinite(log_W)]).max(initial=0.0)))
 
     def _solved(self, policy: Ints, inside: Bools, end: float) -> tuple[Floats, Bools]:
-        """log W of a policy, and the states whose own loops make W infinite, [S] each; −inf where nothing ends."""
+        """log W of a policy, and the states whose own loops make W infinite, [S] each; −inf if nothing ends."""
         here = self.pair // self.A
         chosen = inside[here] & (policy[here] == self.pair % self.A)
         on = chosen & ~self.ends
@@ -228,7 +228,7 @@ class _Multiplicative:
         last = log_sums(here[chosen & self.ends], self.S, self.log_p[chosen & self.ends] + end)
         last = np.where(inside & (policy == GIVE_UP), 0.0, last)
         size = last
-        for _ in range(self.S):  # no loops yet: a sweep changes no logarithm by more than the one before did
+        for _ in range(self.S):  # before loops matter, a sweep changes no logarithm by more than the last one did
             before = size
             size = np.logaddexp(last, log_sums(s, self.S, log_p + before[s_next]))
             known = np.isfinite(size)
@@ -249,9 +249,9 @@ class _Multiplicative:
 
 
 def _endless(P: Any) -> Bools:
-    """The states of classes over which the powers of P ≥ 0 do not vanish, [S].
+    """The states of classes on which the powers of P ≥ 0 do not vanish, [S].
 
-    A class is sound if x = 1 + P·x has a solution of at least 1 on it: then P·x < x, and P shrinks x.
+    On a class where they vanish, x = 1 + P·x has a solution of at least 1: then P·x < x, and P shrinks x.
     """
     x = solve(P, np.ones(P.shape[0]))
     if np.isfinite(x).all() and (x >= 1.0 - 1e-9).all():

@@ -1,13 +1,13 @@
-"""Limits of one scheme at one v after another, and those of schemes that look at values: Q and w that make each other.
+"""Limits of one scheme for several v, and limits of schemes that depend on Q: fixed points in Q and w together.
 
-Where the weights depend on Q ahead of a pair (``y``, ``spread``), each Q has its own w(Q) and its own operator, and a limit
-is a Q that its own operator leaves alone:
+If the weights depend on Q of the next states (``y``, ``spread``), each Q has its own w(Q) and its own operator, and a limit
+is a fixed point of its own operator:
 
     Q = H_{w(Q)} Q.
 
-Each H_w is a γ-contraction, but w(Q) moves with Q, and the whole need not contract. :func:`valued` follows what learning
-does on average, Q ← Q + η·(H_{w(Q)} Q − Q), from Q* of the model, with η halved whenever it turns back and forth. It ends
-at a Q whose residue is nothing, or says that it found none.
+Each H_w is a γ-contraction, but w(Q) changes with Q, and the whole need not contract. :func:`valued` follows the expected
+updates, Q ← Q + η·(H_{w(Q)} Q − Q), from Q* of the model, with η halved whenever they oscillate. It ends
+at a Q with residue 0, up to the tolerance, or raises an error.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def valued(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats) -> tuple[Floats
             eta, since = eta / 2.0, 0
         Q = Q + eta * step
     else:
-        _checks.fail("scheme", "come to a limit on this model", scheme, f"Q still moves by {residue:.2g} a round")
+        _checks.fail("scheme", "converge on this model", scheme, f"Q still changes by {residue:.2g} per round")
     return Q, H
 
 
 class Along:
-    """The limits of one scheme along v: w is worked out once, and each limit begins the search for the next.
+    """The limits of one scheme along v: w is computed once, and each limit starts the search for the next.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -76,7 +76,7 @@ class Along:
 
     @property
     def most_weight(self) -> float:
-        """W of the pair that is replayed most; 1 where none is."""
+        """W of the most replayed pair; 1 if there is none."""
         return float(np.bincount(self.mdp.pair, weights=self.w).max()) or 1.0
 
     def __call__(self, v: float) -> Floats:

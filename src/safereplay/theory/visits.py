@@ -1,8 +1,8 @@
-"""What literal replay ends at: action values and visits that make each other.
+"""Limits of literal replay: self-consistent action values and visits.
 
-Under Algorithm 1 as it is written, the share of a pair's updates that are replays depends on d(s,a), the share of MDP
-iterations that visit it; what is visited depends on the policy that explores by Q. So a limit is a pair that agrees
-with itself,
+In Algorithm 1 as written, the share of a pair's updates that are replays depends on d(s,a), the share of MDP
+iterations that visit it, and the visits depend on the policy, which explores by Q. So a limit is a self-consistent
+pair,
 
     Q  =  H_d Q,        d  =  the visits of the policy that explores by Q.
 
@@ -10,11 +10,11 @@ A run of at most T steps from the start, under probabilities π(a|s), visits
 
     d(s,a)  ∝  π(a|s) · Σ_{t<T} (start · P_π^t)(s),        P_π(s,s')  =  Σ_a π(a|s) · q(s'|s,a), ends left out.
 
-There can be many limits. A greedy pair is visited often, so less of what it learns from is replay; where replay is
-pessimistic that keeps it greedy, and habits confirm themselves. Under ε-greedy exploration d depends on the greedy
-policy alone. So a policy that is greedy for the Q of its own visits is a limit, and learning that comes near it stays:
-d does not move there, and H is a contraction. Where replay is optimistic, two policies may each make the other one
-greedy. Learning then chatters between them, and what it averages to is a mixture of their visits for which both are
+There can be many limits. A greedy pair is visited often, so fewer of its updates are replays; with pessimistic
+replay this keeps it greedy, so a policy reinforces itself. Under ε-greedy exploration d depends on the greedy
+policy alone. So a policy that is greedy for the Q of its own visits is a limit, and it is attracting:
+d is constant near it, and H is a contraction. With optimistic replay, two policies may each make the other one
+greedy. Learning then alternates between them, and its average is a mixture of their visits for which both are
 greedy.
 """
 
@@ -39,23 +39,23 @@ from ..schemes import Scheme
 from .operator import limit_weights, weighted
 from .solver import DENSE, optimal
 
-OFTEN = 500  # visits from which on a learned value is compared with a limit
-NEAR = 0.15  # how far a learned Q may lie from its limit, as a share of the limit's range
-TIE = 1e-9  # values nearer than this share of the range are equal
-ALIKE = 1e-6  # limits nearer than this share of the range are one
-RESIDUAL = 1e-3  # of a mixture, as a share of the range, at most
-ROUNDS = 1_000  # of an iteration, at most
-BLOCKS = (32, 32, 64, 128, 256, 512)  # rounds of averaging, each block forgetting all but the one before
-NEWTON = 8  # steps of Newton's method, at most
+OFTEN = 500  # visits above which a learned value is compared with a limit
+NEAR = 0.15  # largest distance of a learned Q from its limit, as a share of the limit's range
+TIE = 1e-9  # values that differ by less than this share of the range are equal
+ALIKE = 1e-6  # limits that differ by less than this share of the range are the same
+RESIDUAL = 1e-3  # of a mixture, as a share of the range, maximum
+ROUNDS = 1_000  # of an iteration, maximum
+BLOCKS = (32, 32, 64, 128, 256, 512)  # rounds of averaging; each block uses only the one before
+NEWTON = 8  # steps of Newton's method, maximum
 NUDGE = 1e-5  # of its differences
-LOOK = 16  # steps between two looks at what is still under way
-HEAVY = 1e4  # how much more it counts that shares sum to 1 than that they close gaps, and that than staying near
+LOOK = 16  # steps between two checks of the remaining probability
+HEAVY = 1e4  # weight of 'shares sum to 1' relative to 'gaps close', and of that relative to 'stay near'
 
 
 def behaviour(Q: Any, exploration: Exploration | None = None) -> Floats:
-    """The probabilities of the actions once learning has gone on forever, [S, A].
+    """The probabilities of the actions in the limit of infinite learning, [S, A].
 
-    Greedy (the first of equals) with probability 1 − ε, else any action alike, the greedy one included; or ∝ e^{Q/T}.
+    Greedy (ties go to the first) with probability 1 − ε, else uniform, the greedy action included; or ∝ e^{Q/T}.
     A rate that falls to 0 leaves the greedy action. ``exploration`` defaults to ε-greedy with ε = 0.1.
 
     >>> import safereplay as sr
@@ -76,10 +76,10 @@ def behaviour(Q: Any, exploration: Exploration | None = None) -> Floats:
 
 
 def visitation(mdp: TabularMDP, behaviour: Any, max_steps: int = 1_000) -> Floats:
-    """d(s,a) of a behaviour [S, A]: the share of steps at each pair over endless episodes, [S, A].
+    """d(s,a) of a behaviour [S, A]: the share of steps at each pair over infinitely many episodes, [S, A].
 
     An episode begins at the model's start, and ends with a terminal outcome or after ``max_steps`` steps, as in
-    :func:`safereplay.learn`. Exact: Σ_{t<T} start·P^t by doubling t where the model is small, step by step where not.
+    :func:`safereplay.learn`. Exact: Σ_{t<T} start·P^t, by doubling t for small models, else step by step.
 
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0, True), (0, 0, 0.5, 0, 0, False)])
@@ -99,7 +99,7 @@ def visitation(mdp: TabularMDP, behaviour: Any, max_steps: int = 1_000) -> Float
 
 
 def _doubled(P: Floats, x: Floats, steps: int) -> Floats:
-    """Σ_{t<T} x·P^t from G_k = Σ_{t<k} P^t, since G_2k = G_k + P^k·G_k: T is cut into powers of two."""
+    """Σ_{t<T} x·P^t from G_k = Σ_{t<k} P^t, since G_2k = G_k + P^k·G_k: T is split into powers of two."""
     total, G = np.zeros_like(x), np.eye(x.size)
     while steps:
         if steps % 2:
@@ -111,7 +111,7 @@ def _doubled(P: Floats, x: Floats, steps: int) -> Floats:
 
 
 def _stepped(P: Any, x: Floats, steps: int) -> Floats:
-    """Σ_{t<T} x·P^t, until what is still under way no longer counts."""
+    """Σ_{t<T} x·P^t, until the remaining probability is negligible."""
     onward, total = sparse.csr_array(P.T), np.zeros_like(x)
     for step in range(steps):
         total += x
@@ -122,7 +122,7 @@ def _stepped(P: Any, x: Floats, steps: int) -> Floats:
 
 
 class SelfConsistent(NamedTuple):
-    """A limit of literal replay: Q is the fixed point of H with d, and d is what exploring by Q visits.
+    """A limit of literal replay: Q is the fixed point of H with d, and d are the visits when exploring by Q.
 
     >>> import safereplay as sr
     >>> bold = sr.VarianceReplay(beta=-2.0)
@@ -135,12 +135,12 @@ class SelfConsistent(NamedTuple):
 
     Q: Floats  #: [S, A]
     d: Floats  #: [S, A]
-    policy: Ints  #: [S] greedy for Q; of a mixture, the policy that holds most of the time
-    starts: int  #: of the starts of the search, how many led here
+    policy: Ints  #: [S] greedy for Q; for a mixture, the policy with the largest share
+    starts: int  #: number of starts of the search that led here
     learned: float | None  #: share of the seeds whose learning ends here; None if nothing was learned
     distance: float | None  #: median of their largest |Q_learned − Q|, as a share of Q's range; None without seeds
-    settled: bool  #: the policy makes itself greedy; else a mixture of policies, at a tie where learning chatters
-    residual: float  #: by how much a policy of the mixture falls short of greedy (softmax: d of its own visits)
+    settled: bool  #: whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie
+    residual: float  #: how far a policy of the mixture falls short of greedy (softmax: d from its own visits)
 
     def __repr__(self) -> str:
         learned = "" if self.learned is None else f", learned={self.learned:g}"
@@ -169,22 +169,22 @@ def self_consistent(
     solves: int | None = None,
     quiet: bool = True,
 ) -> tuple[SelfConsistent, ...]:
-    """The limits of literal replay that could be found, those that learning ends at most often first.
+    """The limits of literal replay that the search finds, those that learning ends at most often first.
 
-    From each of ``starts`` policies, and from what ``seeds`` runs of the learner ended at, the iteration
-    policy → d → Q → greedy policy is followed until it stands still. If it goes round instead, visits are averaged,
-    d ← d + (d_π − d)/k with π greedy for the Q of d: that settles, or comes to a tie between policies that each make
-    another one greedy, or it does neither and is given up. So every limit listed is one, to the residual it says; that
-    there is no other is not promised. Each run then counts for the limit nearest to its Q, over the pairs that it
-    visited often; one that lies further from all of them than 0.15 of the range counts for none.
+    From each of ``starts`` policies, and from the results of ``seeds`` runs of the learner, the iteration
+    policy → d → Q → greedy policy is followed until it stops changing. If it cycles instead, visits are averaged,
+    d ← d + (d_π − d)/k with π greedy for the Q of d. This converges, or reaches a tie between policies that each make
+    another one greedy, or is abandoned. So every limit listed is one, up to its residual; other limits may exist.
+    Each run then counts for the limit nearest to its Q, over the pairs that it
+    visited often; if all are further away than 0.15 of the range, it counts for none.
 
-    Policies that differ only where actions tie belong to one limit. ``seeds`` 0 learns nothing. The scheme must have a
-    limit, and the start must lead to every pair that the scheme replays. That exploration goes on visiting every pair
-    is taken for granted: with ε = 0 from the first step it does not, and runs are near no limit.
+    Policies that differ only in tied actions belong to one limit. ``seeds`` 0 trains nothing. The scheme must have a
+    limit, and every pair that the scheme replays must be reachable from the start. Exploration is assumed to visit every
+    pair infinitely often: with ε = 0 it does not, and runs are near no limit.
 
-    ``solves`` bounds the search: about so many fixed points of H are solved. All starts are followed first, as what settles
-    settles soon; what is left goes to averaging. If that ends nowhere either, the nearest thing to a limit is listed, and
-    its residual says how near.
+    ``solves`` bounds the search: about this many fixed points of H are solved. All starts are followed first, since
+    those that converge do so soon; the rest is used for averaging. If no limit is found, the best approximation is
+    listed, with its residual.
 
     >>> import safereplay as sr
     >>> self_consistent(sr.grids.volatile(), sr.VarianceReplay(5.0), 0.5, seeds=0)
@@ -219,7 +219,7 @@ def self_consistent(
 
 
 def _starts(search: _Search, count: int, seed: int) -> Iterator[Floats]:
-    """Q*, what constant visits lead to, the learner's own first Q, and random values between the extremes of these."""
+    """Q*, the Q of constant visits, the learner's initial Q, and random values between the extremes of these."""
     mdp = search.mdp
     shape = (mdp.n_states, mdp.n_actions)
     known = [optimal(mdp, mdp.p), *(search.values(np.full(shape, x)) for x in (1.0, 1.0 / mdp.n_pairs, 0.0))]
@@ -232,7 +232,7 @@ def _starts(search: _Search, count: int, seed: int) -> Iterator[Floats]:
 
 
 class _Mix(NamedTuple):
-    """Policies that hold in turn: which, how much of the time, and what each visits."""
+    """A mixture of policies: the policies, their shares of the time, and the visits of each."""
 
     policies: Ints  #: [m, S]
     shares: Floats  #: [m], largest first
@@ -240,20 +240,20 @@ class _Mix(NamedTuple):
 
     @property
     def d(self) -> Floats:
-        """What is visited on the whole, [S, A]."""
+        """The visits of the mixture, [S, A]."""
         return np.asarray(np.tensordot(self.shares, self.visits, 1))
 
 
 class _Seen(NamedTuple):
-    """What tells a limit from another."""
+    """The features that distinguish limits."""
 
-    met: Bools  #: [S] where it goes
-    best: Bools  #: [S, A] which actions are as good as the best
+    met: Bools  #: [S] states that are visited
+    best: Bools  #: [S, A] which actions tie with the best
     width: float  #: the range of Q
 
 
 class _Search:
-    """The limits found so far, and the steps that find them."""
+    """The search: the limits found so far, and the steps that find them."""
 
     def __init__(
         self, mdp: TabularMDP, scheme: Scheme, v: float, exploration: Exploration, max_steps: int, most: float = inf
@@ -262,18 +262,18 @@ class _Search:
         self.w, self.most, self.solved = limit_weights(mdp, scheme), most, 0
         self.smooth = exploration.SOFTMAX and exploration.limit_rate > 0.0
         self.found: list[SelfConsistent] = []
-        self.seen: list[_Seen] = []  # what is compared of each of these
+        self.seen: list[_Seen] = []  # features of each of these
         self.averaged: dict[bytes, SelfConsistent | None] = {}
-        self.cycles: list[tuple[list[Floats], Ints, int]] = []  # what a bounded search has still to average
-        self.open: list[SelfConsistent] = []  # what averaging was left at
+        self.cycles: list[tuple[list[Floats], Ints, int]] = []  # cycles that a bounded search has still to average
+        self.open: list[SelfConsistent] = []  # results of averaging that did not converge
         self.states = np.arange(mdp.n_states)
 
     def check(self) -> None:
-        """Refuse what has no limit, and a start from which w^∞ is never seen whole."""
+        """Raise an error if there is no limit, or if the start does not lead to every pair in w^∞."""
         H = weighted(self.mdp, self.w, self.v, np.zeros((self.mdp.n_states, self.mdp.n_actions)))
         anything = np.full(H.rho.shape, 1.0 / self.mdp.n_actions)
         lost = (visitation(self.mdp, anything, self.max_steps) == 0.0) & (H.rho > 0.0)
-        said = f"{int(lost.sum())} that it does not lead to"
+        said = f"{int(lost.sum())} that cannot be reached"
         _checks.require(not lost.any(), "start", "lead to every pair that is replayed", said)
 
     def values(self, d: Floats) -> Floats:
@@ -282,35 +282,35 @@ class _Search:
         return weighted(self.mdp, self.w, self.v, d).fixed_point()
 
     def tired(self, ahead: int = 0) -> bool:
-        """Whether so many more fixed points would be too many."""
+        """Whether ``ahead`` more fixed points would exceed the bound."""
         return self.solved + ahead >= self.most
 
     @property
     def listed(self) -> list[SelfConsistent]:
-        """The limits that were found; where there are none and the search was cut short, the nearest thing to one."""
+        """The limits found; if there are none and the search was cut short, the best approximation."""
         return self.found or sorted(self.open, key=lambda one: one.residual)[:1]
 
     def visits(self, Q: Floats) -> Floats:
-        """d of exploring by Q."""
+        """d when exploring by Q."""
         return visitation(self.mdp, behaviour(Q, self.exploration), self.max_steps)
 
     def visits_of(self, policy: Ints) -> Floats:
-        """d of exploring around a greedy policy."""
+        """d when exploring around a greedy policy."""
         return self.visits(np.eye(self.mdp.n_actions)[policy])
 
     def width(self, Q: Floats) -> float:
-        """The range of Q over states that have outcomes; 1 where it has none."""
+        """The range of Q over states with outcomes; 1 if it is 0."""
         return float(np.ptp(Q[~self.mdp.is_terminal])) or 1.0
 
     def improved(self, Q: Floats, policy: Ints) -> Ints:
-        """The greedy policy for Q, which stays with its action where no other is better."""
+        """The greedy policy for Q, which keeps its action unless another is better."""
         better = ~self.mdp.is_terminal & (Q.max(1) > Q[self.states, policy] + TIE * self.width(Q))
         return np.where(better, Q.argmax(1), policy)
 
-    # -- three ways to go on from a start -------------------------------------------------------------------------------
+    # -- three iterations from a start ----------------------------------------------------------------------------------
 
     def follow(self, Q: Floats, starts: int) -> None:
-        """Iterate policy → d → Q → policy from the greedy policy of Q, and keep what it comes to."""
+        """Iterate policy → d → Q → policy from the greedy policy of Q, and keep the result."""
         if self.smooth:
             return self.relax(Q, starts)
         policy = self.improved(Q, np.zeros(self.mdp.n_states, np.int64))
@@ -328,7 +328,7 @@ class _Search:
         return None if self.most < inf else self.average_cycles()
 
     def average_cycles(self) -> None:
-        """Average what went round; a search that is tired does so only where it has nothing to show."""
+        """Average the cycles; a search that has reached its bound does so only if it has found nothing."""
         for cycle in self.cycles:
             if not (self.tired() and self.listed):
                 self.average(*cycle)
@@ -349,7 +349,7 @@ class _Search:
         return None
 
     def average(self, visits: list[Floats], policy: Ints, starts: int) -> None:
-        """Average visits from the mean of these on, once, and keep what it comes to."""
+        """Average visits, starting from the mean of these, once, and keep the result."""
         if self.smooth:
             return self.relax(self.values(visits[0]), starts)
         d = np.mean(visits, 0)
@@ -360,9 +360,9 @@ class _Search:
         return None if found is None else self.keep(found._replace(starts=starts))
 
     def averaging(self, d: Floats, k: int, policy: Ints) -> SelfConsistent | None:
-        """d ← d + (d_π − d)/k, π greedy for the Q of d: a settled policy, a tie, or nothing.
+        """d ← d + (d_π − d)/k, π greedy for the Q of d: a settled policy, a tie, or None.
 
-        Each block forgets what came before the last one: where W is small, a trace of old visits is much.
+        Each block discards everything before the last one: where W is small, even few old visits matter.
         """
         known: dict[bytes, Floats] = {}
         for rounds in BLOCKS:
@@ -390,13 +390,13 @@ class _Search:
     # -- mixtures -------------------------------------------------------------------------------------------------------
 
     def tied(self, mix: _Mix) -> SelfConsistent | None:
-        """The mixture found before whose ties are all that these policies differ in."""
+        """The earlier mixture whose ties include all differences between these policies."""
         mixtures = [one for one in self.found if not one.settled]
         inside = (one._replace(residual=0.0) for one in mixtures if self.best(one)[self.states, mix.policies].all())
         return next(inside, None) if len(mix.shares) > 1 else None
 
     def balance(self, mix: _Mix) -> SelfConsistent:
-        """The shares of these policies under which all that have one are greedy: Newton's method, as far as it goes."""
+        """The shares for which all policies with a positive share are greedy, by Newton's method, as near as it gets."""
         found = self.mixture(mix)
         for _ in range(NEWTON):
             if found.residual <= TIE or len(mix.shares) == 1 or self.tired(len(mix.shares)):
@@ -406,7 +406,7 @@ class _Search:
         return found
 
     def mixture(self, mix: _Mix) -> SelfConsistent:
-        """The Q of mixed visits, and by how much the worst of the policies falls short of greedy for it."""
+        """The Q of mixed visits, and how far the worst of the policies falls short of greedy for it."""
         d = mix.d
         Q = self.values(d)
         residual = float((Q.max(1) - Q[self.states, mix.policies]).max()) / self.width(Q)
@@ -414,10 +414,10 @@ class _Search:
         return SelfConsistent(Q, d, mix.policies[0], 0, None, None, settled, residual)
 
     def newton(self, mix: _Mix) -> _Mix:
-        """The mix with shares one step nearer to no gap between the actions that its policies differ in.
+        """The mix with shares one Newton step nearer to closing the gaps between the actions in which its policies differ.
 
-        Towards z_i of the visits of policy i alone the gaps are g + Σ z_i·g_i to first order. The least z that closes
-        them gives the new shares; where one of these would be negative, the shares x ≥ 0 that make g + Σ x_i·g_i least.
+        Adding z_i of the visits of policy i alone, the gaps are g + Σ z_i·g_i to first order. The least z that closes
+        them gives the new shares; if one of these is negative, the shares x ≥ 0 that minimise g + Σ x_i·g_i are used.
         """
 
         def gaps(d: Floats) -> Floats:
@@ -436,10 +436,10 @@ class _Search:
         kept = np.flatnonzero(x > 0.0)
         return _Mix(mix.policies[kept], x[kept] / x.sum(), mix.visits[kept])
 
-    # -- what was found -------------------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------------
 
     def keep(self, new: SelfConsistent) -> None:
-        """Add a limit, or count it for the one it is."""
+        """Add a limit, or count it for an equal one."""
         seen = _Seen(new.d.sum(1) > 0.0, self.best(new), self.width(new.Q))
         for k, old in enumerate(self.found):
             if self.same(k, new, seen):
@@ -449,19 +449,19 @@ class _Search:
         self.seen.append(seen)
 
     def same(self, k: int, new: SelfConsistent, seen: _Seen) -> bool:
-        """Whether a limit is the k-th: alike in Q, or in which actions are best, wherever either goes."""
+        """Whether a limit is the k-th: equal in Q, or in the set of best actions, in all states that either visits."""
         apart, old = (self.seen[k].met | seen.met)[:, None], self.seen[k]
         if not self.smooth and not (apart & (old.best != seen.best)).any():
             return True
         return float(np.abs(self.found[k].Q - new.Q).max(where=apart, initial=0.0)) <= ALIKE * old.width
 
     def best(self, one: SelfConsistent) -> Bools:
-        """Which actions are as good as the best, [S, A]."""
+        """Which actions tie with the best, [S, A]."""
         short = one.Q.max(1, keepdims=True) - one.Q
         return np.asarray(short <= max(ALIKE, 2.0 * one.residual) * self.width(one.Q))
 
     def nearest(self, runs: Runs) -> tuple[Ints, Floats]:
-        """For each run the limit that is nearest to its Q, −1 if none is near, and how far that is."""
+        """For each run, the limit nearest to its Q, −1 if none is near, and its distance."""
         which, far = np.full(len(runs.seeds), -1), np.full(len(runs.seeds), np.inf)
         for i, (Q, visits) in enumerate(zip(runs.Q, runs.visits, strict=True)):
             often = often_visited(visits)
@@ -471,7 +471,7 @@ class _Search:
         return which, far
 
     def ranked(self, runs: Runs | None) -> tuple[SelfConsistent, ...]:
-        """What was found, with what learning says of it, most frequent first."""
+        """The limits found, with the share of runs that end there, most frequent first."""
         found = self.listed
         if runs is not None:
             which, far = self.nearest(runs)
@@ -488,5 +488,5 @@ def _mix(met: Counter[bytes], known: dict[bytes, Floats]) -> _Mix:
 
 
 def often_visited(visits: Ints) -> Bools:
-    """Pairs visited more than 500 times, or a tenth of the most where none is visited so often, [S, A]."""
+    """Pairs visited more than 500 times, or more than a tenth of the maximum if there are none, [S, A]."""
     return np.asarray(visits > min(OFTEN, int(visits.max()) // 10))

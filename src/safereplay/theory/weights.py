@@ -1,4 +1,4 @@
-"""w^∞ taken apart: the factors of a scheme's weights on a model, as logarithms, so that none is lost to rounding."""
+"""The factors of w^∞ on a model, as logarithms, so that none underflows."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .solver import targets
 class Entries(NamedTuple):
     """Parallel arrays of weights: of pairs, of their rewards, or of their outcomes. All sorted by pair, then reward.
 
-    Weights are logarithms: e^{−1000} is small, and not 0. A tie by underflow would not be a tie.
+    Weights are logarithms: e^{−1000} is small but not 0, so underflow makes no false ties.
     """
 
     pair: Ints
-    r: Floats  #: nan where summed over rewards
-    place: Ints  #: 2·s' + (whether the episode ends there); −1 where summed over next states
+    r: Floats  #: nan if summed over rewards
+    place: Ints  #: 2·s' + (whether the episode ends there); −1 if summed over next states
     within: Floats  #: log of the share of its pair's weight
     log_w: Floats  #: log w
 
@@ -38,16 +38,16 @@ class Entries(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """A scheme's w on a model: at each pair, summed over next states, and outcome by outcome."""
+    """A scheme's w on a model: per pair, summed over next states, and per outcome."""
 
-    raw: Floats  #: [P] pair_weight, not yet a share
+    raw: Floats  #: [P] pair_weight, not normalised
     pairs: Entries
     rewards: Entries
     outcomes: Entries
 
 
 class Table(NamedTuple):
-    """The J distinct outcomes of a model, and the statistics of its pairs after endless visits."""
+    """The J distinct outcomes of a model, and the statistics of its pairs after infinitely many visits."""
 
     pair: Ints  #: [J]
     r: Floats  #: [J]
@@ -59,7 +59,7 @@ class Table(NamedTuple):
 
 
 def limit_table(mdp: TabularMDP, Q: Floats | None = None) -> Table:
-    """The outcomes and statistics that w^∞ is made of; those that look at values, for this Q (0 if it is not given)."""
+    """The outcomes and statistics that w^∞ depends on; those that depend on Q use this one (default 0)."""
     slot = slots_of(mdp)
     k = np.unique(slot)
     y = targets(mdp, np.zeros(mdp.n_states) if Q is None else Q.max(1))
@@ -82,7 +82,7 @@ def limit_table(mdp: TabularMDP, Q: Floats | None = None) -> Table:
 
 
 def extremes(mdp: TabularMDP) -> tuple[Floats, Floats]:
-    """r_min and r_max of each pair, [P]; 0 where it has no outcomes."""
+    """r_min and r_max of each pair, [P]; 0 if it has no outcomes."""
     used = np.diff(mdp.row) > 0
     low, high = np.zeros(mdp.n_pairs), np.zeros(mdp.n_pairs)
     low[used], high[used] = mdp.r[mdp.row[:-1][used]], mdp.r[mdp.row[1:][used] - 1]  # rows are sorted by reward
@@ -115,7 +115,7 @@ def _evaluator(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Calla
 
 
 def taken_apart(scheme: Scheme, table: Table) -> Weights:
-    """w for these statistics, factor by factor."""
+    """w for these statistics, by factor."""
     raw, tilt, share = evaluated(scheme, table)
     if scheme.bound("log_tilt").uses(*OF_OUTCOME):
         tilt, share = _by_reward(table, tilt, share)
@@ -123,7 +123,7 @@ def taken_apart(scheme: Scheme, table: Table) -> Weights:
     new[1:] = (np.diff(table.pair) != 0) | (np.diff(table.r) != 0)
     reward = np.cumsum(new) - 1
     pair, mass = table.pair[new], np.bincount(reward, weights=share)
-    with np.errstate(divide="ignore", invalid="ignore"):  # log 0 is −inf, as it should be
+    with np.errstate(divide="ignore", invalid="ignore"):  # log 0 is −inf, as intended
         tilt = np.where(mass > 0, tilt[new], -inf)
         total = log_sums(tilt, pair, raw.size)
         raw = np.where(np.isfinite(total), raw, 0.0)
@@ -151,7 +151,7 @@ def _by_reward(table: Table, tilt: Floats, share: Floats) -> tuple[Floats, Float
 
 
 def log_sums(x: Floats, group: Ints, n_groups: int) -> Floats:
-    """log Σ e^x within each group; −inf where there is nothing."""
+    """log Σ e^x within each group; −inf if it is empty."""
     top = np.full(n_groups, -inf)
     np.maximum.at(top, group, x)
     top = np.where(np.isfinite(top), top, 0.0)

@@ -1,20 +1,20 @@
-"""The X-ray of a run: what was replayed, and what the updates made of the world.
+"""The X-ray of a run: what was replayed, and the effective model of its updates.
 
-A learner that replays does not learn from the world, but from its updates. At a pair (s,a) their outcomes are
+With replay, the updates differ from the real outcomes. At a pair (s,a) the outcomes of the updates are
 
     p̃(s',r|s,a)   =  ( seen(s,a,s',r) + replayed(s,a,s',r) ) / ( visits(s,a) + replays(s,a) )
     R̃(s,a)        =  Σ p̃(s',r|s,a)·r
     P̃(s'|s,a)     =  Σ_r p̃(s',r|s,a),       R̃(s,a,s')  =  Σ_r r·p̃(s',r|s,a) / P̃(s'|s,a)
 
-counted, not predicted. Beside them stand the true q(s',r|s,a), and the p̃ that the theory predicts for the run's own
-visitation (:mod:`safereplay.theory.operator`). What became of a pair is one number,
+counted, not predicted. They are compared with the true q(s',r|s,a), and with the p̃ that the theory predicts for the
+run's own visitation (:mod:`safereplay.theory.operator`). One number summarises a pair,
 
     shift(s,a)    =  ½·Σ |p̃ − q|  ≤  (1−ρ)·luck(s,a)  +  ρ·½·Σ |ŵ − q|,       luck(s,a)  =  ½·Σ |seen/visits − q|,
 
-of which only the second part is the replays' doing: a pair visited a few times seems to lead elsewhere by chance alone.
+of which only the second part is due to replay: at a pair with few visits, chance alone changes the outcomes.
 
-All updates count alike here. A step size that falls more slowly than 1/n weighs late ones more, so a Q that is still
-moving may be closer to the p̃ of its last updates.
+All updates count equally here. A step size that falls more slowly than 1/n weights late ones more, so a Q that is still
+changing may be closer to the p̃ of its last updates.
 
 Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
 """
@@ -43,21 +43,21 @@ from .operator import operator
 
 
 class Shares(NamedTuple):
-    """The same share, among replays and among what happened."""
+    """A share among replays, and among real outcomes."""
 
     replayed: float
     fresh: float
 
 
 class Replayed(NamedTuple):
-    """An outcome, and how often it was replayed."""
+    """An outcome, and its number of replays."""
 
     s: int
     a: int
     r: float
     s_next: int
     terminal: bool
-    unsafe: bool | None  #: None where nobody said what is unsafe
+    unsafe: bool | None  #: None if the unsafe flags are unknown
     replayed: float
     share: float  #: of all replays
     p: float
@@ -66,7 +66,7 @@ class Replayed(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """A pair, and how far its updates are from its outcomes."""
+    """A pair, and the distance of its updates from its outcomes."""
 
     s: int
     a: int
@@ -82,7 +82,7 @@ class Shifted(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """The model as steps to a next state, true and as the updates had it; one entry each (s, a, s', terminal).
+    """The model by next state, true and effective; one entry per (s, a, s', terminal).
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
     """
@@ -99,10 +99,10 @@ class Transitions(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Xray:
-    """What was replayed, and the effective p̃ and R̃ beside the true ones; see :func:`xray`.
+    """The replays of a run, and the effective p̃ and R̃ compared with the true ones; see :func:`xray`.
 
-    Arrays of outcomes [K] are in the order of the model (of the memory, for an agent), arrays of pairs are [S, A]. What
-    has no value, such as p̃ of a pair never visited, is nan.
+    Arrays of outcomes [K] are in the order of the model (of the memory, for an agent), arrays of pairs are [S, A].
+    Undefined values, such as p̃ of a pair never visited, are nan.
 
     >>> import safereplay as sr
     >>> sr.xray(sr.learn(sr.grids.volatile(), sr.ReplayQLearning(v=0.5), 2_000, seeds=1))
@@ -117,7 +117,7 @@ class Xray:
     s_next: Ints
     terminal: Bools
     unsafe: Bools | None  #: None for an agent
-    p: Floats  #: [K] q(s',r|s,a); for an agent, the shares among what it remembers to have happened
+    p: Floats  #: [K] q(s',r|s,a); for an agent, the observed frequencies in its memory
     seen: Floats  #: [K] times each outcome happened
     replayed: Floats  #: [K] times each was replayed
     w: Floats  #: [K] w_t at the end; the mean over seeds
@@ -125,7 +125,7 @@ class Xray:
     replays: Ints  #: [S, A] replays of each pair
     p_predicted: Floats | None  #: [K] p̃ by theory.operator; None for an agent, and for a scheme without a limit
     rho_predicted: Floats | None  #: [S, A] ρ likewise
-    empirical: bool = field(default=False)  #: whether p is only what happened
+    empirical: bool = field(default=False)  #: whether p are observed frequencies
 
     # -- outcomes -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Xray:
 
     @property
     def transitions(self) -> Transitions:
-        """P(s'|s,a) and R(s,a,s') beside P̃(s'|s,a) and R̃(s,a,s').
+        """P(s'|s,a) and R(s,a,s'), and the effective P̃(s'|s,a) and R̃(s,a,s').
 
         Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
         """
@@ -187,19 +187,19 @@ class Xray:
 
     @cached_property
     def luck(self) -> Floats:
-        """½·Σ |seen/visits − p|: the same without the replays, which is chance alone; 0 for an agent, [S, A]."""
+        """½·Σ |seen/visits − p|: the same without the replays, due to chance alone; 0 for an agent, [S, A]."""
         return self._distance(self._shares(self.seen), self.p)
 
     @property
     def gap(self) -> Floats | None:
-        """½·Σ |p̃ − predicted p̃|, [S, A]: how far the run is from its own limit; None where none is predicted."""
+        """½·Σ |p̃ − predicted p̃|, [S, A]: the distance of the run from its own limit; None without a prediction."""
         return None if self.p_predicted is None else self._distance(self.p_tilde, self.p_predicted)
 
     # -- the whole ----------------------------------------------------------------------------------------------------
 
     @property
     def unsafe_share(self) -> Shares | None:
-        """The share of unsafe outcomes among replays and among what happened; None where nobody said what is unsafe."""
+        """The share of unsafe outcomes among replays and among real outcomes; None if the unsafe flags are unknown."""
         if self.unsafe is None:
             return None
         replayed, fresh = (float(_ratio(x[self.unsafe].sum(), x.sum())) for x in (self.replayed, self.seen))
@@ -213,16 +213,16 @@ class Xray:
 
     @property
     def effective_outcomes(self) -> float:
-        """e^entropy: as many outcomes, replayed equally often, would be as diverse; 0 without replays."""
+        """e^entropy: the number of equally replayed outcomes with the same entropy; 0 without replays."""
         return exp(self.entropy) if self.replayed.any() else 0.0
 
     @property
     def unaccounted(self) -> int:
-        """Updates from outcomes that are no longer told apart: those that a bounded memory forgot. 0 for runs."""
+        """Updates from outcomes that a bounded memory has dropped. 0 for runs."""
         return int(self.visits.sum() + self.replays.sum()) - round(float(self.seen.sum() + self.replayed.sum()))
 
     def most_replayed(self, n: int = 10) -> list[Replayed]:
-        """The n outcomes replayed most, the first of equals first; fewer if fewer were replayed."""
+        """The n outcomes replayed most, ties in order; fewer if fewer were replayed."""
         order = np.argsort(-self.replayed, kind="stable")[: _checks.whole("n", n, 1)]
         share = _ratio(self.replayed, np.full(self.r.size, self.replayed.sum()))
         outcome = *np.divmod(self.pair, self._n_actions), self.r, self.s_next, self.terminal, self.unsafe
@@ -264,7 +264,7 @@ class Xray:
     def __str__(self) -> str:
         return "\n".join([*self._headlines(), "", *self._replayed_table(), *self._shifted_table()])
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------------
 
     @property
     def _n_actions(self) -> int:
@@ -276,7 +276,7 @@ class Xray:
         return sums.astype(np.float64).reshape(self.visits.shape)
 
     def _shares(self, counts: Floats) -> Floats:
-        """Counts of outcomes as shares of their pair's, [K]."""
+        """Counts of outcomes as shares of their pair's total, [K]."""
         return _ratio(counts, self._sum(counts).ravel()[self.pair])
 
     def _mean(self, p: Floats) -> Floats:
@@ -288,11 +288,11 @@ class Xray:
     # -- text ---------------------------------------------------------------------------------------------------------
 
     def place(self, s: int) -> str:
-        """A state as a reader knows it: its cell on a grid."""
+        """A state for display: its cell on a grid."""
         return str(s) if self.layout is None else "({}, {})".format(*self.layout.cells[s])
 
     def action(self, a: int) -> str:
-        """An action as a reader knows it: its direction on a grid."""
+        """An action for display: its direction on a grid."""
         return str(a) if self.layout is None else ACTIONS[a]
 
     def _headlines(self) -> list[str]:
@@ -335,13 +335,13 @@ class Xray:
 
 
 def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
-    """What a learner replayed most, what its updates made of the world, and where that is furthest from the truth.
+    """The outcomes that a learner replayed most, the effective model of its updates, and where it differs from the truth.
 
-    ``source`` is what :func:`safereplay.learn` gave, for a learner that replays: of one ``seed``, or with all seeds added
-    up. An :class:`safereplay.Agent` serves as well; nobody knows the truth about its environment, so its p is what
-    happened, and nothing is predicted. An agent whose memory has merged rewards counts their replays at the merged one.
+    ``source`` is the result of :func:`safereplay.learn` for a learner that replays: one ``seed``, or all seeds added
+    up. It can also be an :class:`safereplay.Agent`: the true model of its environment is unknown, so p are observed
+    frequencies, and there is no prediction. If its memory has merged rewards, their replays count for the merged one.
 
-    Outcomes alike in all but their unsafe flag are one to the learner; here they share their counts in proportion to p.
+    Outcomes that differ only in their unsafe flag are the same to the learner; their counts are split in proportion to p.
 
     >>> import safereplay as sr
     >>> runs = sr.learn(sr.grids.volatile(), sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5), 2_000, seeds=5)
@@ -418,7 +418,7 @@ def _place_of(seed: int, seeds: Sequence[int]) -> Ints:
 
 
 def _spread(mdp: TabularMDP, counts: AnyArray) -> Floats:
-    """What stands at the first of the outcomes alike in all but their unsafe flag, shared out in proportion to p."""
+    """Counts at the first of the outcomes that differ only in their unsafe flag, divided in proportion to p."""
     slot = slots_of(mdp)
     return np.asarray(counts[slot] * (mdp.p / np.bincount(slot, weights=mdp.p)[slot]), np.float64)
 
@@ -434,19 +434,19 @@ def _predicted(mdp: TabularMDP, learner: Learner, visits: Ints) -> tuple[Floats 
 
 
 def _ratio(x: Any, total: Any) -> Floats:
-    """x / total; nan where the total is 0."""
+    """x / total; nan if the total is 0."""
     out = np.full(np.shape(total), nan)
     np.divide(x, total, out=out, where=np.asarray(total) > 0)
     return out
 
 
 def _row(columns: Sequence[AnyArray | None], k: int) -> list[Any]:
-    """Entry k of each column, as Python's own numbers; None of a column that there is not."""
+    """Entry k of each column, as Python numbers; None for a missing column."""
     return [None if x is None else x[k].item() for x in columns]
 
 
 def _aligned(lines: list[str]) -> list[str]:
-    """Lines of columns with a tab in between, aligned to the right; an accent takes no room of its own."""
+    """Lines of tab-separated columns, aligned to the right; combining accents have no width."""
 
     def width(text: str) -> int:
         return sum(not unicodedata.combining(c) for c in text)
