@@ -180,7 +180,7 @@ def test_a_process_that_is_ended_costs_only_what_ran_then(tmp_path):
     jobs = plan(TINY)
     outcome = run_jobs(jobs, tmp_path, 2, work=planted_runs.deadly)
     assert 1 <= len(outcome.failed) <= 2
-    assert any("random, seed 1: RuntimeError: its process, or one beside it, was ended" in x for x in outcome.failed)
+    assert any("random, seed 1: RuntimeError: its process, or another one of the pool, was killed" in x for x in outcome.failed)
     assert outcome.done == len(jobs) - len(outcome.failed)
 
 
@@ -191,7 +191,7 @@ def test_a_file_that_is_no_run_is_named(tmp_path):
     (tmp_path / "runs").mkdir()
     for text in ("", "{}", "[1]", '{"format": 1, "setting": {"seed": 0}, "result": {}, "selection": 1, "terms": {}}'):
         (tmp_path / "runs" / "broken.json").write_text(text)
-        with pytest.raises(BadFile, match=r"broken.json must be a run of this study, got a file that is not; delete"):
+        with pytest.raises(BadFile, match=r"broken.json must be a run of this study, got another file; delete"):
             collect(plan(TINY), tmp_path)
 
 
