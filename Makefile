@@ -17,7 +17,7 @@ help:
 	@echo "make check      lint and types     make format     let the formatter at it"
 	@echo "make bench      updates a second, beside plain Python"
 	@echo "make bench-page from the playground's slider to the screen, in a headless Chromium"
-	@echo "make deep-study deep RL under the dial: hours of training -> docs/deep.md"
+	@echo "make deep-study deep RL with shaped replay: hours of training -> docs/deep.md"
 	@echo "make docs       regenerate the generated pages, pictures and notebooks of docs/"
 	@echo "make site       the documentation as a site, built strictly and without network -> site/index.html"
 

@@ -1,1 +1,1 @@
-"""Benchmarks: safereplay beside plain Python and beside other libraries."""
+"""Benchmarks: safereplay compared with plain Python and other libraries."""

@@ -1,11 +1,11 @@
-"""What the GPU's engine does: the CPU's bits on 1,000 runs, updates per second on 100,000, and what limits it.
+"""Benchmarks of the GPU engine: equality with the CPU on 1,000 runs, updates per second on 100,000, and its bottlenecks.
 
     python benchmarks/gpu.py measure OUT.json          needs a CUDA GPU and numba-cuda
     ncu --clock-control none --section ... --launch-skip 1 --launch-count 1 python benchmarks/gpu.py launch cliff
     python benchmarks/gpu.py profile OUT.json cliff=DETAILS.txt volatile=DETAILS.txt
 
-``measure`` writes the file that ``safereplay bench --out`` shows as its section on GPUs; ``launch`` makes two launches of one
-kernel, the second of a run's middle, for the profiler; ``profile`` adds what the profiler said of them.
+``measure`` writes the file that ``safereplay bench --out`` shows as its section on GPUs. ``launch`` makes two launches of one
+kernel for the profiler, the second in the middle of runs. ``profile`` adds the profiler's results.
 """
 
 import json
@@ -31,10 +31,10 @@ LEARNERS = [
     sr.WorstCase(),
 ]
 SAME, SAME_EPISODES = 1_000, 50_000  # runs and episodes of the comparison with the CPU
-MANY, MANY_EPISODES = 100_000, 20_000  # of the timing
+MANY, MANY_EPISODES = 100_000, 20_000  # runs and episodes of the timing
 METRICS = {
     "Duration": "ms",
-    "Executed Ipc Active": "instructions a cycle and multiprocessor, of 4",
+    "Executed Ipc Active": "instructions per cycle and multiprocessor, of 4",
     "L1/TEX Hit Rate": "%",
     "L2 Hit Rate": "%",
     "DRAM Throughput": "% of its peak",
@@ -52,7 +52,7 @@ def runs_of(mdp, learner, n):
 
 
 def same(grid, learner):
-    """How many of 1,000 runs have the CPU's policy, how many its bits, and the largest difference in Q."""
+    """How many of 1,000 runs have the CPU's policy, how many have the same bits, and the largest difference in Q."""
     mdp = GRIDS[grid]
     there = engine.learn_there(runs_of(mdp, learner, SAME), work.Terms(SAME_EPISODES, 1_000, (), 0)).Q
     here = sr.learn(mdp, learner, SAME_EPISODES, SAME, quiet=True).Q
@@ -62,7 +62,7 @@ def same(grid, learner):
 
 
 def speed(grid, learner):
-    """Updates per second of 100,000 runs: of the launches alone, and with laying out, sending and fetching."""
+    """Updates per second of 100,000 runs: of the launches only, and with layout and transfers."""
     runs, terms = runs_of(GRIDS[grid], learner, MANY), work.Terms(MANY_EPISODES, 1_000, (), 0)
     engine.learn_there(runs[:1_000], work.Terms(10, 1_000, (), 0))  # compiles
     began = time.perf_counter()
@@ -81,13 +81,13 @@ def measure(out):
     tables = [
         {
             "title": f"{MANY:,} runs of {MANY_EPISODES:,} episodes",
-            "said": "One thread a run, in float64. Compiled beforehand; the last column counts laying out and sending, too.",
+            "said": "One thread per run, in float64. Compiled beforehand; the last column includes layout and transfers.",
             "header": ["grid", "learner", "updates", "seconds", "updates per second", "with set-up"],
             "rows": [speed(grid, learner) for grid in GRIDS for learner in LEARNERS],
         },
         {
             "title": f"the CPU's runs: {SAME:,} seeds, {SAME_EPISODES:,} episodes",
-            "said": "Runs whose policy is the CPU's, runs whose every bit of Q is, and the largest difference in Q.",
+            "said": "Runs with the CPU's policy, runs with all bits of its Q, and the largest difference in Q.",
             "header": ["grid", "learner", "same policy", "same bits", "largest difference"],
             "rows": [same(grid, learner) for grid in GRIDS for learner in LEARNERS],
         },
@@ -98,7 +98,7 @@ def measure(out):
 
 
 def launch(grid, budget=4_000):
-    """A launch that takes runs to their middle, then one for the profiler."""
+    """A launch that brings runs to their middle, then one for the profiler."""
     threads = engine.PER_SM * cuda.get_current_device().MULTIPROCESSOR_COUNT
     runs, terms = runs_of(GRIDS[grid], sr.ReplayQLearning(v=0.5), threads), work.Terms(1 << 40, 1_000, (), 0)
     plan = engine.Layout.of(runs)
@@ -122,7 +122,7 @@ def profile(out, *named):
     rows = [[metric, unit, *(value(text, metric) for text in details.values())] for metric, unit in METRICS.items()]
     table = {
         "title": "what limits it",
-        "said": "Nsight Compute on one launch of 4,000 iterations of replay (v = 0.5), 384 threads a multiprocessor.",
+        "said": "Nsight Compute on one launch of 4,000 iterations of replay (v = 0.5), 384 threads per multiprocessor.",
         "header": ["metric", "", *details],
         "rows": rows,
     }

@@ -1,6 +1,6 @@
-"""Algorithm 1 of Szlak & Shamir (2021) and its rivals as a plain Python loop: what one writes from the paper.
+"""Algorithm 1 of Szlak & Shamir (2021) and its rivals as a plain Python loop, written directly from the paper.
 
-It shares no code with the package: a second opinion on results, and the baseline for speed. Run it for its speed.
+It shares no code with the package: an independent check of results, and the baseline for speed. Run it to measure its speed.
 """
 
 import math
@@ -25,8 +25,8 @@ class Memory:
     """The distinct outcomes of each pair with their counts, the variance of its reward, and w of Lemma 4."""
 
     def __init__(self, beta):
-        self.beta, self.total = beta, 0.0  # total: of the variances
-        self.seen = defaultdict(Counter)  # pair -> how often it had each outcome
+        self.beta, self.total = beta, 0.0  # total: sum of the variances
+        self.seen = defaultdict(Counter)  # pair -> count of each outcome
         self.moments = defaultdict(lambda: (0, 0.0, 0.0))  # pair -> n, mean, sum of squared deviations
         self.var = defaultdict(float)  # pair -> variance of its reward
 
@@ -41,14 +41,14 @@ class Memory:
         self.var[pair] = squares / n
 
     def draw(self, pair, rng):
-        """An outcome, by e^{−βr} over the distinct rewards, shared equally by the next states seen with each."""
+        """An outcome, by e^{−βr} over the distinct rewards, divided equally among the next states seen with each."""
         rewards = [r for r, _, _ in self.seen[pair]]
-        top = max(-self.beta * r for r in rewards)  # taken out, so that nothing overflows
+        top = max(-self.beta * r for r in rewards)  # subtracted against overflow
         weights = [math.exp(-self.beta * r - top) / rewards.count(r) for r in rewards]
         return rng.choices(list(self.seen[pair]), weights)[0]
 
     def bleakest(self, pair, ahead):
-        """The least, over the next states seen from the pair, of the mean reward on the way plus what lies ahead."""
+        """The minimum over the next states seen from the pair of the mean reward plus the value ahead."""
         sums = defaultdict(lambda: (0, 0.0))
         for (r, s_next, ends), count in self.seen[pair].items():
             n, total = sums[s_next, ends]

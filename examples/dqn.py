@@ -1,13 +1,13 @@
-"""DQN in one file, plain and with shaped replay: the sampling core of safereplay in a loop of your own.
+"""DQN in one file, plain and with shaped replay: the sampling core of safereplay in a custom loop.
 
     python examples/dqn.py                                          # the paper's cliff, plain (v = 0) and shaped (0.5)
     python examples/dqn.py --v 0                                    # plain only
     python examples/dqn.py --env CartPole-v1 --steps 50000          # any environment with discrete actions
     python examples/dqn.py --env LunarLander-v3 --catastrophe -100  # a reward of -100 or less is a catastrophe
 
-It needs torch, gymnasium, numpy and safereplay. The lines that shape are marked (shaped); everything else is DQN as
-always: an online and a target network, ε-greedy exploration, a ring of transitions, mini-batches out of it. The loss is
-the squared error on purpose: Huber's would clip the rare large errors, and those are what a cautious agent learns from.
+It needs torch, gymnasium, numpy and safereplay. The lines that shape replay are marked (shaped); everything else is
+standard DQN: an online and a target network, ε-greedy exploration, a ring buffer of transitions, mini-batches. The loss is
+the squared error: the Huber loss would clip the rare large errors, from which a cautious agent learns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import safereplay as sr
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run depends on; each field is a flag of the command line."""
+    """The settings of a run; each field is a flag of the command line."""
 
     env: str = "safereplay/Cliff-v0"
-    v: float = 0.5  #: how much of a pair's replay may be shaped; 0 is plain DQN
+    v: float = 0.5  #: the largest share of a pair's draws that is shaped; 0 is plain DQN
     beta: float = 2.0  #: > 0 cautious, 0 neutral, < 0 bold; it has no unit
-    tilt_on: str = "reward"  #: or "return", or "target" where danger comes later
+    tilt_on: str = "reward"  #: or "return" or "target" if harm is delayed
     steps: int = 20_000
     seed: int = 0
     gamma: float = 0.95
@@ -45,7 +45,7 @@ class Settings:
     epsilon_last: float = 0.1  #: from 1 down to this over the first half of the steps
     episodes: int = 1_000  #: of the evaluation
     longest: int = 200  #: steps of an evaluation episode
-    catastrophe: float = -float("inf")  #: a reward this low is one; so is info["unsafe"]
+    catastrophe: float = -float("inf")  #: rewards up to this are catastrophes; so is info["unsafe"]
 
 
 class Ring:
@@ -60,7 +60,7 @@ class Ring:
         self.capacity, self.written = capacity, 0
 
     def add(self, obs, action, reward, next_obs, terminated) -> int:
-        """Write a transition over the oldest; the slot it went to."""
+        """Overwrite the oldest transition; return the slot."""
         slot = self.written % self.capacity
         self.obs[slot], self.next_obs[slot] = obs, next_obs
         self.action[slot], self.reward[slot], self.terminated[slot] = action, reward, terminated
@@ -87,7 +87,7 @@ class DQN:
         self.copy()
 
     def copy(self) -> None:
-        """Let the target network be what the online one is now."""
+        """Copy the online network into the target network."""
         self.target.load_state_dict(self.online.state_dict())
 
     @torch.no_grad()
@@ -119,12 +119,12 @@ def make(settings: Settings) -> gym.Env:
 
 
 def is_catastrophe(reward: float, info: dict, settings: Settings) -> bool:
-    """Whether a step was one."""
+    """Whether a step was a catastrophe."""
     return bool(info.get("unsafe", False)) or reward <= settings.catastrophe
 
 
 def train(settings: Settings) -> tuple[DQN, sr.Shaper, float]:
-    """A trained network, what drew its batches, and the share of training episodes with a catastrophe."""
+    """A trained network, its shaper, and the share of training episodes with a catastrophe."""
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
     env = make(settings)
@@ -158,7 +158,7 @@ def train(settings: Settings) -> tuple[DQN, sr.Shaper, float]:
             obs = obs.astype(np.float32)
 
         if step >= settings.learn_after and step % settings.train_every == 0:
-            if settings.tilt_on == "target":  # (shaped) keep the targets that are tilted on up to date
+            if settings.tilt_on == "target":  # (shaped) update the targets
                 due = shaper.due(settings.batch)
                 _, _, r, s_next, over = ring.tensors(due)
                 shaper.value(due, dqn.targets(r, s_next, over).numpy().astype(np.float64))
@@ -175,7 +175,7 @@ def evaluate(dqn: DQN, settings: Settings) -> tuple[float, float]:
     env = make(settings)
     returns, bad = np.zeros(settings.episodes), np.zeros(settings.episodes, bool)
     for episode in range(settings.episodes):
-        obs, _ = env.reset(seed=10**6 + settings.seed if episode == 0 else None)  # not a seed of the training
+        obs, _ = env.reset(seed=10**6 + settings.seed if episode == 0 else None)  # other seeds than in training
         for _ in range(settings.longest):
             obs, reward, terminated, truncated, info = env.step(dqn.act(obs.astype(np.float32)))
             returns[episode] += reward
@@ -187,7 +187,7 @@ def evaluate(dqn: DQN, settings: Settings) -> tuple[float, float]:
 
 
 def parsed(arguments: list[str] | None = None) -> list[Settings]:
-    """The runs that the command line asks for: every v with every seed."""
+    """The runs of the command line: every v with every seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for field in fields(Settings):
         several = {"v": [0.0, 0.5], "seed": [0]}.get(field.name)
@@ -202,8 +202,8 @@ def parsed(arguments: list[str] | None = None) -> list[Settings]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train and evaluate every run, and print a line of each."""
-    torch.set_num_threads(1)  # small networks are fastest so
+    """Train and evaluate every run, and print a line for each."""
+    torch.set_num_threads(1)  # fastest for small networks
     runs = parsed(arguments)
     print(f"{runs[0].env}: {runs[0].steps} steps, {runs[0].episodes} episodes of evaluation")
     print("    v  seed   return  catastrophes  in training  tilted  seconds")
@@ -212,7 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
         dqn, shaper, in_training = train(run)
         seconds = time.perf_counter() - start
         mean, bad = evaluate(dqn, run)
-        tilted = shaper.index.rho(np.arange(len(shaper))).mean()  # the share of draws that are
+        tilted = shaper.index.rho(np.arange(len(shaper))).mean()  # the share of shaped draws
         print(f"{run.v:5.2f} {run.seed:5d} {mean:8.2f} {bad:13.3f} {in_training:12.3f} {tilted:7.2f} {seconds:8.1f}")
 
 

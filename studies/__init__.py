@@ -1,1 +1,1 @@
-"""Studies that use the package and are not part of it."""
+"""Studies that use the package but are not part of it."""

@@ -1,15 +1,15 @@
-"""How fast we are: beside plain Python and beside peers, and as threads, engines and models grow.
+"""Speed: compared with plain Python and other libraries, and over threads, engines and sizes of models.
 
-    plain      updates per second of every learner, beside a plain Python loop
-    mushroom   updates per second of Q-learning, beside MushroomRL's
-    tree       prioritised sampling on our sum tree, beside cpprb's
+    plain      updates per second of every learner, compared with a plain Python loop
+    mushroom   updates per second of Q-learning, compared with MushroomRL
+    tree       prioritised sampling, compared with cpprb
     threads    the same runs on 1, 2, ... threads
-    engines    what an engine costs beyond learning
-    pairs      what an update costs, and a pair takes, on models of 10² to 4·10⁶ pairs
-    solving    exact solving, beside quantecon and mdpsolver
-    sb3        our replay buffer beside SB3's own, alone and in DQN
+    engines    the overhead of engines
+    pairs      time per update and bytes per pair on models of 10² to 4·10⁶ pairs
+    solving    exact solving, compared with quantecon and mdpsolver
+    sb3        the shaped replay buffer compared with SB3's, alone and in DQN
 
-Contestants take turns, so that a busy moment strikes all alike, and the machine is named with the results.
+Contestants alternate, so that a busy moment affects all, and the results name the machine.
 """
 
 from .learning import Speed as Speed

@@ -1,12 +1,12 @@
-"""What shaped replay costs in SB3: our replay buffer beside its own, doing the same work.
+"""The cost of shaped replay in SB3: the shaped buffer compared with SB3's, doing the same work.
 
     add      one transition of one environment
-    sample   a batch of 256, right after 4 additions, as in DQN, which trains every fourth step. Our buffer files what was
-             added when it is next asked for a batch, so that is in it.
+    sample   a batch of 256, right after 4 additions, as in DQN, which trains every fourth step. The shaped buffer indexes
+             new transitions at the next batch, so this is included.
     DQN      whole runs on CartPole-v1, in wall-clock seconds
 
-and how many bytes a transition takes on top of what SB3 stores. Buffers are full; observations have 8 numbers, of which the key
-makes tiles; rewards are noise. The median of many rounds in turns counts; of whole runs the best.
+and the bytes per transition in addition to SB3's. Buffers are full; observations have 8 numbers, and the key is tiles of them;
+rewards are noise. Times are medians of many alternating rounds; for whole runs the best.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, sec
 
 BATCH, EVERY, NUMBERS, ACTIONS = 256, 4, 8, 4
 DIALS: dict[str, Any] = {"v": 0.5, "beta": 2.0}
-SPREAD = 0.12  # of an observation's numbers, beside tiles of 1: a few thousand pairs
+SPREAD = 0.12  # of an observation's numbers, with tiles of size 1: a few thousand pairs
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What SB3's buffer takes, and ours, in seconds; or bytes that ours takes on top."""
+    """Seconds of SB3's buffer and of the shaped one; or additional bytes of the shaped one."""
 
     work: str
     size: int  #: transitions in the buffer, or steps of the run
@@ -42,7 +42,7 @@ class Cost:
 
     @property
     def ratio(self) -> float | None:
-        """Ours to SB3's."""
+        """The shaped buffer's time relative to SB3's."""
         return None if self.sb3 is None else self.ours / self.sb3
 
 
@@ -63,12 +63,12 @@ def filled(kind: Callable[..., Any], size: int, **options: Any) -> Any:
 
 
 def ours(size: int) -> Any:
-    """Our buffer, full, with everything filed."""
+    """The shaped buffer, full and indexed."""
     from safereplay.keys.spatial import TileKey
     from safereplay.sb3.buffers import ShapedReplayBuffer
 
     buffer = filled(ShapedReplayBuffer, size, v=0.0, beta=DIALS["beta"], seed=0, key=TileKey(tiles=4))
-    buffer.v = DIALS["v"]  # and so it files what it has
+    buffer.v = DIALS["v"]  # this indexes its content
     return buffer
 
 
@@ -127,9 +127,7 @@ def measure_run(steps: int, rounds: int) -> list[Cost]:
     try:
         shaped = learning(replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=DIALS)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", ShapingWarning
-            )  # CartPole's reward never varies: time is all that is asked for
+            warnings.simplefilter("ignore", ShapingWarning)  # CartPole's reward never varies: only the time matters
             times = in_turns([learning(), shaped], rounds + 1)
     finally:
         torch.set_num_threads(threads)
@@ -149,9 +147,9 @@ def sheet(rows: Rows) -> Sheet:
     """The costs, as a table."""
     return Sheet(
         "shaped replay in SB3",
-        f"Our replay buffer (v = ½, β = 2, tiles) beside SB3's own. A batch of {BATCH} is drawn right after {EVERY} additions, which our "
-        "buffer files then. Whole runs are wall-clock seconds on one thread, the best of rounds in turns; the others the median.",
-        ("work", "transitions or steps", "SB3", "safereplay", "ours to SB3's"),
+        f"The shaped replay buffer (v = ½, β = 2, tiles) and SB3's. A batch of {BATCH} is drawn right after {EVERY} additions, which the shaped "
+        "buffer then indexes. Whole runs are wall-clock seconds on one thread, the best of alternating rounds; the others the median.",
+        ("work", "transitions or steps", "SB3", "safereplay", "relative time"),
         [(row.work, f"{row.size:,}", *_shown(row)) for row in rows],
     )
 

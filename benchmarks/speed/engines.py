@@ -1,11 +1,11 @@
-"""What engines cost beyond learning: the same small sweep by each engine that can run here.
+"""The overhead of engines: the same small sweep by each engine that can run here.
 
-    start     seconds to make the engine and get a first sweep of one run of one episode out of it
+    start     seconds to make the engine and to finish a first sweep of one run of one episode
     bare      seconds of :func:`safereplay.learn` for the same runs on the same number of threads
-    seconds   of the sweep, folder and files and verdicts and risks included, by an engine that has started
-    beyond    seconds − bare: handing over, judging, writing. By run, and by chunk
+    seconds   of the sweep by a started engine, with files, verdicts and risks
+    beyond    seconds − bare: communication, judging, writing; per run, and per chunk
 
-All wall-clock, the best of rounds in turns. On a GPU there is no bare time to compare with: it learns in another way.
+All times are wall-clock, the best of alternating rounds. A GPU has no bare time, since its learning code is different.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ V = (0.3, 0.6)
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a sweep of so many runs took on one engine."""
+    """The times of a sweep on one engine."""
 
     engine: str
     workers: int
     runs: int
     chunks: int
-    bare: float | None  #: seconds; None where nothing else learns in that way
+    bare: float | None  #: seconds; None for a GPU
     start: float
     seconds: float
 
     @property
     def beyond(self) -> float | None:
-        """Seconds that were not learning."""
+        """Seconds beyond learning."""
         return None if self.bare is None else self.seconds - self.bare
 
 
 class Lasting:
-    """An engine that outlives a sweep, and whose chunks are counted."""
+    """An engine that stays open after a sweep, and counts its chunks."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.chunks = engine, 0
@@ -65,11 +65,11 @@ class Lasting:
             yield done
 
     def close(self) -> None:
-        """Nothing yet: the next sweep needs it."""
+        """Do nothing: the next sweep needs the engine."""
 
 
 def engines() -> dict[str, Callable[[], Engine]]:
-    """Those that can run here, by name."""
+    """The engines that can run here, by name."""
     found: dict[str, Callable[[], Engine]] = {"threads": lambda: ThreadsEngine(cores())}
     if find_spec("ray"):
         from safereplay.engines.ray import RayEngine
@@ -94,22 +94,22 @@ def small_sweep(seeds: int, episodes: int) -> dict[str, Any]:
 
 
 def sweep_by(engine: Engine, spec: dict[str, Any]) -> None:
-    """A sweep into a folder that nobody keeps."""
+    """A sweep into a temporary folder."""
     with TemporaryDirectory() as folder:
         if sweep(load_spec(spec), folder, engine, quiet=True).interrupted:
             raise KeyboardInterrupt
 
 
 def learn_bare(seeds: int, episodes: int) -> None:
-    """The same runs by themselves, on all cores."""
+    """The same runs with :func:`safereplay.learn`, on all cores."""
     for v in V:
         learn(cliff(), ReplayQLearning(v=v), episodes, seeds, threads=cores(), quiet=True).whole()
 
 
 def measure_engine(name: str, seeds: int, episodes: int, rounds: int) -> list[Overhead]:
-    """One engine: its start, then bare learning and the sweep in turns, after one that compiles."""
+    """One engine: its start, then alternating bare learning and sweeps, after one that compiles."""
     whole, one = small_sweep(seeds, episodes), small_sweep(1, 1)
-    sweep_by(ThreadsEngine(1), one)  # what this process has to load or compile is nobody's start
+    sweep_by(ThreadsEngine(1), one)  # loading and compiling do not count as the engine's start
     began = time.perf_counter()
     engine = Lasting(engines()[name]())
     try:
@@ -134,13 +134,13 @@ def tasks(effort: Effort) -> list[Task]:
 
 
 def sheet(rows: Rows) -> Sheet:
-    """What each engine took, as a table."""
+    """The times of each engine, as a table."""
     return Sheet(
         "engine overhead",
-        "One small sweep of replay on the cliff, with policies, verdicts and risks kept, by each engine. 'Start' is until a first "
-        "sweep of one run is out, 'bare' is `learn` on as many threads. What a sweep takes beyond that is handing over, judging "
-        "and writing, here by run and by chunk.",
-        ("engine", "workers", "runs", "chunks", "start s", "bare s", "sweep s", "ms a run", "ms a chunk"),
+        "One small sweep of replay on the cliff by each engine, with policies, verdicts and risks kept. 'Start' ends with a first "
+        "sweep of one run, 'bare' is `learn` on as many threads. The overhead of a sweep is communication, judging and writing, "
+        "given per run and per chunk.",
+        ("engine", "workers", "runs", "chunks", "start s", "bare s", "sweep s", "ms per run", "ms per chunk"),
         [
             (
                 row.engine,

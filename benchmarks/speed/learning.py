@@ -1,9 +1,9 @@
-"""Updates per second of :func:`safereplay.learn`, beside ``benchmarks/plain.py``.
+"""Updates per second of :func:`safereplay.learn`, compared with ``benchmarks/plain.py``.
 
-An update is one change of Q(s,a): an MDP iteration or a replay. plain.py is Algorithm 1 as one writes it from the paper.
-Both learn the same thing on the same grid for the same number of episodes on one thread, in turns, and the best of each
-counts. The loop is compiled beforehand; its set-up is in the time. Times are CPU seconds of this process: what else the
-machine does counts as little as it can.
+An update is one change of Q(s,a): an MDP iteration or a replay. plain.py is Algorithm 1 written directly from the paper.
+Both run the same learner on the same grid for the same number of episodes on one thread, alternating, and the best round of
+each counts. The loop is compiled beforehand; set-up is timed. Times are CPU seconds of this process, to reduce the effect
+of other work on the machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BETA = 5.0
 
 @dataclass(frozen=True)
 class Speed:
-    """Updates per second of one learner on one grid, plain and ours.
+    """Updates per second of one learner on one grid, in plain Python and in safereplay.
 
     >>> Speed("cliff", "Q-learning", 20_000, plain=500_000.0, ours=25_000_000.0).ratio
     50.0
@@ -53,12 +53,12 @@ class Speed:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast ours is."""
+        """The speed-up of safereplay."""
         return self.ours / self.plain
 
 
 class Contest(NamedTuple):
-    """A learner of ours and what plain.py calls it."""
+    """A learner and its name in plain.py."""
 
     learner: Learner
     kind: str
@@ -67,12 +67,12 @@ class Contest(NamedTuple):
     kappa: float = 0.5
 
     def dials(self) -> dict[str, Any]:
-        """What ``plain.run`` needs to know about the learner."""
+        """The learner's arguments of ``plain.run``."""
         return {"kind": self.kind, "v": self.v, "beta": self.beta, "kappa": self.kappa}
 
 
 def contests() -> list[Contest]:
-    """Every learner, as both sides know it."""
+    """All learners that both sides have."""
     scheme = VarianceReplay(BETA)
     return [
         Contest(QLearning(), "q"),
@@ -90,7 +90,7 @@ def plain_model(mdp: TabularMDP) -> dict[str, Any]:
     """A model as the arguments of ``plain.run``; its start must be uniform over some states."""
     starts = np.flatnonzero(mdp.start)
     alike = bool(np.allclose(mdp.start[starts], 1.0 / starts.size))
-    _checks.require(alike, "start", "be uniform over the states it can be", mdp.start)
+    _checks.require(alike, "start", "be uniform over its states", mdp.start)
     columns = (mdp.pair, mdp.p, mdp.r, mdp.s_next, mdp.terminal)
     outcomes: dict[tuple[int, int], list[tuple[float, tuple[float, int, bool]]]] = {}
     for i, p, r, s_next, ends in zip(*(column.tolist() for column in columns), strict=True):
@@ -105,7 +105,7 @@ def plain_model(mdp: TabularMDP) -> dict[str, Any]:
 
 
 def measure_speed(grid: str, contest: Contest, effort: Effort) -> Speed:
-    """One learner on one grid: a run of plain.py, then some of ours, and again; the best of each."""
+    """One learner on one grid: alternating runs of plain.py and of safereplay; the best of each."""
     mdp = grids.PAPER[_checks.choice("grid", grid, GRIDS)]()
     model = plain_model(mdp)
     learner, episodes = contest.learner, effort.episodes
@@ -123,7 +123,7 @@ def measure_speed(grid: str, contest: Contest, effort: Effort) -> Speed:
 
 
 def our_updates(mdp: TabularMDP, learner: Learner, episodes: int, seeds: range) -> int:
-    """Learn on one thread; the number of updates."""
+    """Learn on one thread; return the number of updates."""
     runs = learn(mdp, learner, episodes, seeds, threads=1, quiet=True).whole()
     return int(runs.visits.sum() + runs.replays.sum())
 
@@ -149,8 +149,8 @@ def sheet(rows: Rows) -> Sheet:
     """The speeds as a table."""
     return Sheet(
         "updates per second, one thread",
-        "`benchmarks/plain.py` is Algorithm 1 and its rivals as one writes them from the paper, in "
-        "Python without numpy. CPU seconds, the best round of each; compiling is not in the time, set-up is.",
+        "`benchmarks/plain.py` is Algorithm 1 and its rivals, written directly from the papers in "
+        "Python without numpy. CPU seconds, the best round of each; with set-up, without compiling.",
         ("grid", "learner", "plain Python", "safereplay", "ratio"),
         [(row.grid, row.learner, f"{row.plain:,.0f}", f"{row.ours:,.0f}", f"{row.ratio:.0f}×") for row in rows],
         words=2,

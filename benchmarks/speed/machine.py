@@ -1,4 +1,4 @@
-"""The machine that the measurements were made on."""
+"""The machine of the measurements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def machine() -> dict[str, str]:
-    """What the measurements depend on: processor, cores, how busy they were, and the versions of Python, numba and numpy."""
+    """What the measurements depend on: processor, cores, load, and the versions of Python, numba and numpy."""
     return {
         "cpu": _cpu_name(),
         "cores": str(os.cpu_count()),
@@ -25,12 +25,12 @@ def in_words(facts: dict[str, str]) -> str:
     versions = ", ".join(f"{name} {facts[name]}" for name in ("numba", "numpy", "safereplay"))
     return (
         f"{facts['cpu']}, {facts['cores']} cores, {facts['system']}; Python {facts['python']}, {versions}. "
-        f"Load when it began: {facts['load']}."
+        f"Load at the start: {facts['load']}."
     )
 
 
 def _cpu_name() -> str:
-    """The processor's name as the system gives it, and its model number where the name says little."""
+    """The processor's name, or its family and model number if there is no name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

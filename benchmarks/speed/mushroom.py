@@ -1,9 +1,9 @@
-"""Tabular Q-learning beside MushroomRL's, on the same grid.
+"""Tabular Q-learning compared with MushroomRL's, on the same grid.
 
-MushroomRL pins versions of numpy and torch that are not ours, so it runs in an environment of its own, through
-``benchmarks/mushroom.py``: give its interpreter as ``--mushroom PYTHON``. Both learn Q-learning with the same ε and the
-same step sizes n^−0.6 on the cliff. Updates per CPU second, the best of rounds in turns. MushroomRL learns fewer steps a
-round, since it is slower; neither's start-up is in its time.
+MushroomRL pins other versions of numpy and torch, so it runs in its own environment, through ``benchmarks/mushroom.py``:
+give its interpreter as ``--mushroom PYTHON``. Both run Q-learning with the same ε and step sizes n^−0.6 on the cliff.
+Updates per CPU second, the best of alternating rounds. MushroomRL is slower and runs fewer steps per round; start-up is
+not timed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .learning import our_updates, rate
 from .sheets import Effort, Part, Rows, Sheet, Task
 
 HORIZON = 1_000
-SEEDS = 50  # runs of ours a round
+SEEDS = 50  # runs of safereplay per round
 SCRIPT = Path(__file__).parents[1] / "mushroom.py"
-HOW = "MushroomRL needs an environment of its own (see benchmarks/mushroom.py): safereplay bench --mushroom PYTHON"
+HOW = "MushroomRL needs its own environment (see benchmarks/mushroom.py): safereplay bench --mushroom PYTHON"
 
 
 @dataclass(frozen=True)
@@ -42,27 +42,27 @@ class Rival:
 
     grid: str
     version: str
-    steps: int  #: of MushroomRL a round
+    steps: int  #: of MushroomRL per round
     theirs: float
     ours: float
 
     @property
     def ratio(self) -> float:
-        """How many times as fast ours is."""
+        """The speed-up of safereplay."""
         return self.ours / self.theirs
 
 
 def interpreter(given: str | None) -> str | None:
-    """The Python that has MushroomRL: the one given, else this one if it does; None if nobody does."""
+    """The Python with MushroomRL: the given one, else this one if it has it; else None."""
     if given is not None:
         found = Path(given)
-        _checks.require(found.is_file(), "mushroom", "be a Python that has mushroom_rl", given)
+        _checks.require(found.is_file(), "mushroom", "be a Python with mushroom_rl", given)
         return str(found)
     return sys.executable if find_spec("mushroom_rl") else None
 
 
 def finite_mdp(mdp: TabularMDP) -> dict[str, Any]:
-    """A model as MushroomRL's FiniteMDP takes it: p and r [S][A][S']. A reward must follow from (s, a, s')."""
+    """A model as MushroomRL's FiniteMDP: p and r [S][A][S']. (s, a, s') must determine the reward."""
     shape = (mdp.n_pairs, mdp.n_states)
     p, r = np.zeros(shape), np.zeros(shape)
     np.add.at(p, (mdp.pair, mdp.s_next), mdp.p)
@@ -82,14 +82,14 @@ def run_theirs(python: str, mdp: TabularMDP, steps: int, seed: int) -> dict[str,
     command = [python, "-W", "ignore", str(SCRIPT)]
     ran = subprocess.run(command, input=json.dumps(finite_mdp(mdp) | dials), capture_output=True, text=True)  # noqa: S603
     if ran.returncode:
-        lines = ran.stderr.strip().splitlines() or ["it said nothing"]
+        lines = ran.stderr.strip().splitlines() or ["no output"]
         raise MissingExtra(f"{python} must be able to run MushroomRL, got '{lines[-1]}'; {HOW}")
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
 
 def measure_mushroom(python: str, effort: Effort) -> list[Rival]:
-    """Q-learning on the cliff, in turns."""
+    """Q-learning on the cliff, alternating."""
     mdp, learner = cliff(), QLearning()
     learn(mdp, learner, 1, 1, threads=1, quiet=True).whole()  # compiles
     theirs, ours, version = [], [], ""
@@ -102,7 +102,7 @@ def measure_mushroom(python: str, effort: Effort) -> list[Rival]:
 
 
 def tasks(effort: Effort, python: str | None = None) -> list[Task]:
-    """One, where there is a Python that has MushroomRL."""
+    """One task, if there is a Python with MushroomRL."""
     found = interpreter(python)
     return [Task("MushroomRL: Q-learning on the cliff", partial(measure_mushroom, found, effort))] if found else []
 
@@ -110,7 +110,7 @@ def tasks(effort: Effort, python: str | None = None) -> list[Task]:
 def sheet(rows: Rows) -> Sheet:
     """Both speeds, as a table."""
     return Sheet(
-        "Q-learning beside MushroomRL, updates per second",
+        "Q-learning and MushroomRL, updates per second",
         "The cliff as its FiniteMDP, ε-greedy and n^−0.6 on both sides, one thread, CPU seconds, the best round; MushroomRL "
         "in its own environment, by `benchmarks/mushroom.py`.",
         ("grid", "MushroomRL", "steps per round", "its updates/s", "safereplay", "ratio"),

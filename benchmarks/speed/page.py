@@ -1,7 +1,6 @@
 """The benchmark as a page: performance.md, and one picture of it.
 
-What was measured on a GPU is another machine's: if the folder holds a file ``gpu.json``, its tables come in a section of
-their own. It is
+GPU results come from another machine: if the folder has a file ``gpu.json``, its tables are shown in a separate section. It is
 
     {"machine": "one H200 ...", "tables": [{"title": "...", "said": "...", "header": ["...", ...], "rows": [["...", ...], ...]}]}
 """
@@ -27,22 +26,22 @@ from .sheets import Sheet
 PICTURE = "performance"
 GPU = "gpu.json"
 AGAIN = (
-    "`safereplay bench` shows these tables, `--quick` in about a minute, `--only tree,threads` in part. Contestants take turns, "
-    "so that a busy moment strikes all alike; still, measure on a quiet machine. `pip install 'safereplay[peers]'` gets the "
-    "peers but MushroomRL, which needs an environment of its own: `benchmarks/mushroom.py` says how. cpprb's tree without the "
-    "buffer around it is timed in C++ by `benchmarks/cpprb_tree.cpp`."
+    "`safereplay bench` shows these tables, `--quick` in about a minute, `--only tree,threads` in part. Contestants alternate, "
+    "so that a busy moment affects all; still, measure on a quiet machine. `pip install 'safereplay[peers]'` installs the "
+    "peers except MushroomRL, which needs its own environment (see `benchmarks/mushroom.py`). cpprb's tree without its "
+    "buffer is timed in C++ by `benchmarks/cpprb_tree.cpp`."
 )
 
 
 def page_folder(out: str | Path) -> Path:
-    """The folder for a page; refused now, before any work, if it or what it holds cannot be used."""
+    """Make the folder for a page, or refuse it before any work."""
     folder = make_folder(out, "performance.md")
     gpu_blocks(folder / GPU)
     return folder
 
 
 def write_page(report: BenchReport, out: str | Path) -> Path:
-    """Write ``performance.md`` and its picture (img/performance.svg and .png) to a folder; the page's path."""
+    """Write ``performance.md`` and its picture (img/performance.svg and .png) to a folder; return the page's path."""
     folder = page_folder(out)
     images = make_folder(folder / "img")
     save(picture(report), images, PICTURE)
@@ -56,13 +55,13 @@ def _blocks(report: BenchReport) -> list[Block]:
         Text(f"Written by `safereplay bench --out DIR` (parts {named}). Machine: {in_words(report.machine)}"),
         Picture(
             PICTURE,
-            "Left: how many times as fast as each peer, in the case that is least in our favour. Middle: what more threads "
-            "gain, beside a bare compiled loop. Right: what an update costs as models grow.",
+            "Left: speed-up over each peer, in the least favourable case. Middle: speed-up over one thread, compared with a "
+            "bare compiled loop. Right: the time of an update against the size of the model.",
         ),
     ]
     for sheet in report.sheets():
         blocks += _section(sheet)
-    return [*blocks, Heading("Again"), Text(AGAIN)]
+    return [*blocks, Heading("How to repeat"), Text(AGAIN)]
 
 
 def _section(sheet: Sheet) -> list[Block]:
@@ -71,7 +70,7 @@ def _section(sheet: Sheet) -> list[Block]:
 
 
 def gpu_blocks(file: Path) -> list[Block]:
-    """What was measured on a GPU, if it was."""
+    """The results on a GPU, if there are any."""
     if not file.is_file():
         return []
     try:
@@ -93,7 +92,7 @@ def gpu_blocks(file: Path) -> list[Block]:
 
 
 def ratios(report: BenchReport) -> list[tuple[str, float]]:
-    """How many times as fast as each peer, by what was compared; the least favourable case of each."""
+    """The speed-up over each peer, in the least favourable case."""
     parts = report.parts
     found: list[tuple[str, float]] = []
     for grid in dict.fromkeys(row.grid for row in parts.get("plain", ())):
@@ -110,7 +109,7 @@ def ratios(report: BenchReport) -> list[tuple[str, float]]:
 
 @styled
 def picture(report: BenchReport) -> Figure:
-    """Bars of the ratios to peers, and lines of how threads and pairs scale."""
+    """Bars of the ratios to peers, and lines of the scaling with threads and pairs."""
     figure, axes = new_figure(9.2, 3.4, 1, 3)
     bars, lines, cost = axes[0]
     bars.get_gridspec().set_width_ratios([1.5, 1.0, 1.2])

@@ -1,8 +1,8 @@
-"""What an update costs, and what a pair takes, as models grow from 10² to 4·10⁶ pairs.
+"""Time per update and bytes per pair on models of 10² to 4·10⁶ pairs.
 
-Every pair's reward is random, so every pair that was seen often enough has a weight in the sum tree; next states are
-uniform, so that memory is visited at random: the worst there is. Set-up and a warm-up that visits the pairs are not in
-the time, which is CPU seconds of this process.
+Every pair's reward is random, so every pair that was visited often enough has a weight in the sum tree. Next states are
+uniform, so memory access is random: the worst case. Set-up and a warm-up that visits the pairs are not timed. Times are
+CPU seconds of this process.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from safereplay.schemes import VarianceReplay
 from .sheets import Effort, Part, Rows, Sheet, Task
 
 ACTIONS = 4
-TIMED_STEPS = 400_000  # iterations between two looks at the clock
+TIMED_STEPS = 400_000  # iterations per timed round
 FOREVER = 1 << 60  # episodes
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """What an update costs on a random model of so many pairs."""
+    """The time of an update on a random model with a number of pairs."""
 
     pairs: int
-    nanoseconds: float  #: an update
+    nanoseconds: float  #: per update
     visited: float  #: share of the pairs that were visited
     weighted: float  #: share of the pairs that have a weight in the sum tree
-    bytes: float  #: a pair, that one run holds beside the model (see :func:`safereplay.footprint`)
+    bytes: float  #: per pair, of one run besides the model (see :func:`safereplay.footprint`)
 
 
 def random_model(n_pairs: int, seed: int = 0) -> TabularMDP:
@@ -59,7 +59,7 @@ def random_model(n_pairs: int, seed: int = 0) -> TabularMDP:
 
 
 def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 7) -> Scaling:
-    """What an update of replay (v = ½) costs, after a warm-up of ``warm_up`` MDP iterations per pair; the best round."""
+    """The time of an update of replay (v = ½), after a warm-up of ``warm_up`` MDP iterations per pair; the best round."""
     mdp = random_model(n_pairs)
     learner = ReplayQLearning(VarianceReplay(1.0), v=0.5)
     program = make_program(learner, EpsilonGreedy(0.5), PowerStep(), mdp.gamma, mdp.n_actions)
@@ -90,12 +90,12 @@ def tasks(effort: Effort) -> list[Task]:
 
 
 def sheet(rows: Rows) -> Sheet:
-    """The cost of an update by the number of pairs, as a table."""
+    """The time of an update by the number of pairs, as a table."""
     return Sheet(
         "cost against pairs",
-        "An update of replay (v = ½) on random models with two outcomes a pair and next states anywhere, so that memory is "
-        "visited at random; after every pair that could be seen was seen. Bytes are those that one run holds beside the model.",
-        ("pairs", "ns per update", "to the first", "bytes per pair", "visited", "with weight"),
+        "An update of replay (v = ½) on random models with two outcomes per pair and uniform next states, so that memory access is "
+        "random, after a warm-up over all reachable pairs. Bytes are those of one run besides the model.",
+        ("pairs", "ns per update", "relative to the first", "bytes per pair", "visited", "with weight"),
         [
             (
                 f"{row.pairs:,}",

@@ -1,4 +1,4 @@
-"""Running the parts of the benchmark, and what they found."""
+"""Running the parts of the benchmark, and their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import buffers, engines, learning, mushroom, pairs, sheets, solving, thre
 from .machine import machine
 from .sheets import Part, Rows, Sheet
 
-Progress = Callable[[float, str], None]  #: told the share that is done, and what is next
+Progress = Callable[[float, str], None]  #: called with the finished share, and the next task
 
 PARTS: dict[str, Part] = {
     part.name: part
@@ -31,7 +31,7 @@ PARTS: dict[str, Part] = {
         buffers.PART,
     )
 }
-DERIVED = ("ratio", "beyond")  # what a row knows beside its fields
+DERIVED = ("ratio", "beyond")  # properties of a row besides its fields
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _plain(row: Any) -> dict[str, Any]:
 
 
 def choose(only: Sequence[str] | None) -> list[Part]:
-    """The parts that are wanted: all, or those named.
+    """The chosen parts: all, or those named.
 
     >>> [part.name for part in choose(["tree", "threads"])]
     ['tree', 'threads']
@@ -77,9 +77,9 @@ def run_bench(
     only: Sequence[str] | None = None,
     mushroom_python: str | None = None,
 ) -> BenchReport:
-    """Measure everything, or ``only`` some parts. ``quick`` takes about a fifth of the time and is less exact.
+    """Measure everything, or ``only`` some parts. ``quick`` takes about a fifth of the time and is less precise.
 
-    ``mushroom_python`` is an interpreter that has MushroomRL (see ``benchmarks/mushroom.py``).
+    ``mushroom_python`` is an interpreter with MushroomRL (see ``benchmarks/mushroom.py``).
     """
     effort, tell = sheets.QUICK if quick else sheets.FULL, progress or (lambda share, label: None)
     parts, facts = choose(only), machine()
@@ -99,7 +99,7 @@ def run_bench(
 
 
 def left_out(report: BenchReport) -> list[str]:
-    """A line for each peer that was not there."""
+    """A line for each peer that is not installed."""
     lines = []
     absent = solving.missing() if "solving" in report.parts else []
     absent += ["cpprb"] if "tree" in report.parts and find_spec("cpprb") is None else []

@@ -1,4 +1,4 @@
-"""What every part of the benchmark has in common: how much to measure, taking turns, and a table of results."""
+"""What the parts of the benchmark share: sizes, alternating rounds, and tables of results."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 
 class Effort(NamedTuple):
-    """How much to measure."""
+    """The sizes of the measurements."""
 
-    episodes: int  #: of every run beside plain Python
-    seeds: int  #: runs of ours for each of plain.py's
-    rounds: int  #: of which the best counts
+    episodes: int  #: per run in the comparison with plain Python
+    seeds: int  #: runs of safereplay per run of plain.py
+    rounds: int  #: the best one counts
     pairs: tuple[int, ...]  #: sizes of the models whose updates are timed
     warm_up: float  #: MDP iterations per pair before that
     states: tuple[int, ...]  #: of the models that are solved
     entries: tuple[int, ...]  #: of the sum trees
-    draws: int  #: rounds of a sum tree, of which the median counts
-    runs: int  #: shared by the threads
-    run_episodes: int  #: of each of them
+    draws: int  #: rounds of a sum tree; the median counts
+    runs: int  #: distributed over the threads
+    run_episodes: int  #: of each of these runs
     sweep_seeds: int  #: of the small sweep on each engine
     sweep_episodes: int
     steps: int  #: of MushroomRL
-    slots: int  #: of SB3's buffer and ours
-    dqn_steps: int  #: of SB3's DQN with either
+    slots: int  #: of both replay buffers
+    dqn_steps: int  #: of SB3's DQN with either buffer
 
 
 PAIRS = (100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
@@ -70,7 +70,7 @@ class Sheet(NamedTuple):
     """A table of results, for the terminal and for a page."""
 
     title: str
-    said: str  #: what was done, in a sentence or two
+    said: str  #: a description in a sentence or two
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
     words: int = 1  #: leading columns that are words, not numbers
@@ -92,7 +92,7 @@ class Sheet(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One step of a part: what it measures, and a function that does and gives rows."""
+    """One step of a part: its label, and a function that measures and returns rows."""
 
     label: str
     measure: Callable[[], Rows]
@@ -114,7 +114,7 @@ def seconds_of(work: Callable[[], Any]) -> float:
 
 
 def in_turns(works: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
-    """What each gives, round by round and one after the other, so that a busy moment strikes all alike."""
+    """The results of each, in alternating rounds, so that a busy moment affects all."""
     turns = [[work() for work in works] for _ in range(rounds)]
     return [list(times) for times in zip(*turns, strict=True)]
 

@@ -1,14 +1,14 @@
-"""Exact solving beside quantecon and mdpsolver, on the same models, in one run.
+"""Exact solving compared with quantecon and mdpsolver, on the same models.
 
-Each solver gets the model in its own form beforehand; only solving is timed, the best of some rounds in turns. All are
-asked for values within 1e-6 of the exact ones, and the error of each is measured against a solution a million times as
-exact. Peers run with the method that is fastest for them among those they offer:
+Each solver gets the model in its own form beforehand; only solving is timed, the best of some alternating rounds. All have
+a tolerance of 1e-6, and the error of each is measured against a solution with a tolerance a million times smaller. Peers
+run with their fastest method:
 
     quantecon    value iteration, or modified policy iteration with k = 5, 20 or 100 steps
     mdpsolver    modified policy iteration with 5, 20 or 100 steps: plain on one core or all, or Gauss–Seidel on one
 
-The two fastest on a smaller model of the same kind are tried, and the faster one counts. Times are wall-clock seconds; a
-method that is slow has fewer turns.
+The two fastest on a smaller model of the same kind are tried, and the faster one counts. Times are wall-clock seconds; slow
+methods have fewer rounds.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from .sheets import Effort, Part, Rows, Sheet, Task
 GAMMA = 0.99
 TOLERANCE = 1e-6
 PEERS = ("quantecon", "mdpsolver")
-SMALL = 2_500  # states of the model that a peer's method is chosen on
+SMALL = 2_500  # states of the model for choosing a peer's method
 MOST_ITERATIONS = 100_000
-ENOUGH = 4.0  # seconds that a method has taken in all before it gets no further turn
+ENOUGH = 4.0  # total seconds of a method after which it gets no further round
 
 
 @dataclass(frozen=True)
@@ -46,26 +46,26 @@ class Solving:
     states: int
     solver: str
     seconds: float
-    error: float  #: largest, of the values
-    ratio: float  #: of its time to ours
+    error: float  #: the largest error of the values
+    ratio: float  #: its time relative to safereplay's
 
 
 class Method(NamedTuple):
-    """A way to solve: what to call it, and a function that solves and gives the values [S]."""
+    """A method: its name, and a function that solves and returns the values [S]."""
 
     name: str
     solve: Callable[[], Floats]
 
 
 def slippery_grid(n_states: int) -> TabularMDP:
-    """A square map with one goal in a corner, where one move in ten goes astray."""
+    """A square map with one goal in a corner, where one move in ten slips."""
     side = round(n_states**0.5)
     rows = ["." * side] * (side - 1) + ["." * (side - 1) + "G"]
     return from_map("\n".join(rows), slip=0.1, gamma=GAMMA, name="slippery grid")
 
 
 def random_mdp(n_states: int, n_actions: int = 4) -> TabularMDP:
-    """Two to four outcomes a pair, to states drawn uniformly; one outcome in fifty ends the episode."""
+    """Two to four outcomes per pair, to states drawn uniformly; one outcome in fifty ends the episode."""
     generator = np.random.default_rng(0)
     pair = np.repeat(np.arange(n_states * n_actions), generator.integers(2, 5, size=n_states * n_actions))
     p = generator.exponential(size=pair.size)
@@ -93,7 +93,7 @@ def missing() -> list[str]:
 
 
 def with_end(mdp: TabularMDP) -> tuple[Any, Floats]:
-    """P [(S+1)·A, S+1] and R [(S+1)·A], with the end as one more state that stays where it is and pays nothing."""
+    """P [(S+1)·A, S+1] and R [(S+1)·A], with the end as an additional absorbing state with reward 0."""
     S, A = mdp.n_states, mdp.n_actions
     idle = np.concatenate((np.flatnonzero(np.diff(mdp.row) == 0), np.arange(S * A, (S + 1) * A)))
     row = np.concatenate((mdp.pair, idle))
@@ -103,7 +103,7 @@ def with_end(mdp: TabularMDP) -> tuple[Any, Floats]:
 
 
 def quantecon_methods(mdp: TabularMDP) -> list[Method]:
-    """quantecon's ways to solve a model."""
+    """quantecon's methods for a model."""
     from quantecon.markov import DiscreteDP
 
     P, R = with_end(mdp)
@@ -122,7 +122,7 @@ def quantecon_methods(mdp: TabularMDP) -> list[Method]:
 
 
 def mdpsolver_methods(mdp: TabularMDP) -> list[Method]:
-    """mdpsolver's ways to solve a model."""
+    """mdpsolver's methods for a model."""
     import mdpsolver
 
     P, R = with_end(mdp)
@@ -139,7 +139,7 @@ def mdpsolver_methods(mdp: TabularMDP) -> list[Method]:
 
     def by(update: str, parallel: bool, steps: int) -> Callable[[], Floats]:
         def solve() -> Floats:
-            fresh = {"initValueVector": [0.0] * n, "initPolicy": [0] * n}  # or it begins where it ended last time
+            fresh = {"initValueVector": [0.0] * n, "initPolicy": [0] * n}  # else it starts from its last solution
             how = {"update": update, "parallel": parallel, "parIterLim": steps}
             model.solve(algorithm="mpi", tolerance=TOLERANCE, **how, **fresh)
             return np.array(model.getValueVector())[:-1]
@@ -161,14 +161,14 @@ FORMS = {"quantecon": quantecon_methods, "mdpsolver": mdpsolver_methods}
 
 
 def seconds_of(method: Method) -> tuple[float, Floats]:
-    """How long it takes, and the values."""
+    """Seconds of a method, and the values."""
     began = time.perf_counter()
     V = method.solve()
     return time.perf_counter() - began, V
 
 
 def contenders(peer: str, mdp: TabularMDP, small: TabularMDP) -> list[Method]:
-    """A peer's two methods that are fastest on a small model of the kind: all run once, and the better half again."""
+    """A peer's two fastest methods on a small model of the kind: all run once, and the faster half again."""
     methods, whole = FORMS[peer](small), FORMS[peer](mdp)
     for method in methods[:2] if peer == "quantecon" else []:
         method.solve()  # compiles
@@ -179,7 +179,7 @@ def contenders(peer: str, mdp: TabularMDP, small: TabularMDP) -> list[Method]:
 
 
 def measure_solving(kind: str, n_states: int, rounds: int) -> list[Solving]:
-    """Every solver that is installed on one model, in turns; the best time of each, by its better method, counts."""
+    """All installed solvers on one model, alternating; the best time of each, with its faster method, counts."""
     mdp, small = MODELS[kind](n_states), MODELS[kind](min(SMALL, n_states))
     ours = Method("safereplay", lambda: by_sweeps(mdp, mdp.p, TOLERANCE).max(1))
     ours.solve()  # compiles
@@ -212,9 +212,9 @@ def sheet(rows: Rows) -> Sheet:
     """The times to exact values, as a table."""
     return Sheet(
         f"exact solving to {TOLERANCE:.0e}, γ = {GAMMA}",
-        "Optimal values of a slippery grid and of random models, wall-clock seconds, the best round; each peer by the faster "
-        "of its methods. The error is measured against a solution a million times as exact.",
-        ("model", "solver", "states", "seconds", "to ours", "error"),
+        "Optimal values of a slippery grid and of random models, wall-clock seconds, the best round; each peer with the faster "
+        "of its methods. The error is measured against a solution with a tolerance a million times smaller.",
+        ("model", "solver", "states", "seconds", "relative time", "error"),
         [
             (row.model, row.solver, f"{row.states:,}", f"{row.seconds:.3f}", f"{row.ratio:.1f}×", f"{row.error:.0e}")
             for row in rows

@@ -1,9 +1,9 @@
-"""How much faster more threads are: the same runs of the cliff on 1, 2, ... threads, up to the machine's cores.
+"""Scaling with threads: the same runs of the cliff on 1, 2, ... threads, up to the machine's cores.
 
-Runs share nothing but the model, and their compiled loop holds no lock. So n threads should be nearly n times as fast as
-one; what is missing is Python's share of the work, and memory that threads wait for. Beside it stands what the machine
-allows at that moment: a compiled loop that touches nothing but registers, shared out in the same way. Wall-clock seconds,
-the best of rounds in turns.
+Runs share only the model, and the compiled loop holds no lock. So n threads should be nearly n times as fast as one,
+except for Python's share of the work and waiting for memory. For comparison, a bare compiled loop that uses only registers
+is distributed in the same way: it shows what the machine allows at that moment. Wall-clock seconds, the best of alternating
+rounds.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from safereplay.runs import learn
 
 from .sheets import Effort, Part, Rows, Sheet, Task, cores, in_turns, seconds_of
 
-WORDS = 2_000_000  # that a bare loop draws, for each run
+WORDS = 2_000_000  # drawn by a bare loop per run
 
 
 @dataclass(frozen=True)
 class Threads:
-    """The time of all runs on so many threads."""
+    """The time of all runs on a number of threads."""
 
     threads: int
     runs: int
     episodes: int
     seconds: float
-    speedup: float  #: to one thread
-    ceiling: float  #: the same of a bare loop
+    speedup: float  #: over one thread
+    ceiling: float  #: the speed-up of a bare loop
 
 
 def counts(most: int) -> list[int]:
-    """1, 2, 4, ... and the most.
+    """1, 2, 4, ... and ``most``.
 
     >>> counts(6)
     [1, 2, 4, 6]
@@ -47,13 +47,13 @@ def counts(most: int) -> list[int]:
 
 @kernel
 def spin(generator: Array, words: int) -> None:
-    """Draw random words and do nothing with them."""
+    """Draw random words and discard them."""
     for _ in range(words):
         rng.next_word(generator)
 
 
 def bare_loop(runs: int, threads: int) -> None:
-    """A bare loop for each run, on so many threads."""
+    """A bare loop for each run, on a number of threads."""
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda seed: spin(rng.seeded(seed), WORDS), range(runs)))
 
@@ -80,7 +80,7 @@ def measure_threads(runs: int, episodes: int, rounds: int) -> list[Threads]:
 
 
 def tasks(effort: Effort) -> list[Task]:
-    """One: all numbers of threads take turns."""
+    """One task: the numbers of threads alternate."""
     measure = partial(measure_threads, effort.runs, effort.run_episodes, effort.rounds)
     return [Task(f"threads: {effort.runs} runs of the cliff", measure)]
 
@@ -92,8 +92,8 @@ def sheet(rows: Rows) -> Sheet:
     )
     return Sheet(
         "thread scaling",
-        f"{what}, wall-clock seconds, the best round. The ceiling is what a bare compiled loop gains on as many threads here.",
-        ("threads", "seconds", "to one thread", "ceiling"),
+        f"{what}, wall-clock seconds, the best round. The ceiling is the speed-up of a bare compiled loop here.",
+        ("threads", "seconds", "speed-up", "ceiling"),
         [(str(row.threads), f"{row.seconds:.2f}", f"{row.speedup:.2f}×", f"{row.ceiling:.2f}×") for row in rows],
         words=0,
     )

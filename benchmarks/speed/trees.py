@@ -1,15 +1,15 @@
-"""Our sum tree beside cpprb's, doing the same work.
+"""The sum tree compared with cpprb's, doing the same work.
 
-cpprb's tree cannot be called by itself from Python, so what is compared is what it is for, prioritised sampling, and
-ours is made to do all that theirs does. Both hold the same priorities and one column of numbers:
+cpprb's tree cannot be called on its own from Python, so prioritised sampling is compared, with the same work on both
+sides. Both hold the same priorities and one column of numbers:
 
     sample   a batch of indices, one from each part of the total, with their importance weights (p_min/p_i)^β, where p_min
              is the least of all priorities (from a tree of minima), and the column's entries
     update   a batch of priorities at given indices, p_i = (priority + ε)^α, in the tree of sums and the tree of minima
 
-``alone`` is our sum tree without the rest: :func:`draw_many` and ``put_many``. The median of
-many rounds in turns counts, in wall-clock seconds. cpprb keeps 32-bit floats, we keep 64. Its tree without the rest is timed
-in C++ by ``benchmarks/cpprb_tree.cpp``.
+``alone`` is safereplay's sum tree only: :func:`draw_many` and ``put_many``. Times are medians of many alternating rounds, in
+wall-clock seconds. cpprb has 32-bit floats, safereplay 64-bit ones. cpprb's tree alone is timed in C++ by
+``benchmarks/cpprb_tree.cpp``.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from safereplay.kernels.tree import find_many
 
 from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
 
-ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-4  # cpprb's own defaults
+ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-4  # cpprb's defaults
 BATCHES = (32, 256, 1024)
 
 
 @kernel
 def draw_many(sums: Array, generator: Array, x: Array, things: Array) -> None:
-    """A batch of n things: one from each n-th of the total, so that a batch is spread evenly. x [n] is for scratch.
+    """A batch of n indices: one from each n-th of the total, so that a batch is spread evenly. x [n] is scratch memory.
 
-    Thing i is expected n·weight/total times, as if drawn n times alone. The total must be positive.
+    Index i is expected n·weight/total times, as with n independent draws. The total must be positive.
     """
     for k in range(x.size):
         x[k] = (k + rng.uniform(generator)) / x.size * sums[1]
@@ -47,23 +47,23 @@ def draw_many(sums: Array, generator: Array, x: Array, things: Array) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch costs, in seconds."""
+    """The times of a batch, in seconds."""
 
     entries: int
     batch: int
     work: str  #: sample or update
     ours: float
-    alone: float  #: of it the sum tree
-    cpprb: float | None  #: None where it is not installed
+    alone: float  #: the sum tree's part
+    cpprb: float | None  #: None if it is not installed
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long cpprb takes."""
+        """cpprb's time relative to safereplay's."""
         return None if self.cpprb is None else self.cpprb / self.ours
 
 
 class Priorities:
-    """Prioritised sampling as cpprb does it, on our tree.
+    """Prioritised sampling as in cpprb, on safereplay's tree.
 
     >>> made = Priorities(np.array([0.0, 3.0, 1.0]), np.array([10.0, 20.0, 30.0]))
     >>> made.update(np.array([1]), np.array([0.0]))
@@ -78,14 +78,14 @@ class Priorities:
         self.update(np.arange(len(priorities)), priorities)
 
     def sample(self, batch: int) -> dict[str, Any]:
-        """A batch: indices, importance weights, and what the column holds there."""
+        """A batch: indices, importance weights, and entries of the column."""
         things = np.empty(batch, np.int64)
         draw_many(self.sums, self.generator, np.empty(batch), things)
         p = self.sums[(self.sums.size >> 1) + things]
         return {"indexes": things, "weights": (self.minima[1] / p) ** BETA, "x": self.column[things]}
 
     def update(self, things: Ints, priorities: Floats) -> None:
-        """New priorities of some things."""
+        """Set new priorities at some indices."""
         p = (priorities + EPSILON) ** ALPHA
         tree.put_many(self.sums, things, p)
         tree.put_many_least(self.minima, things, p)
@@ -101,7 +101,7 @@ def cpprb_buffer(priorities: Floats, column: Floats) -> Any:
 
 
 def measure_tree(entries: int, rounds: int) -> list[Batch]:
-    """Every batch size at one number of entries, in turns."""
+    """All batch sizes at one number of entries, alternating."""
     generator = np.random.default_rng(0)
     priorities, column = generator.exponential(size=entries), np.arange(float(entries))
     ours = Priorities(priorities, column)
@@ -117,7 +117,7 @@ def measure_tree(entries: int, rounds: int) -> list[Batch]:
 def _works(
     ours: Priorities, theirs: Any, batch: int, generator: np.random.Generator
 ) -> dict[str, list[Callable[[], float]]]:
-    """What is timed: ours, our tree alone, and cpprb's."""
+    """The timed work: safereplay, its tree alone, and cpprb."""
     x, found, n = np.empty(batch), np.empty(batch, np.int64), ours.column.size
 
     def fresh() -> tuple[Ints, Floats]:
@@ -136,7 +136,7 @@ def _works(
 
     def their_update() -> float:
         things, priorities = fresh()
-        given = things.astype(np.uint64), priorities.astype(np.float32)  # its own types: nothing to convert
+        given = things.astype(np.uint64), priorities.astype(np.float32)  # cpprb's types, so that nothing is converted
         return seconds_of(lambda: theirs.update_priorities(*given))
 
     sample = [lambda: seconds_of(lambda: ours.sample(batch)), draw_alone]
@@ -156,10 +156,10 @@ def sheet(rows: Rows) -> Sheet:
     """The times of a batch, as a table."""
     return Sheet(
         "prioritised sampling, µs per batch",
-        "The same work on both sides. Sampling: indices spread over the total, their importance weights by the least of all "
-        "priorities, one gathered column. Updating: (priority + ε)^α into a tree of sums and one of minima. 'tree alone' is "
-        "our sum tree without the rest. Median of rounds in turns.",
-        ("work", "entries", "batch", "safereplay", "tree alone", "cpprb", "cpprb to ours"),
+        "The same work on both sides. Sampling: indices spread over the total, importance weights relative to the smallest of all "
+        "priorities, one column. Updating: (priority + ε)^α into a tree of sums and one of minima. 'tree alone' is "
+        "safereplay's sum tree only. Median of alternating rounds.",
+        ("work", "entries", "batch", "safereplay", "tree alone", "cpprb", "speed-up"),
         [
             (
                 row.work,

@@ -1,7 +1,7 @@
-"""Deep RL under the dial: the worlds, the rivals and the study of shaped replay against them.
+"""Deep RL with shaped replay: the worlds, the rivals and the study.
 
-    worlds      what is learned in: the paper's grids, a delayed fall, a point, a lander, lava
-    rivals      QR-DQN that is greedy on CVaR, the honest reference
+    worlds      the paper's grids, a delayed fall, a point, a lander, lava
+    rivals      QR-DQN that is greedy on CVaR, as a reference
     training    one run: a Setting in, a plain dict out
 
 Importing this package loads neither torch nor Stable-Baselines3; a run does.

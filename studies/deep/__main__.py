@@ -1,4 +1,4 @@
-"""``python -m studies.deep``: run the study, or what is left of it, and write its page.
+"""``python -m studies.deep``: run the study, or its remaining runs, and write its page.
 
     DIR/runs/*.json            one file per run
     DOCS/deep.md, DOCS/img/    the page and its pictures
@@ -32,17 +32,19 @@ def study(
     out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("deep-study"),
     docs: Annotated[
         Path | None,
-        typer.Option(help="Where deep.md and its pictures go; default the folder of the runs.", show_default=False),
+        typer.Option(help="The folder of deep.md and its pictures; default: that of the runs.", show_default=False),
     ] = None,
-    worlds: Annotated[str | None, typer.Option(help="Some worlds, by commas.", show_default=False)] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds; default 5.", show_default=False)] = None,
+    worlds: Annotated[str | None, typer.Option(help="Some worlds, separated by commas.", show_default=False)] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; default 5.", show_default=False)] = None,
     jobs: Annotated[int, typer.Option(help="Processes.")] = os.cpu_count() or 1,
     budget: Annotated[
-        float | None, typer.Option(help="Begin no new run after so many seconds.", show_default=False)
+        float | None, typer.Option(help="Start no new run after this many seconds.", show_default=False)
     ] = None,
-    report_only: Annotated[bool, typer.Option("--report-only", help="Only write the page of what is there.")] = False,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Only write the page from the finished runs.")
+    ] = False,
 ) -> int:
-    """Deep RL under the dial: DQN plain and shaped, and QR-DQN, on six worlds. A run that is there is not run again."""
+    """Deep RL with shaped replay: DQN plain and shaped, and QR-DQN, on six worlds. Finished runs are not repeated."""
     from safereplay.errors import stopping
 
     from . import report
@@ -62,15 +64,15 @@ def study(
         for line in failed:
             complain(f"failed: {line}", 1)
         left = f", {outcome.left} left for later" if outcome.left else ""
-        typer.echo(f"{outcome.done} runs done, {outcome.kept} were there, {len(failed)} failed{left}")
+        typer.echo(f"{outcome.done} runs done, {outcome.kept} done before, {len(failed)} failed{left}")
     with stopping(lambda: "the runs are finished, but not the page"):
         page = report.write_page(planned, out, docs or out)
-    typer.echo(page if page is not None else "no world has plain DQN and a random policy to compare with yet: no page")
+    typer.echo(page if page is not None else "no page: no world has runs of plain DQN and a random policy yet")
     return 1 if failed else 0
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command; its exit code."""
+    """Run the command and return its exit code."""
     return run_app(app, arguments, "python -m studies.deep")
 
 

@@ -1,6 +1,6 @@
-"""Pictures of the study: frontiers, the contestants side by side, learning curves, and the point's paths.
+"""Pictures of the study: frontiers, the risk of the contestants, learning curves, and the point's paths.
 
-Each family has one colour and one marker in every picture, so that none depends on colour alone.
+Each family has its own colour and marker in every picture, so that no information is in colour alone.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ COLOURS = {PLAIN: ORANGE, OURS: BLUE, MEAN: GREY, CVAR: PURPLE}
 MARKERS = {PLAIN: "*", OURS: "o", MEAN: "D", CVAR: "s"}
 RING: Any = {"marker": "o", "ls": "", "ms": 13, "mfc": "none", "mec": INK, "mew": 1.1}
 BELOW: Any = {"marker": "v", "ls": "", "ms": 6, "mfc": "none"}
-ACROSS = 3  # panels beside each other
-BINS = 24  # of a learning curve
+ACROSS = 3  # panels per row
+BINS = 24  # bins of a learning curve
 COLLAPSED = (
     0.25,
     1.0,
-)  #: a setting that loses this share of the gap is drawn at the panel's edge; the second, where a chosen one lost the first
+)  #: settings that lose more of the gap are drawn at the edge; the second value, if a chosen setting lost the first
 
 
 def _panels(count: int, height: float, rows: int = 1) -> tuple[Figure, Any]:
-    """A figure of ``count`` panels of ``rows`` axes each, at most :data:`ACROSS` beside each other: axes [count, rows]."""
+    """A figure of ``count`` panels of ``rows`` axes each, at most :data:`ACROSS` per row: axes [count, rows]."""
     across = min(count, ACROSS)
     down = -(-count // across)
     figure, axes = new_figure(3.0 * across + 0.2, down * height + 0.5, down * rows, across)
@@ -60,7 +60,7 @@ def _legend(figure: Figure, names: Sequence[str], line: str = "", others: Sequen
 
 @styled
 def frontier_figure(chapters: Sequence[Chapter]) -> Figure:
-    """Mean return against P(catastrophe): every setting, its family's Pareto-optimal ones joined, the chosen ringed."""
+    """Mean return against P(catastrophe): all settings; lines join Pareto-optimal ones, rings mark chosen ones."""
     figure, axes = _panels(len(chapters), 2.7)
     for (ax,), chapter in zip(axes, chapters, strict=True):
         bottom = _floor(chapter)
@@ -76,13 +76,13 @@ def frontier_figure(chapters: Sequence[Chapter]) -> Figure:
         ax.set(xlabel="P(catastrophe), %", ylabel="mean return")
         ax.margins(0.07)
         ax.set_xlim(left=min(ax.get_xlim()[0], -0.02 * ax.get_xlim()[1]))
-    others = [Line2D([], [], **RING, label="chosen"), Line2D([], [], **BELOW, mec=GREY, label="lies below")]
+    others = [Line2D([], [], **RING, label="chosen"), Line2D([], [], **BELOW, mec=GREY, label="below the axis")]
     _legend(figure, [name for name in COLOURS if any(chapter.family(name) for chapter in chapters)], others=others)
     return figure
 
 
 def _floor(chapter: Chapter) -> float:
-    """The return below which a setting is drawn at the edge: a collapsed one would squeeze all the others."""
+    """The return below which a setting is drawn at the edge, so that bad settings do not compress the scale."""
     shown = [group for name in COLOURS for group in chapter.family(name)]
     gap = chapter.plain.mean.mean - chapter.random.mean.mean
     least = min(group.mean.mean for group in shown)
@@ -121,7 +121,7 @@ def _draw_setting(ax: Axes, group: Group, bottom: float, size: float) -> None:
 
 @styled
 def risk_figure(chapters: Sequence[Chapter]) -> Figure:
-    """P(catastrophe) of the contestants on each world, with intervals, and what each loses in return."""
+    """P(catastrophe) of the contestants on each world, with intervals, and their losses in return."""
     figure, axes = _panels(len(chapters), 1.75)
     for k, ((ax,), chapter) in enumerate(zip(axes, chapters, strict=True)):
         rows = chapter.contestants[::-1]
@@ -152,7 +152,7 @@ def risk_figure(chapters: Sequence[Chapter]) -> Figure:
 
 
 def _side_note(chapter: Chapter, group: Group) -> str:
-    """What a setting loses, in percent of the gap; a gain has a plus."""
+    """The change in return of a setting, in percent of the gap, with its sign."""
     lost = chapter.lost(group).mean
     if group is chapter.plain or not np.isfinite(lost):
         return ""
@@ -173,7 +173,7 @@ def binned(run: Run, ends: Floats) -> Floats:
 
 @styled
 def curves_figure(chapters: Sequence[Chapter]) -> Figure:
-    """Return and catastrophes of the episodes of training, exploration included: mean of the seeds, and their range."""
+    """Return and catastrophes of training episodes, with exploration: mean over seeds, and their range."""
     figure, axes = _panels(len(chapters), 3.6, rows=2)
     for (above, below), chapter in zip(axes, chapters, strict=True):
         for group in chapter.contestants:
@@ -208,7 +208,7 @@ def _draw_curves(axes: tuple[Axes, Axes], group: Group) -> None:
 
 @styled
 def paths_figure(groups: Sequence[Group]) -> Figure:
-    """Evaluation paths of the point over its map: one panel a setting; a path that ends in the pit is red and crossed."""
+    """Evaluation paths of the point over its map, one panel per setting; paths into the pit are red with a cross."""
     figure, axes = new_figure(2.3 * len(groups) + 0.2, 2.4, 1, len(groups))
     for ax, group in zip(axes[0], groups, strict=True):
         _draw_map(ax)

@@ -1,16 +1,16 @@
-"""Risk against return: what a family of settings can reach, and which of two families reaches further.
+"""Risk against return: the reach of a family of settings, and the comparison of two families.
 
 Each setting is a point (P(catastrophe), mean return). A point is Pareto-optimal if no other of its family has at most its risk
 and at least its return. A dial's neutral end belongs to the family: v = 0 is plain DQN, and CVaR at α = 1 is the mean.
 
-To compare two families by one number, let b be a risk budget, drawn evenly from 0 to plain DQN's own P(catastrophe), and let
-best(b) be the highest return among the family's settings within it, on the scale where a random policy is 0 and plain DQN is 1
-(0 if no setting is within it, or none beats random). The *reach* of a family is the mean of best(b):
+Let b be a risk budget, uniform from 0 to plain DQN's P(catastrophe), and let best(b) be the highest return among the family's
+settings within it, on the scale where a random policy is 0 and plain DQN is 1 (0 if no setting is within it, or none is
+better than random). The *reach* of a family is the mean of best(b):
 
     reach = (1 / p_plain) ∫₀^{p_plain} best(b) db
 
-The difference of two reaches has an interval, from the same bootstrap as everything else. More settings reach further by chance
-alone, so families are compared with equally many, and the page says how many.
+The difference of two reaches has a bootstrap interval. More settings reach further by chance alone, so families are compared
+with equal numbers of settings, which the page gives.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def points(groups: Sequence[Group]) -> Floats:
 
 
 def pareto(found: Floats) -> Bools:
-    """Which points no other beats: at most its risk, at least its return, and not both equal.
+    """Which points are Pareto-optimal: no other has at most their risk and at least their return, unless both are equal.
 
     >>> pareto(np.array([[0.1, 5.0], [0.2, 5.0], [0.0, 3.0], [0.0, 2.0]])).tolist()
     [True, False, True, False]
     """
     p, r = found[:, 0], found[:, 1]
-    no_worse = (p[:, None] <= p) & (r[:, None] >= r)  # [i, j]: i is as good as j in both
+    no_worse = (p[:, None] <= p) & (r[:, None] >= r)  # [i, j]: i is at least as good as j in both
     better = no_worse & ((p[:, None] < p) | (r[:, None] > r))
     return np.asarray(~better.any(0))
 
@@ -61,24 +61,24 @@ def reach(p: Floats, mean: Floats, p_plain: Floats, plain: Floats, random: Float
 
 @dataclass(frozen=True)
 class Comparison:
-    """Our family against a rival's on one world."""
+    """The family of shaped replay and a rival's, on one world."""
 
     ours: Estimate  #: reach
     rival: Estimate
-    gain: Estimate  #: the difference of the two
-    settings: int  #: how many of each were compared, neutral ends included
-    beyond: tuple[Group, ...]  #: the rival's Pareto-optimal settings that none of ours matches in both
+    gain: Estimate  #: the difference of the reaches
+    settings: int  #: the number of settings per family, neutral ends included
+    beyond: tuple[Group, ...]  #: the rival's Pareto-optimal settings that no shaped one matches in both
 
     @property
     def verdict(self) -> str:
-        """'further', 'less far', 'not told apart', or 'no danger' where plain DQN meets none."""
+        """'further', 'less far', 'no significant difference', or 'no danger' if plain DQN has no catastrophes."""
         if not np.isfinite(self.gain.mean):
             return "no danger"
-        return {1: "further", -1: "less far", 0: "not told apart"}[told_apart(self.gain)]
+        return {1: "further", -1: "less far", 0: "no significant difference"}[told_apart(self.gain)]
 
 
 def compare(ours: Sequence[Group], rivals: Sequence[Group], plain: Group, random: Group) -> Comparison:
-    """How far two families reach with equally many settings, taken from the front; and what all of ours do not match."""
+    """The reaches of two families with equal numbers of settings, the first ones of each; and the unmatched settings."""
     count = min(len(ours), len(rivals))
     seeds = min(group.seeds for group in [*ours[:count], *rivals[:count]])
     (a, a_samples), (b, b_samples) = (_reach(family[:count], plain, random) for family in (ours, rivals))
@@ -88,7 +88,7 @@ def compare(ours: Sequence[Group], rivals: Sequence[Group], plain: Group, random
 
 
 def _reach(family: Sequence[Group], plain: Group, random: Group) -> tuple[float, Floats]:
-    """The reach as measured, and of each bootstrap sample."""
+    """The measured reach, and that of each bootstrap sample."""
     p, mean = (np.array([group.replicates[:, k] for group in family]) for k in (0, 1))
     samples = reach(p, mean, plain.replicates[:, 0], plain.replicates[:, 1], random.replicates[:, 1])
     now, one = points(family), np.ones(1)
@@ -97,7 +97,7 @@ def _reach(family: Sequence[Group], plain: Group, random: Group) -> tuple[float,
 
 
 def beyond(ours: Sequence[Group], rivals: Sequence[Group]) -> tuple[Group, ...]:
-    """The rival's Pareto-optimal settings that have less risk or more return than ours can match at once."""
+    """The rival's Pareto-optimal settings that no shaped setting matches in both risk and return."""
     mine, theirs = points(ours), points(rivals)
     best = pareto(theirs)
     matched = np.asarray(((mine[:, None, 0] <= theirs[:, 0]) & (mine[:, None, 1] >= theirs[:, 1])).any(0))

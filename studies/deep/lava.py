@@ -1,4 +1,4 @@
-"""A lava world of MiniGrid objects with slip: a bridge along the lava, or the long way behind the wall.
+"""A lava world of MiniGrid objects with slip: a bridge along the lava, or a long way behind the wall.
 
     #########        The agent turns left, turns right or goes forward, as in MiniGrid. With a small probability a step
     #.......#        forward goes one cell to the side instead, where it may meet lava (−, and the end), a wall (it stays)
@@ -7,8 +7,8 @@
     #>.....G#        The bridge is six steps, and three of them can slip into the lava.
     #########        The way around is fifteen, and no slip on it does harm.
 
-An observation is compact: column, row and direction, each one-hot. An episode starts at the mark, facing the bridge, or
-``anywhere`` that is free.
+An observation is column, row and direction, each one-hot. An episode starts at the mark, facing the bridge, or
+on any free cell (``anywhere``).
 """
 
 from typing import Any
@@ -28,12 +28,12 @@ WIDTH, HEIGHT = len(MAP[0]), len(MAP)
 FREE = [(x, y) for y, line in enumerate(MAP) for x, symbol in enumerate(line) if symbol in ".>"]
 START = (1, 4)
 OBJECTS = {"#": Wall, "L": Lava, "G": Goal}
-LEFT, RIGHT, FORWARD = range(3)  #: MiniGrid's own numbers
+LEFT, RIGHT, FORWARD = range(3)  #: MiniGrid's numbers
 COST, BONUS, BURN = -1.0, 20.0, -25.0
 
 
 class LavaBridge(MiniGridEnv):
-    """The world as an environment; ``info`` says ``unsafe`` when the agent burns."""
+    """The world as an environment; ``info["unsafe"]`` is true when the agent steps into lava."""
 
     def __init__(self, slip: float = 0.1, anywhere: bool = False, render_mode: str | None = None) -> None:
         self.slip = _checks.between("slip", slip, "[0, 1]")
@@ -55,14 +55,14 @@ class LavaBridge(MiniGridEnv):
             self.agent_dir = int(self.np_random.integers(4))
 
     def gen_obs(self) -> Vector:
-        """Column, row and direction, each one-hot: all there is to know."""
+        """Column, row and direction, each one-hot: the full state."""
         seen = np.zeros(WIDTH + HEIGHT + 4, np.float32)
         seen[[self.agent_pos[0], WIDTH + self.agent_pos[1], WIDTH + HEIGHT + self.agent_dir]] = 1.0
         return seen
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Turn, or go forward and perhaps slip."""
-        slips, side = self.np_random.random(2)  # both drawn always: a slip does not shift what comes after it
+        slips, side = self.np_random.random(2)  # both are always drawn, so that a slip does not change later draws
         if action == FORWARD and slips < self.slip:
             heading = self.agent_dir
             self.agent_dir = (heading + (1 if side < 0.5 else 3)) % 4

@@ -1,8 +1,8 @@
-"""What theory says of a run before it is made: on a world that is a table, the exact limit of shaped replay.
+"""The prediction of theory for a run: on tabular worlds, the exact limit of shaped replay.
 
-:func:`~safereplay.shaped_limit` has the Q that fits p̃ = (1 − ρ)q + ρŵ, with the run's own v, β and tilt. Its greedy policy is walked
-through the very evaluation episodes that the network's is. Two policies that do the same wherever they come meet the same luck, so their
-returns are equal episode by episode; a policy that differs in one state that is ever met shows.
+:func:`~safereplay.shaped_limit` computes the Q of p̃ = (1 − ρ)q + ρŵ, with the run's v, β and tilt. Its greedy policy is run on
+the same evaluation episodes as the network's, with the same seeds. Policies that agree in all visited states have equal
+returns in every episode; any difference in a visited state shows.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class TablePolicy:
 
 
 class Prediction(NamedTuple):
-    """What the limit's policy does, and how many runs do exactly that."""
+    """The results of the limit's policy, and how many runs have the same."""
 
     p: float  #: its P(catastrophe) in the evaluation episodes
     mean: float  #: its mean return
-    same: int  #: runs whose returns are its own, episode by episode
+    same: int  #: runs with the same return in every episode
     of: int
 
 
 def prediction(group: Group, job: Job) -> Prediction | None:
-    """Theory beside a setting's runs; None where the world is no table, or the limit is not known or does not settle."""
+    """The prediction for a setting; None if the world is not tabular, or the limit is unknown or does not exist."""
     s = job.setting
     if group.family not in SHAPED or world_named(s["world"]).mdp is None or s["tilt_on"] == "return":
         return None
@@ -64,13 +64,13 @@ def _told(world: str, v: float, beta: float, tilt_on: str, episodes: int) -> dic
     assert spec.mdp is not None
     try:
         Q = shaped_limit(spec.mdp(), EntropicReplay(beta), v, tilt_on)
-    except BadInput:  # the only input that can be bad here: targets that do not settle
+    except BadInput:  # the only possible reason: targets that do not converge
         return None
     return evaluate(TablePolicy(Q), spec, episodes, "test")
 
 
 def predictions(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[tuple[Chapter, Group, Prediction | None]]:
-    """Every setting of which theory might say something."""
+    """All settings on tabular worlds, with their predictions."""
     job_of = {(job.setting["world"], job.family, job.dial): job for job in jobs}
     tables = [c for c in chapters if world_named(c.world).mdp is not None]
     groups = [(c, g) for c in tables for g in c.groups if g.family in SHAPED]

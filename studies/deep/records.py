@@ -1,9 +1,9 @@
-"""One run of the study and the file that keeps it; and the files of a study, put together by setting and world.
+"""One run of the study and its file; and the files of a study, grouped by setting and world.
 
-A run trains once and is judged twice, on the selection and on the evaluation episodes, whose seeds have nothing in common with
-each other or with training's. Its file is named after a digest of all that decides what comes out: the setting, and the
-world's own terms (network, learning rate, discount, key). Change one and the run counts as another. Code does not count: who
-changes what a world or a learner does raises :data:`FORMAT`.
+A run trains once and is judged twice, on the selection and on the evaluation episodes. Their seeds differ from each other and
+from those of training. Its file is named after a digest of the setting and the world's terms (network, learning rate,
+discount, key): if one changes, it is another run. The digest does not include code: if the behaviour of a world or a learner
+changes, :data:`FORMAT` must be raised.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from safereplay.errors import BadFile
 from .summary import FAMILIES, Chapter, Episodes, Group, Run, Training
 from .worlds import WORLDS, World, world_named
 
-FORMAT, SHAPED_FORMAT = 1, 2  #: of what a run does and what its file says, without shaped replay and with it
-PATHS = 6  #: evaluation paths that are kept of a run
+FORMAT, SHAPED_FORMAT = 1, 2  #: versions of a run and its file, without shaped replay and with it
+PATHS = 6  #: stored evaluation paths per run
 TITLES = {"delayed": "delayed cliff", "lander": "LunarLander in wind", "lava": "MiniGrid lava"}
-MAPPED = ("point",)  #: worlds whose observations are places on a map
+MAPPED = ("point",)  #: worlds whose observations are positions on a map
 
 Perform: TypeAlias = Callable[[dict[str, Any], int], dict[str, Any]]
 
 
 class Job(NamedTuple):
-    """One run to do: what it is called in the study, its setting, and on how many episodes it is chosen by."""
+    """One run: its family and dial, its setting, and the number of selection episodes."""
 
     family: str
     dial: str
@@ -43,7 +43,7 @@ class Job(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A digest of what it does, whatever its seed; what it is called does not count."""
+        """A digest of its content, without the seed and the names."""
         return _kind(self.setting, self.selection)
 
     @property
@@ -53,7 +53,7 @@ class Job(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The run in words."""
+        """The run as text."""
         dial = f", {self.dial}" if self.dial else ""
         return f"{self.setting['world']}, {self.family}{dial}, seed {self.setting['seed']}"
 
@@ -73,7 +73,7 @@ def _file(kind: str, seed: int) -> str:
 
 
 def terms(setting: dict[str, Any]) -> dict[str, Any]:
-    """What the world adds to a setting."""
+    """The world's part of a run's content."""
     world = world_named(setting["world"])
     learner = {} if setting["algorithm"] == "random" else dict(getattr(world, setting["algorithm"]))
     own = ("gamma", "time_limit", "reward_scale", "net_arch", "n_quantiles", "key")
@@ -85,7 +85,7 @@ def terms(setting: dict[str, Any]) -> dict[str, Any]:
 
 
 class RandomPolicy:
-    """Acts at random, and answers as a trained model does."""
+    """Random actions, with the interface of a trained model."""
 
     def __init__(self, actions: int, seed: int) -> None:
         self._actions, self._rng = actions, np.random.default_rng([seed, actions])
@@ -97,7 +97,7 @@ class RandomPolicy:
 
 
 def perform(setting: dict[str, Any], selection: int) -> dict[str, Any]:
-    """Train, and judge twice: what a file keeps of it."""
+    """Train, and judge twice; return the content of the file."""
     from . import training
 
     world = world_named(setting["world"])
@@ -131,7 +131,7 @@ def _machine() -> dict[str, str]:
 
 
 def _paths(model: Any, world: World) -> list[list[list[float]]]:
-    """Where some episodes went, from the first evaluation seed on."""
+    """The paths of the first evaluation episodes."""
     from .training import SPLITS
 
     env = world.make(judged=True)
@@ -151,7 +151,7 @@ def _paths(model: Any, world: World) -> list[list[list[float]]]:
 
 
 def write_record(folder: Path, job: Job, result: dict[str, Any]) -> Path:
-    """Keep a run."""
+    """Write the file of a run."""
     record = {
         "format": format_of(job.setting),
         "setting": job.setting,
@@ -163,7 +163,7 @@ def write_record(folder: Path, job: Job, result: dict[str, Any]) -> Path:
 
 
 class Record(NamedTuple):
-    """A run that was read, and what it was run with."""
+    """A run from its file, and the versions it was run with."""
 
     kind: str
     run: Run
@@ -187,9 +187,7 @@ def read_record(file: Path) -> Record:
         kind = digest([told["format"], what, selection, told["terms"]])
         return Record(kind, run, dict(result["versions"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise BadFile(
-            f"{file} must be a run of this study, got a file that is not; delete it to have it run again"
-        ) from None
+        raise BadFile(f"{file} must be a run of this study, got another file; delete it to repeat the run") from None
 
 
 def _episodes(block: dict[str, Any]) -> Episodes:
@@ -201,16 +199,16 @@ def _floats(values: Any) -> Floats:
 
 
 class Found(NamedTuple):
-    """What a study's folder holds of a plan."""
+    """The runs of a plan in a study's folder."""
 
     chapters: tuple[Chapter, ...]
-    missing: int  #: runs of the plan that are not there
-    strangers: int  #: runs that are not the plan's
+    missing: int  #: runs of the plan that are missing
+    strangers: int  #: runs that are not in the plan
     versions: dict[str, str]
 
 
 def collect(jobs: Sequence[Job], folder: str | Path) -> Found:
-    """Put the runs of a folder together, by world and setting. Seeds beyond the plan's count as well."""
+    """Group the runs of a folder by world and setting. Seeds that are not in the plan count as well."""
     records = [read_record(file) for file in sorted((Path(folder) / "runs").glob("*.json"))]
     by_kind: dict[str, list[Run]] = {}
     for record in records:
@@ -233,6 +231,6 @@ def _chapter(world: str, groups: list[Group]) -> Chapter:
 
 
 def versions(records: Sequence[Record]) -> dict[str, str]:
-    """What the runs were made with; several values by commas."""
+    """The versions that the runs were made with; several values are separated by commas."""
     names = sorted({name for record in records for name in record.versions})
     return {name: ", ".join(sorted({record.versions.get(name, "?") for record in records})) for name in names}

@@ -1,4 +1,4 @@
-"""The study's page: deep.md and its pictures, written from the runs that are there."""
+"""The study's page: deep.md and its pictures, written from the finished runs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .summary import CVAR, MAY_LOSE, MEAN, OURS, PLAIN, RANDOM, Chapter, Group
 from .tuning import TRIED
 from .worlds import WORLDS
 
-TITLE = "Deep RL under the dial"
+TITLE = "Deep RL with shaped replay"
 PICTURES = ("deep-risk", "deep-frontier", "deep-curves", "deep-paths")
-KEPT = "deep-runs.tar.xz"  #: the runs themselves, where somebody put them beside the page
+KEPT = "deep-runs.tar.xz"  #: the archive of the runs, if it is in the page's folder
 
 
 def write_page(jobs: Sequence[Job], runs: str | Path, docs: str | Path) -> Path | None:
-    """Write ``deep.md`` and img/deep-*.svg|png to a folder; None if no world has yet what all are compared with."""
+    """Write ``deep.md`` and img/deep-*.svg|png to a folder; None if no world has plain DQN and a random policy yet."""
     found = collect(jobs, runs)
     ready = tuple(c for c in found.chapters if c.family(PLAIN) and c.family(RANDOM))
     if not ready:
@@ -40,7 +40,7 @@ def write_page(jobs: Sequence[Job], runs: str | Path, docs: str | Path) -> Path 
     if (folder / KEPT).exists():
         blocks.append(
             Text(
-                f"The runs of this page are kept in [{KEPT}]({KEPT}); unpack it in a folder, and that folder is what `--out` names."
+                f"The runs of this page are kept in [{KEPT}]({KEPT}); unpack it in a folder, and give that folder as `--out`."
             )
         )
     text = to_markdown(TITLE, blocks)
@@ -48,7 +48,7 @@ def write_page(jobs: Sequence[Job], runs: str | Path, docs: str | Path) -> Path 
 
 
 def draw_all(chapters: Sequence[Chapter], folder: Path) -> set[str]:
-    """Every picture; the names of those that there was something to draw for."""
+    """Draw all pictures that have data; return their names."""
     made = {
         "deep-risk": figures.risk_figure(chapters),
         "deep-frontier": figures.frontier_figure(chapters),
@@ -84,8 +84,8 @@ def _opening(chapters: Sequence[Chapter]) -> list[Block]:
     return [
         Text(
             "One line in a Stable-Baselines3 script (`replay_buffer_class=ShapedReplayBuffer`) shapes what DQN replays: with probability v, "
-            "where a pair's outcomes vary, a drawn transition gives way to one of the same pair, tilted by β towards the worse. This page "
-            "asks what that does to the risk of the learned policy, what it costs in return, and how it compares with QR-DQN that is greedy on CVaR."
+            "if a pair's outcomes vary, a drawn transition is replaced by one of the same pair, tilted by β towards low rewards. This page "
+            "measures the effect on the risk of the learned policy, the cost in return, and the difference to QR-DQN that is greedy on CVaR."
         ),
         Text(sentences.aim(chapters)),
     ]
@@ -98,10 +98,10 @@ def _headline(chapters: Sequence[Chapter]) -> list[Block]:
     header = ["world", "learner", "setting", "P(catastrophe)", "of plain", "mean return", "gap lost"]
     rows = [_contestant(c, g, k == 0) for c in chapters for k, g in enumerate(c.contestants)]
     return [
-        Heading("Side by side"),
+        Heading("Results"),
         Text(
-            "Greedy policies on evaluation episodes that no choice has seen; 95 % intervals over seeds and episodes. *Gap lost* is the "
-            "loss in return, as a share of the way from plain DQN down to a random policy."
+            "Greedy policies on evaluation episodes, which were not used to choose settings; 95 % intervals over seeds and episodes. *Gap lost* is the "
+            "loss in return, as a share of the difference between plain DQN and a random policy."
         ),
         Table(header, rows),
         Picture(
@@ -129,7 +129,7 @@ def _contestant(chapter: Chapter, group: Group, first: bool) -> list[str]:
 def _paths(drawn: set[str]) -> list[Block]:
     if "deep-paths" not in drawn:
         return []
-    caption = "Evaluation paths on the point task, some of each seed, from the ring to G. Paths that end in the pit are red and crossed."
+    caption = "Evaluation paths on the point task, some of each seed, from the ring to G. Paths that end in the pit are red with a cross."
     return [Picture("deep-paths", caption)]
 
 
@@ -141,18 +141,18 @@ def _frontiers(chapters: Sequence[Chapter]) -> list[Block]:
         Heading("Frontiers"),
         Picture(
             "deep-frontier",
-            "Every setting: mean return against P(catastrophe), faint lines are 95 % intervals. Steps join a family's Pareto-optimal settings, its neutral end included; rings mark what the rule chose; open triangles at the lower edge are settings that lie below it.",
+            "Mean return against P(catastrophe) of all settings. Faint lines: 95 % intervals. Step lines: the Pareto-optimal settings of a family, with its neutral end. Rings: chosen by the rule. Open triangles: below the axis.",
         ),
     ]
     found = [(c, x) for c in chapters if (x := compared(c)) is not None]
     if found:
-        header = ["world", "settings", OURS, CVAR, "difference", "", "settings of QR-DQN that none of ours matches"]
+        header = ["world", "settings", OURS, CVAR, "difference", "", "settings of QR-DQN that no shaped DQN matches"]
         blocks += [
             Text(
-                "*Reach*: for a risk budget drawn evenly from 0 to plain DQN's P(catastrophe), the best return of a family's settings within "
-                "it, on average, with random = 0 and plain DQN = 1. Families have equally many settings here, their neutral end included, "
-                "since more would reach further by luck. The last column is of all settings: (P(catastrophe), return) that no setting of ours has "
-                "at least as good in both."
+                "*Reach*: the best return of a family's settings within a risk budget, averaged over budgets from 0 to plain DQN's "
+                "P(catastrophe), with random = 0 and plain DQN = 1. Families have equal numbers of settings here, with their neutral ends, "
+                "since more settings reach further by chance. The last column has all settings of QR-DQN whose (P(catastrophe), return) no "
+                "setting of shaped DQN matches in both."
             ),
             Text(sentences.frontiers(chapters)),
             Table(header, [_reach(c, x) for c, x in found]),
@@ -161,7 +161,7 @@ def _frontiers(chapters: Sequence[Chapter]) -> list[Block]:
     rows = [[title, name, words] for title, name, words in lines if words]
     if rows:
         blocks += [
-            Text("Shaped DQN at the chosen setting, beside a rival at its own:"),
+            Text("Shaped DQN at its chosen setting, compared with a rival at its chosen setting:"),
             Table(["world", "rival", "shaped DQN"], rows, folded=True),
         ]
     return blocks
@@ -174,7 +174,7 @@ def _reach(chapter: Chapter, found: Comparison) -> list[str]:
 
 
 def _theory(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Block]:
-    """On tables: what the exact limit says, and how many networks came to it."""
+    """On tabular worlds: the exact limits, and how many networks reached them."""
     told = predictions(chapters, jobs)
     if not told:
         return []
@@ -184,18 +184,18 @@ def _theory(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Block]:
             c.title,
             g.family,
             g.dial or "—",
-            *(("does not settle", "", "") if x is None else (share(x.p), number(x.mean), f"{x.same} of {x.of}")),
+            *(("does not converge", "", "") if x is None else (share(x.p), number(x.mean), f"{x.same} of {x.of}")),
             share(g.p.mean),
             number(g.mean.mean),
         ]
         for c, g, x in told
     ]
     return [
-        Heading("What theory said"),
+        Heading("Predictions of theory"),
         Text(
-            "On worlds that are tables `sr.shaped_limit` knows what shaped replay converges to, before anything is trained. *Same* counts the "
-            "networks whose returns are those of the limit's policy in every single evaluation episode, which takes the same action wherever they "
-            f"come: {sum(x.same for x in known)} of {sum(x.of for x in known)}."
+            "On tabular worlds `sr.shaped_limit` computes the limit of shaped replay before training. *Same* counts the networks that have the "
+            "return of the limit's policy in every single evaluation episode, which requires the same action in all visited states: "
+            f"{sum(x.same for x in known)} of {sum(x.of for x in known)}."
         ),
         Table(
             [
@@ -217,12 +217,12 @@ def _theory(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Block]:
 def _curves(chapters: Sequence[Chapter]) -> list[Block]:
     rows = [[c.title, *(_training(c, name) for name in (PLAIN, OURS, MEAN, CVAR))] for c in chapters]
     return [
-        Heading("While it learns"),
+        Heading("During training"),
         Picture(
             "deep-curves",
-            "Episodes of training, exploration included: return (above) and share of catastrophes (below). Lines are means of the seeds, bands their range.",
+            "Training episodes, with exploration: return (above) and share of catastrophes (below). Lines: means over seeds. Bands: their range.",
         ),
-        Text("Catastrophes per training episode, over the whole of training:"),
+        Text("Catastrophes per training episode, over the whole training:"),
         Table(["world", PLAIN, OURS, MEAN, CVAR], rows),
     ]
 
@@ -233,7 +233,7 @@ def _training(chapter: Chapter, name: str) -> str:
 
 
 def _shortcomings(chapters: Sequence[Chapter]) -> list[Block]:
-    lines = sentences.shortcomings(chapters) or ["Nothing of what was looked for was found."]
+    lines = sentences.shortcomings(chapters) or ["None of these shortcomings was found."]
     return [Heading("Where it does not help"), Text("\n".join(f"- {line}" for line in lines))]
 
 
@@ -241,7 +241,7 @@ def _shortcomings(chapters: Sequence[Chapter]) -> list[Block]:
 
 
 def seconds(groups: Sequence[Group], machine: str | None = None) -> float:
-    """The median seconds of training of all runs of some settings (made on one machine); nan where there are none."""
+    """The median training seconds over all runs of some settings (made on one machine); nan if there are none."""
     times = [run.seconds for g in groups for run in g.runs if machine is None or run.machine == machine]
     return float(np.median(times)) if times else float("nan")
 
@@ -259,8 +259,8 @@ def _cost(chapters: Sequence[Chapter]) -> list[Block]:
     return [
         Heading("Cost"),
         Text(
-            "Seconds of training, the median of a family's runs, and the ratio to plain DQN, on the machine that most of plain DQN's runs were made on. These runs shared a machine with each other, so that the "
-            "ratios are rough; `safereplay bench` measures side by side."
+            "Training seconds, the median of a family's runs, and the ratio to plain DQN, on the machine with most of plain DQN's runs. The runs "
+            "shared this machine, so the ratios are rough; `safereplay bench` measures them better."
         ),
         Table(["world", PLAIN, OURS, MEAN, CVAR], rows),
     ]
@@ -280,20 +280,20 @@ def _method(found: Found, jobs: Sequence[Job]) -> list[Block]:
     hours = sum(run.seconds for g in groups for run in g.runs) / 3600
     lines = [
         f"{sum(g.seeds for g in groups):,} runs, {_span(seeds)} seeds per setting, {_span(episodes)} evaluation episodes per run, {hours:.1f} hours of training in all, on one thread each.",
-        f"**The rule**, stated before the runs: of a family's settings that lose at most {100 * MAY_LOSE:.0f} % of the gap between plain DQN and random, the one of lowest P(catastrophe), judged on {_span(chosen)} selection episodes per run whose seeds are neither evaluation's nor training's. It is the same for v and β and for CVaR's α. {_stability(chapters)}",
-        "**Tuning.** Network, learning rate, exploration and budget of a world were set for plain DQN, and for QR-DQN by its mean, on training seeds that are not used here; shaped replay and CVaR take them over as they are. The trials are listed at the end. β = 16 was added after the runs up to β = 4 had been seen; the point's risk was still falling there. More settings are more chances to be chosen well: "
+        f"**The rule**, stated before the runs: of a family's settings that lose at most {100 * MAY_LOSE:.0f} % of the gap between plain DQN and random, the one with the lowest P(catastrophe), judged on {_span(chosen)} selection episodes per run, with other seeds than evaluation and training. It is the same for v and β and for CVaR's α. {_stability(chapters)}",
+        "**Tuning.** Network, learning rate, exploration and budget of a world were set for plain DQN, and for QR-DQN by its mean, on training seeds that are not used here; shaped replay and CVaR use the same. The trials are listed at the end. β = 16 was added after the runs up to β = 4 had been seen, since the point's risk was still falling. A family with more settings has more chances of a good choice: "
         + _counts(chapters),
-        "**Intervals**: bootstrap over seeds and, within a seed, episodes, by expanded percentiles (Hesterberg 2015), which with five seeds are about as wide as the seeds lie apart; for P(catastrophe) never narrower than Wilson's.",
+        "**Intervals**: bootstrap over seeds and, within a seed, episodes, by expanded percentiles (Hesterberg 2015), which with five seeds are about as wide as the range of the seeds; for P(catastrophe) never narrower than Wilson's.",
         f"**Machine**: {told.get('cpu', '?')}, {told.get('cores', '?')} cores, {told.get('system', '?')}; "
         + ", ".join(f"{name} {told[name]}" for name in sorted(set(told) - {"cpu", "cores", "system"}))
         + ".",
     ]
     if found.missing:
-        lines.append(f"**Not complete**: {found.missing} of {len(jobs)} planned runs are not there yet.")
+        lines.append(f"**Not complete**: {found.missing} of {len(jobs)} planned runs are missing.")
     if found.strangers:
-        lines.append(f"Runs in the folder that are not of this plan, and were left out: {found.strangers}.")
-    again = "Again: `make deep-study`, or `python -m studies.deep --help`. A run that is there is not run again."
-    return [Heading("How it was done"), Text(worlds), Text("\n".join(f"- {line}" for line in lines)), Text(again)]
+        lines.append(f"Runs in the folder that are not in this plan, and are ignored: {found.strangers}.")
+    again = "Run it with `make deep-study`, or `python -m studies.deep --help`. Finished runs are not repeated."
+    return [Heading("Method"), Text(worlds), Text("\n".join(f"- {line}" for line in lines)), Text(again)]
 
 
 def _sentence(text: str) -> str:
@@ -305,23 +305,23 @@ def _span(values: Sequence[int]) -> str:
 
 
 def _counts(chapters: Sequence[Chapter]) -> str:
-    """How many settings each family was tried with."""
+    """The number of settings per family."""
     counts = {name: sorted({len(c.family(name)) for c in chapters if c.family(name)}) for name in (OURS, CVAR)}
-    return "settings tried a world: " + ", ".join(f"{_span(n)} of {name}" for name, n in counts.items() if n) + "."
+    return "settings per world: " + ", ".join(f"{_span(n)} of {name}" for name, n in counts.items() if n) + "."
 
 
 def _stability(chapters: Sequence[Chapter]) -> str:
-    """How often the rule would choose the same with one seed left out."""
+    """How often the rule chooses the same setting with one seed left out."""
     choices = [choice for c in chapters for name, choice in c.choices.items() if len(c.family(name)) > 1]
     same, of = sum(x.agreeing for x in choices), sum(x.of for x in choices)
-    return f"With one seed left out it chooses the same in {same} of {of} cases." if of else ""
+    return f"With one seed left out it chooses the same setting in {same} of {of} cases." if of else ""
 
 
 def _everything(chapters: Sequence[Chapter]) -> list[Block]:
     blocks: list[Block] = [
-        Heading("Every setting"),
+        Heading("All settings"),
         Text(
-            "✓ marks what the rule chose. *Selection* is P(catastrophe) and mean return on the selection episodes, which it was chosen by."
+            "✓: chosen by the rule. *Selection*: P(catastrophe) and mean return on the selection episodes, by which the rule chooses."
         ),
     ]
     header = ["", "learner", "setting", "seeds", "P(catastrophe)", "mean return", "gap lost", "selection", "seconds"]
@@ -346,7 +346,7 @@ def _everything(chapters: Sequence[Chapter]) -> list[Block]:
 
 
 def _tuning(chapters: Sequence[Chapter]) -> list[Block]:
-    """What was tried before the study, for plain DQN and for QR-DQN by its mean."""
+    """The trials before the study, for plain DQN and for QR-DQN by its mean."""
     titles = {c.world: c.title for c in chapters}
     tried = [trial for trial in TRIED if trial.world in titles]
     if not tried:
@@ -363,9 +363,9 @@ def _tuning(chapters: Sequence[Chapter]) -> list[Block]:
         for trial in tried
     ]
     return [
-        Heading("What was tried in tuning"),
+        Heading("Trials of the tuning"),
         Text(
-            "One run a row, on training seeds that the study does not use, and how it differs from what is used today."
+            "One run per row, on training seeds that the study does not use, and its differences from the study's settings."
         ),
         Table(["world", "learner", "differs in", "mean return", "P(catastrophe)", "note"], rows, folded=True),
     ]

@@ -1,13 +1,13 @@
-"""QR-DQN that is greedy on CVaR: the distributional way to caution, and the reference for shaped replay.
+"""QR-DQN that is greedy on CVaR: distributional risk-averse RL, the reference for shaped replay.
 
 QR-DQN learns N quantiles θ₁..θ_N of the return of every pair. Each stands for a mass of 1/N, so the mean of the worst
 share α is
 
     CVaR_α(θ)  =  Σ_i  w_i θ_(i),     w_i = clip(αN − i + 1, 0, 1) / αN,      θ_(1) ≤ ... ≤ θ_(N)
 
-and α = 1 is the mean. The policy takes argmax_a CVaR_α(θ(s,a)), while it learns and when it is evaluated. In the
-target, r + γ θ(s', a*), the action a* is chosen the same way (as IQN does) or by the mean, which then learns the
-return distribution of the neutral policy and is cautious about that.
+and α = 1 is the mean. The policy takes argmax_a CVaR_α(θ(s,a)), in training and in evaluation. In the
+target, r + γ θ(s', a*), the action a* is chosen the same way (as in IQN) or by the mean. The latter learns the return
+distribution of the neutral policy, and acts on the CVaR of that.
 
 Ref: Dabney et al. (2018), Distributional RL with quantile regression; Implicit quantile networks.
 """
@@ -40,7 +40,7 @@ def cvar(quantiles: torch.Tensor, alpha: float, dim: int = 1) -> torch.Tensor:
 
 
 class CVaRQuantileNetwork(QuantileNetwork):
-    """Quantiles of every action's return, and the action whose CVaR is best."""
+    """Quantiles of every action's return, and the action with the best CVaR."""
 
     def __init__(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -61,7 +61,7 @@ class CVaRPolicy(QRDQNPolicy):
         super().__init__(*args, **kwargs)
 
     def make_quantile_net(self) -> QuantileNetwork:
-        """One network; called for the online and for the target one."""
+        """Make a network; called for the online and for the target network."""
         arguments = self._update_features_extractor(self.net_args, features_extractor=None)
         return CVaRQuantileNetwork(**arguments, alpha=self.alpha).to(self.device)
 

@@ -1,6 +1,6 @@
-"""What the numbers say, in words. Every sentence here is chosen by the data, and says the other thing when they do.
+"""Sentences of the study's page, chosen by the data.
 
-'Cannot be told apart' means that the 95 % interval of a difference has 0 inside; see :mod:`studies.deep.summary`.
+'No significant difference' means that the 95 % interval of a difference contains 0; see :mod:`studies.deep.summary`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from safereplay.views.intervals import Estimate, listed, number
 from .frontier import Comparison, compare
 from .summary import CVAR, LITERAL, MAY_LOSE, MEAN, OURS, REWARD, Chapter, Choice, Group, difference, told_apart
 
-FIFTH = 0.2  #: what P(catastrophe) should come down to, of plain DQN's
-DANGER = 0.01  #: below this P(catastrophe) of plain DQN there is little to shape
-FAR = 0.5  #: of the gap: a setting that loses more is dialled too far
+FIFTH = 0.2  #: the aim for P(catastrophe), as a share of plain DQN's
+DANGER = 0.01  #: the smallest P(catastrophe) of plain DQN at which the aim is judged
+FAR = 0.5  #: of the gap: a setting that loses more has too much replay
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def _minus(text: str) -> str:
 
 
 def with_interval(found: Estimate, percent: bool = False) -> str:
-    """A number and its interval, where it has one."""
+    """A number and its interval, if it has one."""
     show = share if percent else number
     if not isfinite(found.low):
         return show(found.mean)
@@ -48,7 +48,7 @@ def with_interval(found: Estimate, percent: bool = False) -> str:
 
 
 def ratio(a: float, b: float) -> float:
-    """a / b; nan where b is 0."""
+    """a / b; nan if b is 0."""
     return a / b if b > 0 else float("nan")
 
 
@@ -56,7 +56,7 @@ def ratio(a: float, b: float) -> float:
 
 
 def headline(chapter: Chapter) -> str:
-    """What the chosen setting did to risk and return, beside plain DQN."""
+    """The effect of the chosen setting on risk and return, compared with plain DQN."""
     choice = chapter.choices.get(OURS)
     if choice is None:
         return f"**{chapter.title}**: shaped replay was not run."
@@ -69,7 +69,7 @@ def headline(chapter: Chapter) -> str:
     elif sign > 0:
         risk = f"P(catastrophe) rises from {before} to {after}"
     else:
-        risk = f"P(catastrophe) cannot be told apart from plain DQN's ({after} and {before})"
+        risk = f"no significant difference in P(catastrophe) from plain DQN ({after} and {before})"
     return f"**{chapter.title}** ({ours.dial}): {risk}; {_price(chapter, ours)}.{_kept(choice)}"
 
 
@@ -86,11 +86,11 @@ def _kept(choice: Choice) -> str:
     if choice.kept or not choice.scaled:
         return ""
     least = f"{100 * MAY_LOSE:.0f} %"
-    return f" No setting lost as little as {least} on the selection episodes; this is the one that lost least."
+    return f" No setting lost at most {least} on the selection episodes; this one lost least."
 
 
 def meets_aim(chapter: Chapter) -> bool | None:
-    """Whether risk fell to a fifth of plain DQN's at no more than the loss allowed; None where there is no danger."""
+    """Whether risk fell to a fifth of plain DQN's within the allowed loss; None if plain DQN has too few catastrophes."""
     choice = chapter.choices.get(OURS)
     if choice is None or chapter.plain.p.mean < DANGER:
         return None
@@ -107,24 +107,24 @@ def aim(chapters: Sequence[Chapter]) -> str:
         return text + f"is met on {listed(met)}, and not on {listed(missed)}."
     if met:
         return text + f"is met on {listed(met)}."
-    return text + (f"is not met on {listed(missed)}." if missed else "cannot be judged: plain DQN is in no danger.")
+    return text + (f"is not met on {listed(missed)}." if missed else "cannot be judged: too few catastrophes.")
 
 
 VERSUS = {
     (-1, 1): "less risk and more return",
-    (-1, 0): "less risk, and a return that cannot be told apart",
+    (-1, 0): "less risk, no significant difference in return",
     (-1, -1): "less risk for less return",
-    (0, 1): "more return at a risk that cannot be told apart",
-    (0, 0): "risk and return that cannot be told apart",
-    (0, -1): "less return at a risk that cannot be told apart",
+    (0, 1): "more return, no significant difference in risk",
+    (0, 0): "no significant difference in risk or return",
+    (0, -1): "less return, no significant difference in risk",
     (1, 1): "more return for more risk",
-    (1, 0): "more risk, and a return that cannot be told apart",
+    (1, 0): "more risk, no significant difference in return",
     (1, -1): "more risk and less return",
 }
 
 
 def against(chapter: Chapter, name: str) -> str | None:
-    """Our chosen setting beside a rival's: one of nine phrases."""
+    """The chosen setting of shaped DQN compared with a rival's: one of nine phrases."""
     rivals = [group for group in chapter.contestants if group.family == name]
     if OURS not in chapter.choices or not rivals:
         return None
@@ -133,7 +133,7 @@ def against(chapter: Chapter, name: str) -> str | None:
 
 
 def compared(chapter: Chapter) -> Comparison | None:
-    """Our family's reach beside CVaR's."""
+    """The reaches of shaped DQN and of CVaR."""
     if not chapter.family(OURS) or not chapter.family(CVAR):
         return None
     return compare(chapter.dialled(OURS), chapter.dialled(CVAR), chapter.plain, chapter.random)
@@ -142,24 +142,24 @@ def compared(chapter: Chapter) -> Comparison | None:
 REACHES = {
     "further": "shaped replay reaches further",
     "less far": "QR-DQN with CVaR reaches further",
-    "not told apart": "cannot be told apart",
-    "no danger": "nothing to reach: plain DQN meets no catastrophe, or does no better than random",
+    "no significant difference": "no significant difference",
+    "no danger": "undefined: plain DQN has no catastrophes, or is no better than random",
 }
 
 
 def unmatched(found: Comparison) -> str:
-    """The rival's settings that none of ours matches in both numbers."""
+    """The rival's settings that no shaped setting matches in both numbers."""
     return (
         listed([f"{g.dial or 'the mean'} ({share(g.p.mean)}, {number(g.mean.mean)})" for g in found.beyond]) or "none"
     )
 
 
 def frontiers(chapters: Sequence[Chapter]) -> str:
-    """On which worlds our frontier is at least as good as CVaR's, and on which it is not."""
+    """On which worlds shaped replay reaches further than CVaR, and on which less far."""
     verdicts = {c.title: x.verdict for c in chapters if (x := compared(c)) is not None}
     parts = [
         ("further", "Shaped replay reaches further than QR-DQN with CVaR on {}."),
-        ("not told apart", "The two cannot be told apart on {}."),
+        ("no significant difference", "No significant difference (95 %) on {}."),
         ("less far", "It reaches less far on {}."),
     ]
     named = [(words, [title for title, x in verdicts.items() if x == verdict]) for verdict, words in parts]
@@ -170,7 +170,7 @@ def frontiers(chapters: Sequence[Chapter]) -> str:
 
 
 def shortcomings(chapters: Sequence[Chapter]) -> list[str]:
-    """Everything that speaks against it, one paragraph each; what the data do not show is not said."""
+    """The shortcomings of shaped replay that the data show, one paragraph each."""
     makers = (_in_training, _without_effect, _late, _literal, _too_far, _uneven, _beaten)
     return [line for line in (make(chapters) for make in makers) if line]
 
@@ -204,10 +204,10 @@ def _without_effect(chapters: Sequence[Chapter]) -> str:
     ]
     parts = []
     if flat:
-        parts.append(f"On {listed(flat)} the chosen setting does not lower P(catastrophe) beyond what chance could.")
+        parts.append(f"On {listed(flat)} the chosen setting does not lower P(catastrophe) significantly.")
     if calm:
         parts.append(
-            f"On {listed(calm)} plain DQN has fewer than {DANGER:.0%} catastrophes, so there is little to shape.".replace(
+            f"On {listed(calm)} plain DQN has fewer than {DANGER:.0%} catastrophes, so there is little to reduce.".replace(
                 "1%", "1 %"
             )
         )
@@ -224,8 +224,8 @@ def _late(chapters: Sequence[Chapter]) -> str:
                 lines.append(f"On the {c.title} even a tilt on the reward lowers P(catastrophe) ({numbers}).")
             else:
                 lines.append(
-                    f"**Danger that comes late.** On the {c.title} a tilt on the reward does nothing for P(catastrophe) ({numbers}): "
-                    f"no reward at the edge varies. It takes the tilt on the target, {_target(c)}."
+                    f"**Danger that comes late.** On the {c.title} a tilt on the reward does not lower P(catastrophe) significantly ({numbers}), "
+                    f"since no reward at the edge varies. The tilt on the target {_target(c)}."
                 )
     return " ".join(lines)
 
@@ -233,14 +233,14 @@ def _late(chapters: Sequence[Chapter]) -> str:
 def _target(chapter: Chapter) -> str:
     choice = chapter.choices.get(OURS)
     if choice is None:
-        return "which was not run"
+        return "was not run"
     sign = told_apart(difference(choice.group, chapter.plain, 0))
-    did = "lowers it to" if sign < 0 else "did not lower it either:"
-    return f"which {did} {share(choice.group.p.mean)}"
+    did = "lowers it to" if sign < 0 else "does not lower it either:"
+    return f"{did} {share(choice.group.p.mean)}"
 
 
 def _literal(chapters: Sequence[Chapter]) -> str:
-    """Literal mixing beside matched mixing with the same dial."""
+    """Literal mixing compared with matched mixing at the same v and β."""
     worse: list[str] = []
     same: list[str] = []
     better: list[str] = []
@@ -254,7 +254,7 @@ def _literal(chapters: Sequence[Chapter]) -> str:
             bad, good = signs[0] > 0 or signs[1] < 0, signs[0] < 0 or signs[1] > 0
             (worse if bad and not good else better if good and not bad else same).append(numbers)
     parts = [
-        (worse, "is worse than matched mixing at the same dial on"),
+        (worse, "is worse than matched mixing at the same v and β on"),
         (same, "is neither better nor worse on"),
         (better, "is better on"),
     ]
@@ -269,14 +269,14 @@ def _too_far(chapters: Sequence[Chapter]) -> str:
         if far:
             found.append(f"{c.title} ({len(far)} of {len(c.family(OURS))}: {'; '.join(far)})")
     return (
-        f"**The dial can be turned too far.** More than half of the gap to random is lost on {listed(found)}."
+        f"**Too much replay.** Some settings lose more than half of the gap to random: {listed(found)}."
         if found
         else ""
     )
 
 
 def _uneven(chapters: Sequence[Chapter]) -> str:
-    """Seeds that kept more than half of plain DQN's risk, where the chosen setting lowers it on average."""
+    """Seeds with more than half of plain DQN's risk, though the chosen setting has less on average."""
     found = []
     for c in chapters:
         choice = c.choices.get(OURS)
@@ -286,18 +286,18 @@ def _uneven(chapters: Sequence[Chapter]) -> str:
         if risky:
             found.append(f"{c.title} ({len(risky)} of {choice.group.seeds})")
     return (
-        f"**Seeds differ.** Some keep more than half of plain DQN's risk where the average does not: {listed(found)}."
+        f"**Seeds differ.** Some seeds have more than half of plain DQN's risk, though the mean has not: {listed(found)}."
         if found
         else ""
     )
 
 
 def _beaten(chapters: Sequence[Chapter]) -> str:
-    """Where a rival's chosen setting is better in one number and not worse in the other."""
+    """The worlds where a rival's chosen setting is better in one number and not worse in the other."""
     lost = []
     for c in chapters:
         for name in (MEAN, CVAR):
             words = against(c, name)
             if words in (VERSUS[1, -1], VERSUS[1, 0], VERSUS[0, -1]):
-                lost.append(f"{c.title} by {name} (ours has {words})")
+                lost.append(f"{c.title} by {name} (shaped DQN has {words})")
     return f"**Beaten at the chosen settings** on {listed(lost)}." if lost else ""

@@ -1,13 +1,13 @@
-"""The study as data, and how it is run: one setting, one seed, one file.
+"""The study as data, and how it is run: one file per setting and seed.
 
-    plan  →  jobs, longest first  →  a process each  →  DIR/runs/<digest of what it does>.json
+    plan  →  jobs, longest first  →  a process each  →  DIR/runs/<digest of its content>.json
 
-A file is written whole or not at all, and a run whose file is there is not run again. So a study that was killed goes on where it
-was, and runs that another machine made are merged by copying their files.
+A file is written whole or not at all, and a run that has a file is not repeated. So a killed study continues where it stopped,
+and runs of other machines are merged by copying their files.
 
-**What is compared.** On every world: plain DQN; shaped replay over v and β (on a world whose danger comes late the tilt is on the
-target, and one setting tilts on the reward to show what that does); literal mixing at one setting; QR-DQN by its mean; QR-DQN
-by CVaR over α. All with the world's own network, learning rate and budget. The point has the whole grid of v and β, the other worlds a cross in it. A random policy is the floor of the return's scale.
+**What is compared.** On every world: plain DQN; shaped replay over v and β (with the tilt on the target if harm is delayed, and one
+setting with the tilt on the reward for comparison); literal mixing at one setting; QR-DQN by its mean, and by CVaR over α. All use the
+world's network, learning rate and budget. The point has all v and β, the other worlds a cross. A random policy is the return's 0.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from .training import Setting
 from .worlds import WORLDS, world_named
 
 VS = (0.25, 0.5, 0.75)
-BETAS = (2.0, 1.0, 4.0, 16.0)  #: the default first: where families are evened out, settings are taken from the front
+BETAS = (2.0, 1.0, 4.0, 16.0)  #: the default first: comparisons with equal numbers of settings take the first ones
 ALPHAS = (0.25, 0.1, 0.5)
-LATE = ("delayed",)  #: worlds whose danger comes a step late
-WHOLE = ("point",)  #: worlds that get the whole grid of v and β; the others a cross in it
-LONG = ("lander",)  #: worlds that take long: v at the default β alone, two of the α, no literal mixing
-COSTS = {"random": 0.05, "dqn": 1.0, "qrdqn": 2.5}  #: of a step, about
+LATE = ("delayed",)  #: worlds with harm one step after its cause
+WHOLE = ("point",)  #: worlds with the whole grid of v and β; the others have a cross in it
+LONG = ("lander",)  #: slow worlds: v at the default β only, two values of α, no literal mixing
+COSTS = {"random": 0.05, "dqn": 1.0, "qrdqn": 2.5}  #: relative cost of a step, roughly
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-ENDED = "its process, or one beside it, was ended; it can be tried again"
+ENDED = "its process, or another one of the pool, was killed; try again"
 
-Tell = Callable[[int, str], None]  #: how many runs are done, and which was the last
+Tell = Callable[[int, str], None]  #: called with the number of finished runs, and the last one
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 
 class Preset(NamedTuple):
-    """How much is run."""
+    """The size of a study."""
 
     worlds: tuple[str, ...]
     seeds: int = 5
-    steps: int = 0  #: 0 for each world's own
-    episodes: int = 300  #: of the evaluation
-    selection: int = 100  #: of the choice
-    small: bool = False  #: one setting a family, and learning begins early
+    steps: int = 0  #: 0 for each world's default
+    episodes: int = 300  #: evaluation episodes
+    selection: int = 100  #: selection episodes
+    small: bool = False  #: one setting per family, and learning starts early
 
     def checked(self) -> Preset:
-        """The same, if it makes sense."""
+        """The same, after checks."""
         _checks.require(len(self.worlds) > 0, "worlds", f"name some of {', '.join(WORLDS)}", self.worlds)
         _checks.whole("seeds", self.seeds, 1)
         return self._replace(worlds=tuple(dict.fromkeys(world_named(name).name for name in self.worlds)))
@@ -95,7 +95,7 @@ def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[s
 
 
 def plan(preset: Preset) -> list[Job]:
-    """Every run of a study, the longest first; among equals seed by seed, so that a study cut short has some seeds whole."""
+    """All runs of a study, longest first, then by seed, so that a stopped study has some seeds complete."""
     jobs = [
         Job(family, dial, _setting(preset, world, seed, changes), preset.selection)
         for world in preset.worlds
@@ -106,7 +106,7 @@ def plan(preset: Preset) -> list[Job]:
 
 
 def _setting(preset: Preset, world: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:
-    """A setting as a dict, its steps filled in; 'random' is no algorithm of a learner's, so it is set last."""
+    """A setting as a dict, with its steps; 'random' is not an algorithm of Setting, so it is set last."""
     learner = {key: x for key, x in changes.items() if x != "random"}
     common: dict[str, Any] = {
         "steps": preset.steps or world_named(world).steps,
@@ -125,12 +125,12 @@ def _cost(setting: dict[str, Any]) -> float:
 
 
 class Outcome(NamedTuple):
-    """What became of the jobs."""
+    """The outcome of the jobs."""
 
     done: int
-    kept: int  #: there before
+    kept: int  #: done before
     failed: tuple[str, ...]  #: a line each
-    left: int  #: not begun when the time was over
+    left: int  #: not started within the budget
 
 
 def run_jobs(
@@ -142,9 +142,9 @@ def run_jobs(
     work: Perform | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Do every job whose file is not there yet. After ``budget`` seconds of the clock no new one is begun, and those begun are finished.
+    """Do all jobs that have no file yet. After ``budget`` seconds no new one is started; running ones are finished.
 
-    A job that fails is told of in a line and does not stop the others; only where something is not installed, all stops at once.
+    A failed job is reported in a line and does not stop the others; a missing package stops all.
     """
     _checks.whole("jobs", workers, 1)
     if budget is not None:
@@ -173,7 +173,7 @@ def run_jobs(
 
 
 def _kept(jobs: Sequence[Job], runs: Path) -> str:
-    """How much a study that was stopped has done."""
+    """What a stopped study has done."""
     there = sum((runs / job.file).exists() for job in jobs)
     return f"{there} of {len(jobs)} runs are finished; run the same command to continue"
 
@@ -189,12 +189,12 @@ def _here(take: Callable[[], Job | None], work: Perform) -> Finished:
 def _tried(work: Perform, job: Job) -> dict[str, Any] | Exception:
     try:
         return work(job.setting, job.selection)
-    except Exception as error:  # whatever it is, it is this run's alone
+    except Exception as error:  # an error concerns only this run
         return error
 
 
 def _elsewhere(take: Callable[[], Job | None], work: Perform, workers: int) -> Finished:
-    """As many jobs at a time as there are workers. If a process dies, what ran then fails, and the rest has a new pool."""
+    """Run jobs in a pool of workers. If a process dies, the running jobs fail, and the others get a new pool."""
     with _one_thread_each():
         pool = _pool(workers)
         running: dict[Future[Any], Job] = {}
@@ -218,14 +218,14 @@ def _elsewhere(take: Callable[[], Job | None], work: Perform, workers: int) -> F
 def _submitted(pool: ProcessPoolExecutor, work: Perform, job: Job) -> Future[Any]:
     try:
         return pool.submit(work, job.setting, job.selection)
-    except BrokenProcessPool as error:  # it broke a moment ago
+    except BrokenProcessPool as error:  # it has just broken
         lost: Future[Any] = Future()
         lost.set_exception(error)
         return lost
 
 
 def _answer(future: Future[Any]) -> dict[str, Any] | Exception:
-    error = future.exception()  # waits, where it must
+    error = future.exception()  # waits if needed
     if isinstance(error, BrokenProcessPool):
         return RuntimeError(ENDED)
     if isinstance(error, Exception):
@@ -235,14 +235,14 @@ def _answer(future: Future[Any]) -> dict[str, Any] | Exception:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that a terminal's Ctrl-C ends at once and without a word: the one that started them says what is finished."""
+    """Processes that Ctrl-C ends at once and silently: the parent process reports what is finished."""
     quietly = (signal.SIGINT, signal.SIG_DFL)
     return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), signal.signal, quietly)
 
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes that are started meanwhile compute with one thread: more would only stand in each other's way."""
+    """Limit processes that are started inside to one thread each, since more would compete for cores."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:

@@ -1,16 +1,16 @@
-"""What the runs of one setting say together, and which setting of a family is shown.
+"""Statistics over the runs of one setting, and the rule that chooses a setting of a family.
 
-A setting is trained once per seed, and each trained policy is tried on two sets of episodes. The *selection* episodes are for
-choosing, the *evaluation* episodes for telling; no number in a table comes from the episodes that chose its row.
+A setting is trained once per seed, and each trained policy is run on two sets of episodes. The *selection* episodes are used to
+choose a setting, the *evaluation* episodes for all numbers in tables.
 
-**Intervals.** Chance decides at two levels: which network a seed gives, and which episodes it meets. So the bootstrap has two
-levels: seeds are drawn with replacement, and within each its episodes. Five seeds are few, and plain percentiles would be too
-narrow; we take wider ones, at Φ(−√(n/(n−1))·t), t being Student's quantile for n − 1 (Hesterberg 2015, 'expanded
-percentile'). With five seeds the interval is about as wide as the seeds lie apart. That 0 of 1,500 episodes ended badly does
-not make the chance 0, so an interval of P(catastrophe) is never narrower than Wilson's for its episodes.
+**Intervals.** Networks vary over seeds, and results over episodes. So the bootstrap has two levels: seeds are drawn with
+replacement, and within each seed its episodes. With five seeds, plain percentiles would be too narrow; wider ones are taken, at
+Φ(−√(n/(n−1))·t), with t Student's quantile for n − 1 (Hesterberg 2015, 'expanded percentile'). With five seeds the interval is
+about as wide as the range of the seeds. 0 catastrophes in 1,500 episodes do not mean a probability of 0, so an interval of
+P(catastrophe) is never narrower than Wilson's for its episodes.
 
 **The rule**, stated before any run: among a family's settings that lose at most :data:`MAY_LOSE` of the return between plain DQN
-and a random policy, the one of lowest P(catastrophe); at a tie, of the higher return. If none loses so little, the one that loses least.
+and a random policy, the one with the lowest P(catastrophe); at a tie, with the higher return. If none does, the one that loses least.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from safereplay._types import AnyArray, Bools, Floats
 from safereplay.views.intervals import Estimate
 
 RESAMPLES = 4000
-INNER = 400  # samples of a run's episodes, of which each resample takes one
+INNER = 400  # samples of a run's episodes; each resample takes one
 MAY_LOSE = 0.15  #: of the gap in return between plain DQN and a random policy
 CONFIDENCE = 0.95
 
 
 class Episodes(NamedTuple):
-    """How the episodes of one run ended."""
+    """The results of the episodes of one run."""
 
     returns: Floats  #: [E]
     unsafe: Bools  #: [E]
 
     @property
     def p(self) -> float:
-        """The share that ended in a catastrophe."""
+        """The share of episodes with a catastrophe."""
         return float(self.unsafe.mean())
 
     @property
@@ -66,13 +66,13 @@ class Run(NamedTuple):
     selection: Episodes
     training: Training
     seconds: float
-    paths: tuple[Floats, ...] = ()  #: [n, 2] each, where the world has places to show
+    paths: tuple[Floats, ...] = ()  #: [n, 2] each, if the world has a map
     machine: str = ""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one setting, one a seed, and what they say together."""
+    """The runs of one setting, one per seed, and their statistics."""
 
     family: str
     dial: str
@@ -80,17 +80,17 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The family, and where its dial stands."""
+        """The family and its dial."""
         return f"{self.family}, {self.dial}" if self.dial else self.family
 
     @property
     def seeds(self) -> int:
-        """How many there are."""
+        """The number of seeds."""
         return len(self.runs)
 
     @cached_property
     def replicates(self) -> Floats:
-        """P(catastrophe) and mean return of each bootstrap sample, [B, 2]; each setting has luck of its own."""
+        """P(catastrophe) and mean return of each bootstrap sample, [B, 2]; independent for each setting."""
         return resampled([run.evaluation for run in self.runs], seed=zlib.crc32(self.name.encode()))
 
     @cached_property
@@ -126,13 +126,13 @@ def resampled(blocks: Sequence[Episodes], count: int = RESAMPLES, seed: int = 0)
 
 
 def _within(block: Episodes, rng: np.random.Generator) -> Floats:
-    """The same of samples of one run's episodes, [INNER, 2]."""
+    """The same for samples of one run's episodes, [INNER, 2]."""
     at = rng.integers(block.returns.size, size=(INNER, block.returns.size))
     return np.column_stack([block.unsafe[at].mean(1), block.returns[at].mean(1)])
 
 
 def tail(seeds: int) -> float:
-    """The share that an interval leaves out at either end: less than 2.5 % where seeds are few.
+    """The share that an interval leaves out at each end: less than 2.5 % for few seeds.
 
     >>> round(tail(1000), 3), round(tail(5), 3)
     (0.025, 0.001)
@@ -142,7 +142,7 @@ def tail(seeds: int) -> float:
 
 
 def interval(samples: Floats, seeds: int) -> tuple[float, float]:
-    """The ends of an interval by expanded percentiles; nan where a single seed cannot tell."""
+    """The ends of an interval by expanded percentiles; nan for a single seed."""
     if seeds < 2 or not np.isfinite(samples).all():
         return float("nan"), float("nan")
     low, high = np.quantile(samples, (tail(seeds), 1 - tail(seeds)))
@@ -160,14 +160,14 @@ def wilson(bad: int, n: int) -> tuple[float, float]:
 
 
 def difference(a: Group, b: Group, column: int) -> Estimate:
-    """a − b in P(catastrophe) (column 0) or mean return (1), with its interval; their runs have nothing in common."""
+    """a − b in P(catastrophe) (column 0) or mean return (1), with its interval; their runs are independent."""
     samples = a.replicates[:, column] - b.replicates[:, column]
     means = [(g.p, g.mean)[column].mean for g in (a, b)]
     return Estimate(means[0] - means[1], *interval(samples, min(a.seeds, b.seeds)))
 
 
 def told_apart(found: Estimate) -> int:
-    """1 if the whole interval lies above 0, −1 if below, 0 if it cannot be told (or a single seed gives none)."""
+    """1 if the whole interval is above 0, −1 if it is below, else 0 (also if there is no interval)."""
     return int(found.low > 0) - int(found.high < 0)
 
 
@@ -176,17 +176,17 @@ def told_apart(found: Estimate) -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """The setting of a family that the rule shows."""
+    """The setting of a family that the rule chooses."""
 
     group: Group
-    kept: bool  #: whether any setting loses so little as the rule asks
-    scaled: bool  #: whether plain DQN does better than random, so that a loss has a scale
-    agreeing: int  #: of the choices made with one seed left out, how many are the same
+    kept: bool  #: whether any setting loses at most what the rule allows
+    scaled: bool  #: whether plain DQN is better than random, so that a loss has a scale
+    agreeing: int  #: the number of equal choices with one seed left out
     of: int
 
 
 def loss(mean: float, plain: float, random: float) -> float:
-    """How much of the way from plain DQN's return down to a random policy's is lost; nan where there is no such way.
+    """The loss in return, as a share of the gap between plain DQN and a random policy; nan if there is no gap.
 
     >>> loss(9.0, plain=10.0, random=0.0)
     0.1
@@ -205,7 +205,7 @@ def lost(group: Group, plain: Group, random: Group) -> Estimate:
 
 
 def choose(groups: Sequence[Group], plain: Group, random: Group) -> Choice | None:
-    """The rule, on the selection episodes; None where the family has no runs."""
+    """Apply the rule to the selection episodes; None if the family has no runs."""
     if not groups:
         return None
     best, kept = _by_the_rule(groups, plain, random, None)
@@ -245,7 +245,7 @@ FAMILIES = (PLAIN, OURS, REWARD, LITERAL, MEAN, CVAR, RANDOM)
 
 @dataclass(frozen=True)
 class Chapter:
-    """All that was found on one world."""
+    """All results on one world."""
 
     world: str
     title: str
@@ -262,18 +262,18 @@ class Chapter:
 
     @cached_property
     def random(self) -> Group:
-        """Actions at random."""
+        """The random policy."""
         return self.family(RANDOM)[0]
 
     @cached_property
     def choices(self) -> dict[str, Choice]:
-        """What the rule chooses of each family that has a dial."""
+        """The rule's choice for each family that has a dial."""
         found = {name: choose(self.family(name), self.plain, self.random) for name in (OURS, CVAR)}
         return {name: choice for name, choice in found.items() if choice is not None}
 
     @cached_property
     def contestants(self) -> tuple[Group, ...]:
-        """Side by side: plain DQN, ours as chosen, QR-DQN by its mean, and by CVaR as chosen; those that were run."""
+        """Plain DQN, shaped DQN as chosen, QR-DQN by its mean, and by CVaR as chosen; those that were run."""
         chosen = {name: (choice.group,) for name, choice in self.choices.items()}
         return tuple(g for name in (PLAIN, OURS, MEAN, CVAR) for g in chosen.get(name, self.family(name)))
 

@@ -6,38 +6,38 @@
 
     world        str      a name in WORLDS
     algorithm    str      "dqn" or "qrdqn"
-    v, beta      float    the dial of shaped replay; v = 0 is the library's own replay buffer
+    v, beta      float    the dials of shaped replay; v = 0 is SB3's replay buffer
     alpha        float    QR-DQN acts on CVaR_α of its quantiles; 1 is the mean
     cvar_target  bool     whether QR-DQN's target chooses its action by CVaR_α too, or by the mean
     tilt_on      str      "reward", "return" or "target"
     mixing       str      "matched" or "literal"
-    key          str      "" for the world's own, or the name of a key class with its defaults, as "ExactKey"
+    key          str      "" for the world's key, or the name of a key class with its defaults, such as "ExactKey"
     seed         int      of the learner, its exploration and its environment, below 10⁶
-    steps        int      0 for the world's own
+    steps        int      0 for the world's default
     episodes     int      greedy episodes of the evaluation
     split        str      "test", or "validation" for choosing settings: other evaluation seeds
-    every        int      evaluate every so many steps as well; 0 for never
+    every        int      also evaluate every n-th step; 0 for never
     overrides    dict     of the learner's hyper-parameters, and "net_arch", "reward_scale", "n_quantiles", and
-                          "final_learning_rate": the rate falls to it in a line
+                          "final_learning_rate": the rate falls to it linearly
 
 **Result**:
 
     setting      Setting.to_dict(), with steps filled in
-    seconds      float, of training alone, without evaluations
+    seconds      float, of training without evaluations
     evaluation   see below, after the last step
-    checks       list of evaluations with a "step" each, if asked for
+    checks       list of evaluations during training, with a "step" each
     curve        {"step": [...], "return": [...], "catastrophe": [0 or 1, ...]}, one entry per episode of training
     greedy       the greedy action of every state, for worlds that are tables; else None
-    replay       what the shaped buffer held in the end, or None
+    replay       a summary of the shaped buffer at the end, or None
     versions     {"python", "torch", "stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "safereplay"}
 
 **evaluation**: ``episodes``, ``mean_return``, ``se_return``, ``catastrophes``, ``p_catastrophe``, ``goals``,
 ``timeouts``, ``mean_steps``, ``returns`` (a list, rounded to 4 places), ``unsafe`` (a list of 0 and 1). Returns are
-undiscounted and in the world's own unit; a catastrophe is counted once per episode.
+undiscounted and in the world's unit; a catastrophe is counted once per episode.
 
 The same setting gives the same result, bit for bit, on one machine: one thread, and every generator seeded.
-Evaluation episode i has the same seed in every run, so two settings meet the same luck; those seeds start at 10⁹
-(test) and 5·10⁸ (validation), and a learner's are below 10⁶.
+Evaluation episode i has the same seed in every run. These seeds start at 10⁹ (test) and 5·10⁸ (validation), and a
+learner's are below 10⁶.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ ALGORITHMS = ("dqn", "qrdqn")
 MIXINGS = ("literal", "matched")
 TILTS = ("reward", "return", "target")
 SPLITS = {"test": 10**9, "validation": 5 * 10**8}  #: the seed of the first evaluation episode
-SEEDS = 10**6  #: a learner's are below this
+SEEDS = 10**6  #: a learner's seed is below this
 OURS = ("net_arch", "reward_scale", "n_quantiles")  #: overrides that are not arguments of the learner
 PACKAGES = ("torch", "stable_baselines3", "sb3_contrib", "gymnasium", "numpy")
 
 
 @dataclass(frozen=True)
 class Setting(Config):
-    """What defines a run; the fields are explained at the top of the module.
+    """The definition of a run; the fields are explained at the top of the module.
 
     >>> Setting("cliff", v=0.5, seed=3)
     Setting(world='cliff', algorithm='dqn', v=0.5, beta=1.0, alpha=1.0, cvar_target=True, tilt_on='reward',
@@ -105,12 +105,12 @@ class Setting(Config):
         _checks.real("beta", self.beta)
         _checks.between("alpha", self.alpha, "(0, 1]")
         if self.algorithm == "dqn":
-            _checks.require(self.alpha == 1, "alpha", "be 1 for dqn, which knows no quantiles", self.alpha)
+            _checks.require(self.alpha == 1, "alpha", "be 1 for dqn, which has no quantiles", self.alpha)
         _checks.flag("cvar_target", self.cvar_target)
         _checks.choice("tilt_on", self.tilt_on, TILTS)
         _checks.choice("mixing", self.mixing, MIXINGS)
         _checks.whole("seed", self.seed, 0)
-        _checks.require(self.seed < SEEDS, "seed", f"be below {SEEDS}", self.seed, "evaluation has those above")
+        _checks.require(self.seed < SEEDS, "seed", f"be below {SEEDS}", self.seed, "evaluation uses larger ones")
         _checks.whole("steps", self.steps, 0)
         _checks.whole("episodes", self.episodes, 1)
         _checks.choice("split", self.split, SPLITS)
@@ -118,11 +118,11 @@ class Setting(Config):
 
     @property
     def total_steps(self) -> int:
-        """The steps to train for: the setting's, or else the world's."""
+        """The training steps: the setting's, or else the world's."""
         return self.steps or world_named(self.world).steps
 
     def hyper_parameters(self) -> dict[str, Any]:
-        """The world's for this algorithm, with the overrides in their place."""
+        """The world's hyper-parameters for this algorithm, with the overrides."""
         world = world_named(self.world)
         own = {"net_arch": world.net_arch, "reward_scale": world.reward_scale, "n_quantiles": world.n_quantiles}
         return {**own, **getattr(world, self.algorithm), **self.overrides}
@@ -132,7 +132,7 @@ class Setting(Config):
 
 
 def train(setting: Setting) -> Result:
-    """Train, evaluate, and tell: the result as the module's head lists it."""
+    """Train and evaluate; return the result described at the top of the module."""
     _checks.require(isinstance(setting, Setting), "setting", "be a Setting", setting)
     with one_thread():
         run = fit(setting)
@@ -155,7 +155,7 @@ def train(setting: Setting) -> Result:
 
 @dataclass
 class Fitted:
-    """A trained model, what happened while it learned, the evaluations on the way, and the seconds it took."""
+    """A trained model, its training episodes, evaluations during training, and seconds."""
 
     model: Any
     diary: Diary
@@ -185,7 +185,7 @@ def fit(setting: Setting) -> Fitted:
 
 
 def _learner(setting: Setting, env: gymnasium.Env[Any, Any]) -> Any:
-    """The untrained model of a setting, on an environment in the world's own unit."""
+    """The untrained model of a setting, on an environment in the world's unit."""
     arguments = setting.hyper_parameters()
     net_arch, scale, n_quantiles = (arguments.pop(name) for name in OURS)
     if "final_learning_rate" in arguments:
@@ -206,12 +206,12 @@ def _learner(setting: Setting, env: gymnasium.Env[Any, Any]) -> Any:
 
 
 def _line(first: float, last: float) -> Any:
-    """A rate from the first to the last, as SB3 asks for it: by the share of training that is left."""
+    """A linear schedule for SB3, a function of the remaining share of training."""
     return _imported("stable_baselines3.common.utils").LinearSchedule(first, last, 1.0)
 
 
 def _shaping(setting: Setting, gamma: float) -> dict[str, Any]:
-    """The one line that shapes replay."""
+    """The arguments that shape replay."""
     from safereplay.sb3.buffers import ShapedReplayBuffer
 
     name, arguments = world_named(setting.world).key
@@ -224,7 +224,7 @@ def _shaping(setting: Setting, gamma: float) -> dict[str, Any]:
 
 
 def _shaping_callbacks(setting: Setting) -> list[Any]:
-    """Targets are refreshed by a callback; the other tilts need none."""
+    """The callback that refreshes targets; other tilts need none."""
     if setting.v == 0 or setting.tilt_on != "target":
         return []
     from safereplay.sb3.callbacks import ShapingCallback
@@ -240,7 +240,7 @@ def _callback(function: Any) -> Any:
 
 
 def evaluate(model: Any, world: World, episodes: int, split: str = "test") -> dict[str, Any]:
-    """Greedy episodes, all stepped together; ``model`` has SB3's ``predict``. Fields as in the module's head."""
+    """Greedy episodes, run in parallel; ``model`` has SB3's ``predict``. Fields as at the top of the module."""
     envs = [world.make(judged=True) for _ in range(episodes)]
     seen = [env.reset(seed=SPLITS[split] + i)[0] for i, env in enumerate(envs)]
     returns, steps = np.zeros(episodes), np.zeros(episodes, np.int64)
@@ -273,14 +273,14 @@ def evaluate(model: Any, world: World, episodes: int, split: str = "test") -> di
 
 
 def versions() -> dict[str, str]:
-    """Of everything that has a say in the numbers."""
+    """The versions of everything that affects the numbers."""
     others = {package: str(_imported(package).__version__) for package in PACKAGES}
     return {"python": platform.python_version(), **others, "safereplay": __version__}
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """torch on one thread inside, as before outside: sums in another order are other bits."""
+    """Limit torch to one thread inside: another order of sums gives other bits."""
     torch = _imported("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)

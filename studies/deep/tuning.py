@@ -1,23 +1,23 @@
-"""How the hyper-parameters came about: what was tried, and what it gave.
+"""The tuning of the hyper-parameters: all trials and their results.
 
-Tuned were plain DQN and QR-DQN greedy on the mean, for the mean return alone, on learner seeds from 1000, which the study does not
-use, and on validation episodes, which it uses to choose settings but not to judge them. Shaped replay and CVaR take the settings over as they
-are, with one exception: which key the lander has was chosen by runs with shaped replay. (Point's tiles were set by hand and not compared; the delayed
-cliff has QR-DQN's settings of the cliff, untried.) That is little tuning, mostly one seed a row.
+Plain DQN and QR-DQN greedy on the mean were tuned, for the mean return only. The trials used learner seeds from 1000, which the
+study does not use, and validation episodes, which it uses to choose settings but not to judge them. Shaped replay and CVaR use the
+same settings, with one exception: the lander's key was chosen by runs with shaped replay. (Point's tiles were set by hand and not
+compared; the delayed cliff has QR-DQN's settings of the cliff, untried.) That is little tuning, mostly one seed per row.
 
-A row says how a run differed from the world's settings of today; 300 evaluation episodes each, unless told.
+A row has the differences of a run from the world's current settings; 300 evaluation episodes each, unless noted.
 """
 
 from typing import Any, NamedTuple
 
 
 class Trial(NamedTuple):
-    """One run of the tuning, and what was learned from it."""
+    """One run of the tuning, and its result."""
 
     world: str
     algorithm: str
     seed: int
-    differs: dict[str, Any]  #: from the world of today: hyper-parameters, steps, or the world itself
+    differs: dict[str, Any]  #: from the current world: hyper-parameters, steps, or the world itself
     mean_return: float
     p_catastrophe: float
     note: str
@@ -67,7 +67,7 @@ TRIED: tuple[Trial, ...] = (
     Trial("point", "dqn", 1001, SMALLER, -7.94, 0.170, "needs more steps, or learns too slowly"),
     Trial("point", "dqn", 1001, {**SMALLER, "steps": 60_000}, -5.48, 0.127, "it was the steps"),
     Trial("point", "dqn", 1002, {**SMALLER, "steps": 60_000}, -5.32, 0.167, "again"),
-    Trial("point", "dqn", 1001, {"steps": 40_000}, -5.31, 0.157, "a wider net and twice the rate do as well in fewer"),
+    Trial("point", "dqn", 1001, {"steps": 40_000}, -5.31, 0.157, "wider net, twice the rate: as good in fewer steps"),
     Trial("point", "dqn", 1001, {}, -4.76, 0.133, "solves it"),
     Trial("point", "dqn", 1000, {}, -5.03, 0.143, "solves it"),
     Trial(
@@ -115,8 +115,8 @@ TRIED: tuple[Trial, ...] = (
             ("dqn", 1000, {**SHORT, **SLOW}, -84.4, 0.27, "hovers in two of three episodes"),
             ("dqn", 1001, {**SHORT, **SLOW}, -161.5, 0.97, "again"),
             ("dqn", 1000, {**SHORT, **MIDDLE, "reward_scale": 30.0}, -105.8, 0.49, "no better"),
-            ("dqn", 1000, SHORT, 90.0, 0.33, "the best that was seen, but not solved"),
-            ("dqn", 1001, SHORT, -164.2, 0.86, "and seeds differ: these steps are too few"),
+            ("dqn", 1000, SHORT, 90.0, 0.33, "the best result, but not solved"),
+            ("dqn", 1001, SHORT, -164.2, 0.86, "seeds differ: too few steps"),
             ("qrdqn", 1000, {**SHORT, **MIDDLE}, -74.6, 0.35, "hovers in half of the episodes"),
             ("qrdqn", 1001, {**SHORT, **MIDDLE}, -67.0, 0.24, "again"),
             ("qrdqn", 1000, {**SHORT, **SLOW}, -162.0, 0.77, "worse"),
@@ -136,7 +136,7 @@ TRIED: tuple[Trial, ...] = (
                 {**SHORT, **MIDDLE, "v": 0.5, "key": "SimHashKey(16)"},
                 -111.4,
                 0.46,
-                "this one: the best of the three, and no better than plain",
+                "chosen: the best of the three, and no better than plain",
             ),
             ("dqn", 1001, {**SHORT, **MIDDLE, "v": 0.5, "key": "SimHashKey(16)"}, -91.7, 0.76, ""),
         )

@@ -1,19 +1,19 @@
-"""The worlds of the study, each a frozen spec: how it is made, what is a catastrophe in it, and how DQN learns it.
+"""The worlds of the study, each a frozen spec: the environment, its catastrophes, and DQN's hyper-parameters.
 
-Every world's step says in ``info["unsafe"]`` whether a catastrophe happened in it. An episode counts as a *goal* when
-it terminates without one in its last step, as a *timeout* when it is cut off.
+``info["unsafe"]`` is true if a catastrophe happened in the step. An episode is a *goal* if it terminates without a
+catastrophe in its last step, and a *timeout* if it is truncated.
 
-All but the lander are learned from a uniform start, as the paper's grids are in the paper, and judged from one place: S,
-or where the volatile row begins. So plain exploration finds every goal, and what is compared is caution, not luck in
+Except for the lander, training episodes start anywhere, as on the paper's grids, and evaluation episodes at one place:
+S, or the start of the volatile row. So plain exploration finds every goal, and results do not depend on luck in
 exploring.
 
-``reward_scale`` divides the rewards that the learner sees. SB3's DQN has a Huber loss, which fits medians where errors
-are above 1 and so overlooks rare disasters; the scale keeps errors below that. QR-DQN needs the opposite: where errors
-are below 1 its loss is square, and what it learns are expectiles, whose mean is not the mean; its scale leaves the errors
-that matter above 1. Returns are reported without either.
+``reward_scale`` divides the learner's rewards. SB3's DQN has a Huber loss, which fits medians for errors above 1 and so
+ignores rare disasters; the scale keeps errors below 1. QR-DQN needs the opposite: for errors below 1 its loss is
+quadratic and fits expectiles, whose mean is not the mean; its scale keeps the important errors above 1. Returns are
+reported unscaled.
 
-Hyper-parameters were tuned for *plain* DQN and for QR-DQN greedy on the mean, on learner seeds from 1000 that the
-study does not use; shaped replay and CVaR take over what was found for the plain learner (:mod:`.tuning`).
+Hyper-parameters were tuned for *plain* DQN and for QR-DQN greedy on the mean, on learner seeds from 1000, which the
+study does not use; shaped replay and CVaR use the same (:mod:`.tuning`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Env = gymnasium.Env[Any, Any]
 
 @dataclass(frozen=True)
 class World:
-    """What the study needs to know of a world.
+    """A world of the study.
 
     ``make(judged)`` gives a new environment; ``judged`` says whether for training or for evaluation. ``mdp`` makes the
     model, where there is one: state s is then the s-th unit vector. ``key`` names the class of pair keys and its

@@ -1,7 +1,7 @@
-"""Small wrappers that make any environment one of our worlds.
+"""Wrappers that make any environment a world of the study.
 
-A world's step tells in ``info["unsafe"]`` whether a catastrophe happened in it, and its observations are float32
-vectors. Rewards are scaled for the learner alone: whatever is written down is in the world's own unit.
+A world's ``info["unsafe"]`` is true if a catastrophe happened in the step, and its observations are float32 vectors.
+Rewards are scaled only for the learner: all records are in the world's unit.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ class OneHot(gymnasium.ObservationWrapper[Vector, Any, int]):
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (int(space.n),), np.float32)
 
     def observation(self, observation: int) -> Vector:
-        """The unit vector of a state; a copy, so that nobody writes into the next."""
+        """The unit vector of a state, as a copy."""
         row: Vector = self._rows[observation].copy()
         return row
 
@@ -52,9 +52,9 @@ class Crash(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Diary(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Writes down every episode that ends: at which step, its return, and whether a catastrophe happened in it.
+    """Records every finished episode: its last step, its return, and whether a catastrophe happened in it.
 
-    It is put below the scaling of rewards, so it speaks the world's unit.
+    It is placed below the scaling of rewards, so its returns are in the world's unit.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -69,12 +69,12 @@ class Diary(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._return, self._unsafe = 0.0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """A new episode; one that was left unfinished is not written down."""
+        """Start a new episode; an unfinished one is not recorded."""
         self._begin()
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step, noted."""
+        """One step, recorded."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.steps += 1
         self._return += float(reward)
@@ -87,7 +87,7 @@ class Diary(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Scaled(gymnasium.RewardWrapper[Any, Any]):
-    """Rewards divided by a constant, so that the Huber loss sees rare disasters and does not clip them."""
+    """Rewards divided by a constant, so that the Huber loss does not clip rare disasters."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], scale: float) -> None:
         super().__init__(env)

@@ -35,7 +35,7 @@ def test_the_command_writes_json_and_the_page(capsys, tmp_path):
         (["--only", ","], "only must name some of plain"),
         (
             ["--only", "mushroom", "--mushroom", "nowhere"],
-            "mushroom must be a Python that has mushroom_rl, got 'nowhere'",
+            "mushroom must be a Python with mushroom_rl, got 'nowhere'",
         ),
     ],
 )

@@ -50,12 +50,12 @@ def test_both_speeds_are_updates_a_second(stands_in):
 
 def test_a_python_without_it_says_what_to_do(stands_in):
     stands_in.write_text("import a_package_that_is_not_there")
-    with pytest.raises(sr.SafeReplayError, match=r"No module named 'a_package.*environment of its own"):
+    with pytest.raises(sr.SafeReplayError, match=r"No module named 'a_package.*own environment"):
         mushroom.run_theirs(sys.executable, sr.grids.cliff(), 10, 0)
 
 
 def test_a_python_that_is_not_there_is_named():
-    with pytest.raises(sr.BadInput, match="mushroom must be a Python that has mushroom_rl, got 'nowhere/python'"):
+    with pytest.raises(sr.BadInput, match="mushroom must be a Python with mushroom_rl, got 'nowhere/python'"):
         mushroom.interpreter("nowhere/python")
 
 

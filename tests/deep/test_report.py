@@ -44,7 +44,7 @@ def test_the_headline_table_holds_what_was_planted(tmp_path):
 
 def test_every_setting_is_in_the_last_table_and_the_chosen_are_marked(tmp_path):
     text = page(tmp_path, {f"{OURS}, v = 0.75, β = 2": (0.01, 9.0)}, seconds=12.5)
-    table = text[text.index("## Every setting") : text.index("## What was tried")]
+    table = text[text.index("## All settings") : text.index("## Trials of the tuning")]
     rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
     assert len(rows) == 18  # literal mixing is not planted
     marked = [row for row in rows if "✓" in row]
@@ -76,7 +76,7 @@ def test_the_method_counts_runs_seeds_and_episodes(tmp_path):
     text = page(tmp_path, {LITERAL: (0.02, 9.5)})
     assert "95 runs, 5 seeds per setting, 200 evaluation episodes per run" in text
     assert "judged on 100 selection episodes" in text
-    assert "settings tried a world: 12 of shaped DQN, 3 of QR-DQN CVaR." in text
+    assert "settings per world: 12 of shaped DQN, 3 of QR-DQN CVaR." in text
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text
     assert "**point**, 1,000 steps: A 2-D point" in text
     assert "Not complete" not in text
@@ -90,14 +90,14 @@ def test_what_was_tried_in_tuning_is_listed_for_the_worlds_of_the_page(tmp_path,
     )
     monkeypatch.setattr(report, "TRIED", trials)
     text = page(tmp_path)
-    table = text[text.index("## What was tried") :]
+    table = text[text.index("## Trials of the tuning") :]
     assert "| point | DQN | steps = 10 | 1.30 | 11.7 % | enough |" in table
     assert "| point | QR-DQN | nothing | 1.20 | 10.0 % | fine |" in table
     assert "elsewhere" not in table
 
 
 def test_a_study_that_is_not_complete_says_how_much_is_missing(tmp_path):
-    assert "**Not complete**: 5 of 95 planned runs are not there yet." in page(tmp_path)
+    assert "**Not complete**: 5 of 95 planned runs are missing." in page(tmp_path)
 
 
 def test_a_world_without_plain_or_random_runs_waits(tmp_path):
@@ -133,9 +133,9 @@ def test_pictures_that_the_page_shows_exist_and_paths_are_drawn_where_there_are_
     [
         ((0.02, 9.5), "P(catastrophe) falls from 20.0 % to 2.0 %, to 0.10 of plain DQN's; it costs 1.7 % of the gap to random in return."),
         ((0.02, 13.0), "falls from 20.0 % to 2.0 %, to 0.10 of plain DQN's; the return is 10.0 % of the gap to random higher."),
-        ((0.21, 9.5), "P(catastrophe) cannot be told apart from plain DQN's (21.0 % and 20.0 %); it costs 1.7 %"),
+        ((0.21, 9.5), "no significant difference in P(catastrophe) from plain DQN (21.0 % and 20.0 %); it costs 1.7 %"),
         ((0.40, 9.5), "P(catastrophe) rises from 20.0 % to 40.0 %; it costs"),
-        ((0.02, -5.0), "it costs 50.0 % of the gap to random in return. No setting lost as little as 15 % on the selection"),
+        ((0.02, -5.0), "it costs 50.0 % of the gap to random in return. No setting lost at most 15 % on the selection"),
     ],
 )  # fmt: skip
 def test_the_headline_says_what_happened(ours, said, tmp_path):
@@ -154,7 +154,7 @@ def test_where_plain_is_no_better_than_random_a_loss_has_no_scale(tmp_path):
         ((0.04, 9.0), (0.2, 10.0), "is met on point."),
         ((0.05, 9.0), (0.2, 10.0), "is not met on point."),
         ((0.02, 5.0), (0.2, 10.0), "is not met on point."),
-        ((0.0, 9.0), (0.0, 10.0), "cannot be judged: plain DQN is in no danger."),
+        ((0.0, 9.0), (0.0, 10.0), "cannot be judged: too few catastrophes."),
     ],
 )
 def test_the_aim_is_met_or_not(ours, plain, said, tmp_path):
@@ -170,13 +170,13 @@ def test_the_aim_names_the_worlds_on_both_sides(tmp_path):
     ("rival", "said"),
     [
         ((0.2, 5.0), "less risk and more return"),
-        ((0.2, 9.5), "less risk, and a return that cannot be told apart"),
+        ((0.2, 9.5), sentences.VERSUS[-1, 0]),
         ((0.2, 10.0), "less risk for less return"),
-        ((0.02, 5.0), "more return at a risk that cannot be told apart"),
-        ((0.02, 9.5), "risk and return that cannot be told apart"),
-        ((0.02, 10.0), "less return at a risk that cannot be told apart"),
+        ((0.02, 5.0), sentences.VERSUS[0, 1]),
+        ((0.02, 9.5), sentences.VERSUS[0, 0]),
+        ((0.02, 10.0), sentences.VERSUS[0, -1]),
         ((0.0, 5.0), "more return for more risk"),
-        ((0.0, 9.5), "more risk, and a return that cannot be told apart"),
+        ((0.0, 9.5), sentences.VERSUS[1, 0]),
         ((0.0, 10.0), "more risk and less return"),
     ],
 )
@@ -210,14 +210,14 @@ def test_the_frontier_that_reaches_further_is_named_in_both_directions(tmp_path)
     assert row[5].startswith("α = 0.25 (2.0 %, 9.50), α = 0.1 (2.0 %, 9.50)")
     assert "It reaches less far on point." in text
     row, text = reach_row(tmp_path / "c", {OURS: (0.1, 9.0), CVAR: (0.1, 9.0)})
-    assert row[4:] == ["cannot be told apart", "none"]
-    assert "The two cannot be told apart on point." in text
+    assert row[4:] == ["no significant difference", "none"]
+    assert "No significant difference (95 %) on point." in text
 
 
 def test_without_danger_there_is_no_reach(tmp_path):
     row, _ = reach_row(tmp_path, {PLAIN: (0.0, 10.0)})
     assert row[1:4] == ["—"] * 3
-    assert row[4].startswith("nothing to reach")
+    assert row[4] == sentences.REACHES["no danger"]
 
 
 # -- where it does not help --------------------------------------------------------------------------------------------
@@ -249,10 +249,10 @@ def test_worlds_without_effect_and_without_danger_are_named(tmp_path):
 
 def test_the_reward_tilt_on_late_danger_is_judged_by_the_data(tmp_path):
     text = shortcoming(tmp_path / "a", "**Danger that comes late.**", {REWARD: (0.19, 10.0)}, LATE)
-    assert "does nothing for P(catastrophe) (20.0 % without, 19.0 % with it)" in text
-    assert "the tilt on the target, which lowers it to 2.0 %." in text
+    assert "does not lower P(catastrophe) significantly (20.0 % without, 19.0 % with it)" in text
+    assert "The tilt on the target lowers it to 2.0 %." in text
     text = shortcoming(tmp_path / "b", "**Danger that comes late.**", {REWARD: (0.19, 10.0), OURS: (0.2, 9.5)}, LATE)
-    assert "which did not lower it either: 20.0 %." in text
+    assert "The tilt on the target does not lower it either: 20.0 %." in text
     text = shortcoming(tmp_path / "c", "On the delayed cliff", {REWARD: (0.02, 10.0)}, LATE)
     assert "even a tilt on the reward lowers P(catastrophe) (20.0 % without, 2.0 % with it)" in text
 
@@ -262,7 +262,7 @@ def test_the_reward_tilt_on_late_danger_is_judged_by_the_data(tmp_path):
     [
         (
             (0.1, 2.0),
-            "is worse than matched mixing at the same dial on point (10.0 % and 2.00, matched 2.0 % and 9.50).",
+            "is worse than matched mixing at the same v and β on point (10.0 % and 2.00, matched 2.0 % and 9.50).",
         ),
         ((0.02, 9.5), "is neither better nor worse on point"),
         ((0.1, 10.0), "is neither better nor worse on point"),
@@ -274,9 +274,9 @@ def test_literal_mixing_is_judged_beside_matched_at_the_same_dial(literal, said,
 
 
 def test_settings_that_are_dialled_too_far_are_named(tmp_path):
-    start = "**The dial can be turned too far.**"
+    start = "**Too much replay.**"
     text = shortcoming(tmp_path / "a", start, {f"{OURS}, v = 0.75, β = 2": (0.0, -10.0)})
-    assert text.endswith("lost on point (1 of 12: v = 0.75, β = 2).")
+    assert text.endswith("point (1 of 12: v = 0.75, β = 2).")
     assert shortcoming(tmp_path / "b", start) is None
 
 
@@ -290,7 +290,7 @@ def test_seeds_that_keep_the_risk_are_counted(tmp_path):
 def test_a_rival_that_is_better_is_named(tmp_path):
     start = "**Beaten at the chosen settings**"
     assert shortcoming(tmp_path / "a", start, {CVAR: (0.0, 10.0), OURS: (0.05, 9.5)}) == (
-        "**Beaten at the chosen settings** on point by QR-DQN CVaR (ours has more risk and less return)."
+        "**Beaten at the chosen settings** on point by QR-DQN CVaR (shaped DQN has more risk and less return)."
     )
     assert shortcoming(tmp_path / "b", start) is None
 
@@ -298,7 +298,7 @@ def test_a_rival_that_is_better_is_named(tmp_path):
 def test_no_claim_is_left_when_nothing_is_wrong(tmp_path):
     good = {OURS: {"p": 0.02, "mean": 9.5, "training": 0.0}, PLAIN: {"p": 0.2, "mean": 10.0, "training": 0.0}}
     text = page(tmp_path, good)
-    assert "- Nothing of what was looked for was found." in text
+    assert "- None of these shortcomings was found." in text
 
 
 def test_the_plan_names_a_title_for_each_world(tmp_path):

@@ -180,7 +180,7 @@ def test_a_process_that_is_ended_costs_only_what_ran_then(tmp_path):
     jobs = plan(TINY)
     outcome = run_jobs(jobs, tmp_path, 2, work=planted_runs.deadly)
     assert 1 <= len(outcome.failed) <= 2
-    assert any("random, seed 1: RuntimeError: its process, or one beside it, was ended" in x for x in outcome.failed)
+    assert any("random, seed 1: RuntimeError: its process, or another one of the pool, was killed" in x for x in outcome.failed)
     assert outcome.done == len(jobs) - len(outcome.failed)
 
 
@@ -191,7 +191,7 @@ def test_a_file_that_is_no_run_is_named(tmp_path):
     (tmp_path / "runs").mkdir()
     for text in ("", "{}", "[1]", '{"format": 1, "setting": {"seed": 0}, "result": {}, "selection": 1, "terms": {}}'):
         (tmp_path / "runs" / "broken.json").write_text(text)
-        with pytest.raises(BadFile, match=r"broken.json must be a run of this study, got a file that is not; delete"):
+        with pytest.raises(BadFile, match=r"broken.json must be a run of this study, got another file; delete"):
             collect(plan(TINY), tmp_path)
 
 
@@ -230,11 +230,11 @@ def test_the_command_tells_of_failures_and_leaves_with_1_then_does_what_is_left(
     monkeypatch.setattr(study, "perform", planted_runs.made_up)
     assert command.run(arguments) == 1
     told = capsys.readouterr()
-    assert "8 runs done, 0 were there, 2 failed\n" in told.out
+    assert "8 runs done, 0 done before, 2 failed\n" in told.out
     assert "safereplay: failed: cliff, QR-DQN, seed 1: ValueError: this one is planted\n" in told.err
     monkeypatch.setattr(study, "perform", planted_runs.whole)
     assert command.run(arguments) == 0
-    assert "2 runs done, 8 were there, 0 failed\n" in capsys.readouterr().out
+    assert "2 runs done, 8 done before, 0 failed\n" in capsys.readouterr().out
     assert (tmp_path / "deep.md").is_file()
 
 
@@ -249,7 +249,7 @@ def test_the_smoke_study_runs_for_real_and_the_same_run_gives_the_same(tmp_path,
     out, docs = tmp_path / "study", tmp_path / "docs"
     arguments = ["--smoke", "--worlds", "point", "--seeds", "1", "--out", str(out), "--docs", str(docs), "--jobs", "1"]
     assert command.run(arguments) == 0
-    assert "5 runs done, 0 were there, 0 failed\n" in capsys.readouterr().out
+    assert "5 runs done, 0 done before, 0 failed\n" in capsys.readouterr().out
     assert "**point** (v = 0.5, β = 2)" in (docs / "deep.md").read_text()
     assert {f.name for f in (docs / "img").iterdir()} == {
         f"deep-{name}.{kind}" for name in ("risk", "frontier", "curves", "paths") for kind in ("svg", "png")
@@ -262,4 +262,4 @@ def test_the_smoke_study_runs_for_real_and_the_same_run_gives_the_same(tmp_path,
 @pytest.mark.slow
 def test_the_whole_smoke_study_runs_in_two_processes(tmp_path, capsys):
     assert command.run(["--smoke", "--out", str(tmp_path), "--jobs", "2"]) == 0
-    assert "20 runs done, 0 were there, 0 failed\n" in capsys.readouterr().out
+    assert "20 runs done, 0 done before, 0 failed\n" in capsys.readouterr().out
