@@ -180,7 +180,9 @@ def test_a_process_that_is_ended_costs_only_what_ran_then(tmp_path):
     jobs = plan(TINY)
     outcome = run_jobs(jobs, tmp_path, 2, work=planted_runs.deadly)
     assert 1 <= len(outcome.failed) <= 2
-    assert any("random, seed 1: RuntimeError: its process, or another one of the pool, was killed" in x for x in outcome.failed)
+    assert any(
+        "random, seed 1: RuntimeError: its process, or another one of the pool, was killed" in x for x in outcome.failed
+    )
     assert outcome.done == len(jobs) - len(outcome.failed)
 
 

@@ -83,7 +83,9 @@ def test_settings_that_make_no_sense_are_refused(values, said):
 def test_a_behaviour_that_does_not_come_back_has_no_limit():
     """State 0 leads to 1, which is never left: how long 0 is remembered has no end."""
     once = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 1.0, 1, 0.0), (1, 0, 1.0, 1, 1.0)], start=0)
-    with pytest.raises(BadInput, match="classes of states under the behaviour must number 1, got 2; it must come back"):
+    with pytest.raises(
+        BadInput, match="classes of states under the behaviour must number 1, got 2; it must return to every state"
+    ):
         last_outcome_limit(once, DynaQ(), np.ones((2, 1)))
 
 
