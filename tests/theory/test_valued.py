@@ -147,7 +147,7 @@ def test_a_scheme_that_looks_at_values_has_no_weights_without_them():
     mdp = sr.grids.cliff()
     with pytest.raises(sr.BadInput, match="scheme must not depend on Q, unless Q is given, got ReturnReplay"):
         limit_weights(mdp, sr.ReturnReplay())
-    with pytest.raises(sr.BadInput, match="scheme must not look at Q"):
+    with pytest.raises(sr.BadInput, match="scheme must not depend on Q"):
         sr.fixed_point(mdp, sr.ReturnReplay(), v=0.5, visitation="self")
 
 

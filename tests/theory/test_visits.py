@@ -324,7 +324,7 @@ def test_episodes_cut_off_before_they_see_all_that_is_replayed_are_refused():
     """A gamble, one step away."""
     rows = [(0, 0, 1.0, 1, 0.0, False), *((1, 0, 0.5, 2, r, True) for r in (-1.0, 1.0))]
     mdp = sr.TabularMDP.from_outcomes(3, 1, rows, start=0)
-    with pytest.raises(BadInput, match="start must lead to every pair that is replayed, got '1 that it does not"):
+    with pytest.raises(BadInput, match="start must lead to every pair that is replayed, got '1 that cannot be reached"):
         self_consistent(mdp, SCHEME, 0.5, max_steps=1)
     assert len(self_consistent(mdp, SCHEME, 0.5, max_steps=2, seeds=0)) == 1
 
