@@ -36,7 +36,7 @@ LAYERS = [
     "cli __main__",
 ]
 LAYER = {name: k for k, names in enumerate(LAYERS) for name in names.split()}
-DEPTH = 18  #: the longest chain of imports, those within functions included
+DEPTH = 14  #: the longest chain of imports, those within functions included
 
 
 def modules():
