@@ -77,13 +77,15 @@ def test_a_run_has_the_same_bits_in_a_fresh_process(tmp_path, in_new_process):
     assert_same_runs(tmp_path / "fresh.npz", small_runs.run_all("literal/constant"))
 
 
-@pytest.mark.parametrize("only", ["/constant", pytest.param("", marks=pytest.mark.slow)], ids=["constant", "all"])
-def test_the_compiled_kernels_equal_their_plain_python_form_to_the_last_bit(tmp_path, in_new_process, only):
+@pytest.mark.parametrize(
+    ("only", "least"), [("/constant", 3_000), pytest.param("", 10_000, marks=pytest.mark.slow)], ids=["constant", "all"]
+)
+def test_the_compiled_kernels_equal_their_plain_python_form_to_the_last_bit(tmp_path, in_new_process, only, least):
     """Each learner × exploration × grid, 240 episodes, at four moments on the way and at the end."""
     in_new_process(Path(small_runs.__file__), tmp_path / "plain.npz", only, NUMBA_DISABLE_JIT="1")
     compiled = small_runs.run_all(only)
     assert_same_runs(tmp_path / "plain.npz", compiled)
-    assert sum(x.sum() for name, x in compiled.items() if name.endswith("replays")) > 3_000
+    assert sum(x.sum() for name, x in compiled.items() if name.endswith("replays")) > least
 
 
 # -- what a run gives ---------------------------------------------------------------------------------------------------

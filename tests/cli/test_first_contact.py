@@ -8,6 +8,7 @@ import sys
 import pytest
 from waiting import END
 
+import safereplay as sr
 from safereplay.cli import run
 from safereplay.cli.common import ORDER
 
@@ -137,3 +138,11 @@ def test_what_goes_wrong_is_spelled_too():
 
 def test_utf8_is_left_as_it_is():
     assert "γ = 0.9".encode() in called("solve", "volatile", "--mixing", "matched", PYTHONIOENCODING="utf-8").stdout
+
+
+def test_help_names_the_defaults_of_the_classes(capsys):
+    assert run(["learn", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name, default in (("v", sr.ReplayQLearning().v), ("kappa", sr.RiskSensitive().kappa)):
+        assert re.search(rf"--{name} .*?default {default:g}\.", shown), name
+    assert f"Gaskett's β (default {sr.Pessimistic().beta:g})" in shown

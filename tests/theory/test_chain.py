@@ -152,7 +152,9 @@ def test_a_way_out_that_rounding_loses_is_named(n):
     """A state that leads on once in 1e17 steps, in a small (dense) and a large (sparse) system."""
     rows = [(0, 1.0, 0, -1.0, False), (0, 1e-17, 1, 0.0, False)]
     found = chain(n + 1, [*rows, *((s, 1.0, s + 1, 0.0, s == n - 1) for s in range(1, n))])
-    with pytest.raises(BadInput, match=r"^outcomes of s=0 must lead to an end with a probability .*, got 1e-17; the least"):
+    with pytest.raises(
+        BadInput, match=r"^outcomes of s=0 must lead to an end with a probability .*, got 1e-17; the least"
+    ):
         found.solve(np.ones(found.p.size), ~found.terminal, found.active)
 
 

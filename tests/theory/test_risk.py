@@ -719,7 +719,9 @@ def test_a_ragged_policy_is_refused_in_one_line(policy):
 
 def test_an_end_that_rounding_cannot_tell_from_never_is_named():
     rows = [(0, 0, 1.0, 0, -1.0, False), (0, 0, 1e-17, 1, 0.0, True)]
-    with pytest.raises(BadInput, match=r"^outcomes of s=0 must lead to an end with a probability .*, got 1e-17; the least"):
+    with pytest.raises(
+        BadInput, match=r"^outcomes of s=0 must lead to an end with a probability .*, got 1e-17; the least"
+    ):
         sr.evaluate(model(2, rows), [0, 0], start=0)
     rows[1] = (0, 0, 1e-12, 1, 0.0, True)
     rows[0] = (0, 0, 1.0 - 1e-12, 0, -1.0, False)

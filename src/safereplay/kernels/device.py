@@ -136,7 +136,7 @@ def fetch(clock: Array, generator: Array, to_clock: Array, to_generator: Array) 
 def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: Any) -> Any:
     """The CUDA kernel for a recipe whose step size, exploration, update and scheme have ``sizes`` dials."""
     form = step.Form(tally=False, dense=dense, wide=True, eager=True)
-    advance = loop.make_advance(loop.make_iterate(recipe, form))
+    advance = jit(loop.make_advance(loop.make_iterate(recipe, form)))
     of_step, of_rate, of_update, of_scheme = (jit(TUPLES[size]) for size in sizes)
     ranges = recipe.n_stats == mem.N_STATS
     at_rate, at_update, at_scheme = (int(k) for k in np.cumsum(sizes)[:3])
@@ -234,7 +234,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
                 point += 1
             episodes = orders.points[point]
             before = clock[step.ITERATION]
-            advance(model, memory, tables, dials, episodes, max_steps, before + budget - spent, no_log)
+            advance(model, memory, tables, dials, episodes, max_steps, budget - spent, no_log)
             spent += clock[step.ITERATION] - before
             if clock[step.EPISODE] >= episodes and clock[step.DUE] == 0:
                 if point < n_points - 1:

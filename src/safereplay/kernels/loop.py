@@ -73,12 +73,11 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
 
 
 def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
-    """The loop around an iteration: up to iteration ``last``, or until ``episodes`` are over and no replay is due.
+    """The loop around an iteration: ``budget`` iterations, or until ``episodes`` are over and no replay is due.
 
     It writes the clock's LAST of each iteration to ``log``, up to its length.
     """
 
-    @jit
     def advance(
         model: Model,
         memory: mem.Memory,
@@ -86,11 +85,11 @@ def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
         dials: step.Dials,
         episodes: int,
         max_steps: int,
-        last: int,
+        budget: int,
         log: Array,
     ) -> None:
         clock = tables.clock
-        s, done = clock[step.STATE], 0
+        s, done, last = clock[step.STATE], 0, clock[step.ITERATION] + budget
         while clock[step.ITERATION] < last and (clock[step.EPISODE] < episodes or clock[step.DUE] > 0):
             s = iterate(model, memory, tables, dials, s, max_steps)
             if done < log.size:
@@ -102,23 +101,8 @@ def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
 
 
 def compiled(iterate: Callable[..., int], digest: str | None) -> Callable[..., None]:
-    """The compiled loop around an iteration whose source has this ``digest``."""
-    advance = make_advance(iterate)
-
-    def run(
-        model: Model,
-        memory: mem.Memory,
-        tables: step.Tables,
-        dials: step.Dials,
-        episodes: int,
-        max_steps: int,
-        budget: int,
-        log: Array,
-    ) -> None:
-        last = tables.clock[step.ITERATION] + budget
-        advance(model, memory, tables, dials, episodes, max_steps, last, log)
-
-    return specialise(run, digest)
+    """The loop around an iteration whose source has this ``digest``, compiled for the CPU."""
+    return specialise(make_advance(iterate), digest)
 
 
 def make(recipe: step.Recipe) -> Callable[..., None]:
