@@ -236,7 +236,7 @@ def _callback(function: Any) -> Any:
     return _imported("stable_baselines3.common.callbacks").ConvertCallback(function)
 
 
-# -- what is told of it -----------------------------------------------------------------------------------------------
+# -- evaluation -------------------------------------------------------------------------------------------------------
 
 
 def evaluate(model: Any, world: World, episodes: int, split: str = "test") -> dict[str, Any]:
