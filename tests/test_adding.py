@@ -38,6 +38,11 @@ def copy(tmp_path_factory):
     return root
 
 
+def module(file):
+    """As in the ids of its doctests: safereplay.worlds of src/safereplay/worlds.py."""
+    return ".".join(Path(file).with_suffix("").parts[1:])
+
+
 def ran(copy, *command):
     environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
     done = subprocess.run([sys.executable, *command], cwd=copy, env=environment, capture_output=True, text=True)
@@ -50,28 +55,29 @@ def test_the_steps_are_three_pieces_of_code_and_three_lines():
     assert set(LINES) == {"SCHEMES", "LEARNERS", "WORLDS"}
 
 
-def test_what_was_added_is_used_like_what_was_there(copy):
-    code = """
+USED = """
 import safereplay as sr
 from safereplay import catalog
+from safereplay.cli import run
 mdp = catalog.world("gorge")()
 assert sr.__file__.startswith("COPY")
-print(sr.learn(mdp, sr.ReplayQLearning(sr.ShortfallReplay(5.0), v=0.5), episodes=5_000, seeds=2).verdicts)
+print(len(sr.learn(mdp, sr.ReplayQLearning(sr.ShortfallReplay(5.0), v=0.5), episodes=500, seeds=2, quiet=True).verdicts))
 limit = sr.exact(mdp, sr.Frugal(0.2))
 print(abs(limit - sr.exact(mdp.with_gamma(0.8 * mdp.gamma), sr.QLearning())).max() < 1e-9)
 print(sr.Frugal.from_dict(sr.Frugal(0.2).to_dict()) == sr.Frugal(0.2))
+options = ["--episodes", "500", "--seeds", "2", "--json"]
+run(["learn", "gorge", "--learner", "frugal", "--dial", "care=0.25", *options])
+run(["learn", "gorge", "--scheme", "shortfall", *options])
 """
-    assert ran(copy, "-c", code.replace("COPY", str(copy))).splitlines()[1:] == ["True", "True"]
 
 
-def test_the_command_line_knows_them(copy):
-    cli = ("-c", "from safereplay.cli import main; main()")
-    options = ("--dial", "care=0.25", "--episodes", "500", "--seeds", "2", "--json")
-    told = json.loads(ran(copy, *cli, "learn", "gorge", "--learner", "frugal", *options))
-    assert told["learner"]["kind"] == "Frugal"
-    assert told["learner"]["care"] == 0.25
-    told = json.loads(ran(copy, *cli, "learn", "gorge", "--scheme", "shortfall", "--episodes", "500", "--json"))
-    assert told["learner"]["scheme"]["kind"] == "ShortfallReplay"
+def test_what_was_added_is_used_like_what_was_there_by_python_and_by_the_command_line(copy):
+    verdicts, same_limit, same_settings, *told = ran(copy, "-c", USED.replace("COPY", str(copy))).splitlines()
+    assert (verdicts, same_limit, same_settings) == ("2", "True", "True")
+    frugal, shortfall = (json.loads(text) for text in "\n".join(told).replace("}\n{", "}\0{").split("\0"))
+    assert frugal["learner"]["kind"] == "Frugal"
+    assert frugal["learner"]["care"] == 0.25
+    assert shortfall["learner"]["scheme"]["kind"] == "ShortfallReplay"
 
 
 @pytest.mark.slow
@@ -85,10 +91,7 @@ def test_a_comparison_takes_them_in(copy, tmp_path):
     assert "gorge" in page
 
 
-def test_they_belong_to_a_layer_and_have_examples(copy):
-    names = ("every_module", "imports_go", "public_name", "type_checkers", "has_an_example")
-    ran(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_house.py", "-k", " or ".join(names))
-
-
-def test_their_examples_hold(copy):
-    ran(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--doctest-modules", *FILES)
+def test_they_belong_to_a_layer_and_have_examples_that_hold(copy):
+    names = ("every_module", "imports_go", "public_name", "type_checkers", "has_an_example", *map(module, FILES))
+    options = ("-q", "-p", "no:cacheprovider", "--doctest-modules", "-k", " or ".join(names))
+    ran(copy, "-m", "pytest", *options, "tests/test_house.py", *FILES)

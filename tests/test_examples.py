@@ -12,7 +12,7 @@ import torch
 import safereplay as sr
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SMALL = ["--steps", "600", "--learn-after", "100", "--episodes", "20", "--hidden", "16", "--capacity", "400"]
+SMALL = ["--steps", "300", "--learn-after", "100", "--episodes", "5", "--hidden", "16", "--capacity", "400"]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_the_dqn_is_one_file_of_less_than_250_lines_that_imports_little():
 
 def test_it_runs_from_the_command_line_plain_and_shaped(in_new_process):
     printed = in_new_process(EXAMPLES / "dqn.py", *SMALL, "--v", "0", "0.5", "--seed", "1")
-    assert printed.startswith("safereplay/Cliff-v0: 600 steps, 20 episodes of evaluation\n    v  seed   return")
+    assert printed.startswith("safereplay/Cliff-v0: 300 steps, 5 episodes of evaluation\n    v  seed   return")
     plain, shaped = table(printed)
     assert [plain[:2], shaped[:2]] == [[0.0, 1.0], [0.5, 1.0]]
     assert plain[5] == 0.0  # nothing is tilted

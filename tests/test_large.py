@@ -49,13 +49,17 @@ def measured(in_new_process, *arguments):
     return peak, stated
 
 
-@pytest.mark.parametrize("learner", ["QLearning", "ReplayQLearning", "WorstTransition"])
+@pytest.mark.parametrize(
+    "learner",
+    ["ReplayQLearning", *(pytest.param(name, marks=pytest.mark.slow) for name in ("QLearning", "WorstTransition"))],
+)
 def test_a_hundred_thousand_states_take_the_memory_that_is_stated(in_new_process, learner):
     """Within 20 % and 8 MiB: of 16 to 63 MiB."""
     peak, stated = measured(in_new_process, 100_000, learner, 1, 0)
     assert 0.85 * stated < peak < 1.2 * stated + 2**23
 
 
+@pytest.mark.slow
 def test_snapshots_and_seeds_take_the_memory_that_is_stated(in_new_process):
     """Five seeds, two at a time, three snapshots each: 0.4 GiB, within 15 %."""
     peak, stated = measured(in_new_process, 100_000, "ReplayQLearning", 5, 3)

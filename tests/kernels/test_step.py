@@ -160,7 +160,7 @@ RIVALS = {
 }
 
 
-@pytest.mark.parametrize("exploration", ["constant", "softmax"])
+@pytest.mark.parametrize("exploration", ["constant", pytest.param("softmax", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", RIVALS)
 def test_each_rival_follows_its_published_update(name, exploration):
     learner, update = RIVALS[name]

@@ -1,5 +1,7 @@
 """Training that was stopped goes on as if it had not been."""
 
+import runpy
+import sys
 import tempfile
 from pathlib import Path
 
@@ -59,11 +61,17 @@ print(model.num_timesteps, [float(p.detach().double().sum()).hex() for p in mode
 """
 
 
-def test_dqn_resumed_in_a_fresh_process_has_the_same_parameters_bit_for_bit(in_new_process, tmp_path):
+def test_dqn_resumed_in_a_fresh_process_has_the_same_parameters_bit_for_bit(
+    in_new_process, tmp_path, monkeypatch, capsys
+):
     """600 steps of CartPole, a checkpoint, 600 more: in one process, and in another one after the first has ended."""
-    uninterrupted = in_new_process(IN_TWO, tmp_path, "first")
+    script, folder = tmp_path / "two.py", tmp_path / "kept"
+    script.write_text(IN_TWO)
+    monkeypatch.setattr(sys, "argv", [str(script), str(folder), "first"])
+    runpy.run_path(str(script))
+    uninterrupted = capsys.readouterr().out
     assert uninterrupted.startswith("1200 [")
-    assert in_new_process(IN_TWO, tmp_path, "second") == uninterrupted
+    assert in_new_process(script, folder, "second") == uninterrupted
 
 
 def cases():

@@ -126,6 +126,7 @@ def test_an_exception_would_be_seen():
     assert len(study.exceptions) == 1
 
 
+@pytest.mark.slow
 def test_the_study_does_not_depend_on_how_jobs_are_spread():
     effort = Effort(random_models=10, map_episodes=200)
     one, two = run_random_models(effort, SILENT), run_random_models(effort, SILENT)

@@ -178,7 +178,7 @@ def assert_within_four_standard_errors(risk, returns, lengths, unsafe):
     assert abs(lengths.mean() - risk.length) <= 4 * lengths.std() / math.sqrt(n)
 
 
-@pytest.mark.parametrize("discounted", [False, True])
+@pytest.mark.parametrize("discounted", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", GRIDS)
 def test_a_million_sampled_episodes_agree_with_the_equations(name, discounted):
     """Seed 1, 1,000,000 episodes: mean, variance, P(unsafe) and length within 4 standard errors."""
@@ -210,7 +210,7 @@ def played_in_numpy(mdp, pi, episodes, seed):
     return returns, lengths, unsafe
 
 
-@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("mixed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_million_episodes_of_another_sampler_agree_with_the_equations(mixed):
     """Plain numpy on the cliff, seed 2, 1,000,000 episodes: within 4 standard errors; sure and mixed policies."""
     mdp = sr.grids.cliff()
