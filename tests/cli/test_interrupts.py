@@ -198,7 +198,7 @@ def test_the_benchmark_says_how_many_measurements_are_finished(monkeypatch, caps
     assert outcome(capsys, "bench", "--only", "tree") == (1, "", expected)
 
 
-@pytest.mark.parametrize("part", ["threads", "engines", "plain"])
+@pytest.mark.parametrize("part", ["threads", "plain", pytest.param("engines", marks=pytest.mark.slow)])
 def test_a_measurement_that_is_interrupted_is_none(part, monkeypatch, capsys):
     """Learning gives back what is finished; its time must not be taken for that of the whole."""
 

@@ -246,6 +246,7 @@ def test_a_report_of_nothing_says_so(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_smoke_study_runs_for_real_and_the_same_run_gives_the_same(tmp_path, capsys):
     """With one seed on the point task: five runs, four of them of 300 steps, in this process."""
     out, docs = tmp_path / "study", tmp_path / "docs"

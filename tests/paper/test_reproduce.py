@@ -75,6 +75,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path):
         reproduction.reproduce(tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_the_paper_holds_where_it_holds_and_not_where_it_does_not():
     """The eight claims of Section 5 at the defaults (20 seeds, 50,000 episodes), from the same code as the report."""
     effort = Effort(sweep_step=0.1, long_episodes=100_000)

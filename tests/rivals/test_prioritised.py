@@ -99,7 +99,7 @@ def test_the_largest_priority_that_a_run_saw_is_the_top_of_its_limit():
     assert coin_limit(1.0, 0.8, 0.01, top) < -1.0
 
 
-@pytest.mark.parametrize("by", ["error", "rank"])
+@pytest.mark.parametrize("by", ["error", pytest.param("rank", marks=pytest.mark.slow)])
 def test_with_full_importance_weights_it_learns_q_star(by):
     """The fork, seeds 0–7, 100,000 steps explored at random, α = 1, v = 0.8, step sizes n^−0.6: within 0.08 of Q*."""
     learner = PrioritisedReplay(1.0, 0.8, 1.0, by)
@@ -149,7 +149,9 @@ def test_its_limit_is_refused_where_it_depends_on_visits():
         prioritised_limit(FORK, PrioritisedReplay(), np.zeros((2, 2)))
 
 
-@pytest.mark.parametrize("values", [{"floor": 1e-30}, {"floor": 1e29}, {"floor": 1e-40, "by": "rank"}])
+@pytest.mark.parametrize(
+    "values", [{"floor": 1e-30}, {"floor": 1e29}, pytest.param({"floor": 1e-40, "by": "rank"}, marks=pytest.mark.slow)]
+)
 def test_the_least_and_the_largest_floors_give_numbers(values):
     """Below them every priority underflows to 0 where errors vanish, and importance weights are 0/0."""
     sure = sr.grids.from_map("S..G", gamma=0.5, step=0.0, goal=8.0)
