@@ -25,7 +25,7 @@ OUTSIDE = {
 }
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 MATH = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-REPLAYS = ("backward", "combined", "dyna", "hindsight", "prioritised", "recency", "uniform")
+REPLAYS = ("hindsight", "prioritised", "replaying")
 #: The pages of the API reference: title, what it is about, and the modules or names that it has. The longest match decides.
 API = {
     "api/worlds.md": (

@@ -65,10 +65,8 @@ def codec(name: str, space: Any, where: str = "") -> Codec:
     if isinstance(space, spaces.MultiBinary):
         low = np.zeros(space.shape, np.int64)
         return _digits(name + where, space, low + 2, low, f"MultiBinary({list(space.shape)})")
-    if isinstance(space, spaces.Tuple):
-        return _tuple(name, space, where)
-    if isinstance(space, spaces.Dict):
-        return _dict(name, space, where)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return _parts(name, space, where)
     condition = "be discrete (Discrete, MultiDiscrete, MultiBinary, or a Tuple or Dict of those)"
     return _checks.fail(f"{name}_space{where}", condition, space)
 
@@ -120,42 +118,33 @@ def _digits(label: str, space: spaces.Space[Any], radix: Any, start: Any, text: 
     return Codec(prod(sizes), encode, decode, text)
 
 
-def _tuple(name: str, space: spaces.Tuple[Any], where: str) -> Codec:
-    parts = [codec(name, part, f"{where}[{k}]") for k, part in enumerate(space.spaces)]
-    sizes = [part.n for part in parts]
-
-    def encode(value: Any) -> int:
-        if not isinstance(value, tuple | list) or len(value) != len(parts):
-            _checks.fail(name + where, f"be a tuple of {len(parts)}", value)
-        index = 0
-        for part, x in zip(parts, value, strict=True):
-            index = index * part.n + part.encode(x)
-        return index
-
-    def decode(index: int) -> Any:
-        return tuple(part.decode(digit) for part, digit in zip(parts, _split(index, sizes), strict=True))
-
-    return Codec(prod(sizes), encode, decode, f"Tuple({', '.join(part.text for part in parts)})")
-
-
-def _dict(name: str, space: spaces.Dict, where: str) -> Codec:
-    parts = {key: codec(name, part, f"{where}[{key!r}]") for key, part in space.spaces.items()}
+def _parts(name: str, space: spaces.Tuple[Any] | spaces.Dict, where: str) -> Codec:
+    """A tuple or a dict: the numbers of its parts are the digits."""
+    named = isinstance(space, spaces.Dict)
+    items = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    parts: dict[Any, Codec] = {key: codec(name, part, f"{where}[{key!r}]") for key, part in items}
     sizes = [part.n for part in parts.values()]
+    kind = f"dict with keys {', '.join(map(repr, parts))}" if named else f"tuple of {len(parts)}"
 
     def encode(value: Any) -> int:
-        if not isinstance(value, dict) or value.keys() != parts.keys():
-            _checks.fail(name + where, f"be a dict with keys {', '.join(map(repr, parts))}", value)
+        if named:
+            fits = isinstance(value, dict) and value.keys() == parts.keys()
+        else:
+            fits = isinstance(value, tuple | list) and len(value) == len(parts)
+        if not fits:
+            _checks.fail(name + where, f"be a {kind}", value)
         index = 0
         for key, part in parts.items():
             index = index * part.n + part.encode(value[key])
         return index
 
     def decode(index: int) -> Any:
-        digits = _split(index, sizes)
-        return {key: part.decode(digit) for (key, part), digit in zip(parts.items(), digits, strict=True)}
+        digits = zip(parts.items(), _split(index, sizes), strict=True)
+        elements = {key: part.decode(digit) for (key, part), digit in digits}
+        return elements if named else tuple(elements.values())
 
-    text = ", ".join(f"{key!r}: {part.text}" for key, part in parts.items())
-    return Codec(prod(sizes), encode, decode, f"Dict({text})")
+    texts = [f"{key!r}: {part.text}" if named else part.text for key, part in parts.items()]
+    return Codec(prod(sizes), encode, decode, f"{'Dict' if named else 'Tuple'}({', '.join(texts)})")
 
 
 def _split(index: int, sizes: Sequence[int]) -> list[int]:
