@@ -142,7 +142,7 @@ class AgentSettings(Config):
         _checks.require(known, f"c0 of {type(self.learner).__name__}", "be given", None, hint)
 
 
-class Agent:
+class Agent(runs.Learned):
     """A learner in a discrete Gymnasium environment, given as an object or by its id.
 
     The agent owns its environment: to evaluate the policy, step another one.
@@ -180,7 +180,7 @@ class Agent:
         self.settings = AgentSettings(learner, seed, gamma, exploration, step_size, max_outcomes)
         self._world = World(env, self.settings.seed)
         self.env = self._world.env
-        n_states, n_actions = self._shape
+        n_states, n_actions = self._shape = self._world.states.n, self._world.actions.n
         recipe = learner.algorithm_1(exploration, step_size, "an Agent")
         hint = "an environment does not say what is unsafe"
         _checks.require(not recipe.weighs("harm", "unsafe"), "scheme", "not name harm or unsafe here", learner, hint)
@@ -223,26 +223,6 @@ class Agent:
             if a == NO_ROOM:
                 slots = self._pool.grow(outcome[0])
                 a = turn(tables, slots, dials, outcome, s)
-
-    @property
-    def Q(self) -> Floats:  # noqa: N802
-        """Q(s,a) so far, [S, A]."""
-        return np.array(self._tables.Q.reshape(self._shape))
-
-    @property
-    def policy(self) -> Ints:
-        """The greedy policy, [S]; ties go to the first action."""
-        return np.asarray(self._tables.Q.reshape(self._shape).argmax(1), np.int64)
-
-    @property
-    def visits(self) -> Ints:
-        """MDP iterations of each pair, [S, A]."""
-        return np.array(self._tables.counts[:, step.VISITS].reshape(self._shape))
-
-    @property
-    def replays(self) -> Ints:
-        """Replays of each pair, [S, A]."""
-        return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
 
     @property
     def steps(self) -> int:
@@ -311,10 +291,6 @@ class Agent:
         """
         s, n = self.state_of(observation), self._world.actions.n
         return self._world.actions.decode(int(self._tables.Q[s * n : (s + 1) * n].argmax()))
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self._world.states.n, self._world.actions.n
 
     def __repr__(self) -> str:
         name = type(self.env.unwrapped).__name__ if self.env.spec is None else self.env.spec.id

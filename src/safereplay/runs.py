@@ -249,6 +249,33 @@ class Plan(NamedTuple):
     by_steps: bool = False
 
 
+class Learned:
+    """What a single run has learned so far."""
+
+    _tables: step.Tables
+    _shape: tuple[int, int]
+
+    @property
+    def Q(self) -> Floats:  # noqa: N802
+        """The current action values, [S, A]."""
+        return np.array(self._tables.Q.reshape(self._shape))
+
+    @property
+    def policy(self) -> Ints:
+        """The greedy policy, [S]; ties go to the first action."""
+        return np.asarray(self.Q.argmax(-1), np.int64)
+
+    @property
+    def visits(self) -> Ints:
+        """MDP iterations of each pair, [S, A]."""
+        return np.array(self._tables.counts[:, step.VISITS].reshape(self._shape))
+
+    @property
+    def replays(self) -> Ints:
+        """Replays of each pair, [S, A]."""
+        return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
+
+
 class Finished(NamedTuple):
     """One seed's results."""
 

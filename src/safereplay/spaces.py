@@ -71,23 +71,29 @@ def codec(name: str, space: Any, where: str = "") -> Codec:
     return _checks.fail(f"{name}_space{where}", condition, space)
 
 
-def _single(label: str, space: spaces.Discrete) -> Codec:
-    n, start, kind = int(space.n), int(space.start), space.dtype.type
+def _guarded(label: str, space: spaces.Space[Any], number: Callable[[Any], int]) -> Callable[[Any], int]:
+    """``number``, which is negative or raises an error outside the space, as an ``encode``."""
 
     def encode(value: Any) -> int:
         try:
-            digit = int(value) - start
-            inside = 0 <= digit < n and bool(digit + start == value)
+            index = number(value)
         except (TypeError, ValueError, OverflowError):
-            inside = False
-        if not inside:
+            index = -1
+        if index < 0:
             _checks.fail(label, f"be in {space}", value)
-        return digit
+        return index
 
-    def decode(index: int) -> Any:
-        return kind(start + index)
+    return encode
 
-    return Codec(n, encode, decode, f"Discrete({n}, start={start})")
+
+def _single(label: str, space: spaces.Discrete) -> Codec:
+    n, start, kind = int(space.n), int(space.start), space.dtype.type
+
+    def number(value: Any) -> int:
+        digit = int(value) - start
+        return digit if 0 <= digit < n and digit + start == value else -1
+
+    return Codec(n, _guarded(label, space, number), lambda index: kind(start + index), f"Discrete({n}, start={start})")
 
 
 def _digits(label: str, space: spaces.Space[Any], radix: Any, start: Any, text: str) -> Codec:
@@ -95,27 +101,20 @@ def _digits(label: str, space: spaces.Space[Any], radix: Any, start: Any, text: 
     shape, kind = radix.shape, space.dtype
     sizes, lows = radix.ravel().tolist(), start.ravel().tolist()
 
-    def encode(value: Any) -> int:
-        index = 0
-        try:
-            array = np.asarray(value)
-            inside = array.shape == shape
-            for entry, low, size in zip(array.ravel().tolist(), lows, sizes, strict=False):
-                digit = int(entry) - low
-                inside = inside and 0 <= digit < size and digit + low == entry
-                index = index * size + digit
-        except (TypeError, ValueError, OverflowError):
-            inside = False
-        if not inside:
-            _checks.fail(label, f"be in {space}", value)
-        return index
+    def number(value: Any) -> int:
+        index, array = 0, np.asarray(value)
+        inside = array.shape == shape
+        for entry, low, size in zip(array.ravel().tolist(), lows, sizes, strict=False):
+            digit = int(entry) - low
+            inside = inside and 0 <= digit < size and digit + low == entry
+            index = index * size + digit
+        return index if inside else -1
 
     def decode(index: int) -> Any:
-        digits = _split(index, sizes)
-        entries = [digit + low for digit, low in zip(digits, lows, strict=True)]
+        entries = [digit + low for digit, low in zip(_split(index, sizes), lows, strict=True)]
         return np.array(entries, kind).reshape(shape)
 
-    return Codec(prod(sizes), encode, decode, text)
+    return Codec(prod(sizes), _guarded(label, space, number), decode, text)
 
 
 def _parts(name: str, space: spaces.Tuple[Any] | spaces.Dict, where: str) -> Codec:

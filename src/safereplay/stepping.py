@@ -19,7 +19,7 @@ from .arrays import sampling_model
 from .kernels import step
 from .learners import Learner
 from .mdp import TabularMDP
-from .runs import CHUNK, ENDLESS, NO_LOG, OneRun, Plan, make_program, resolved
+from .runs import CHUNK, ENDLESS, NO_LOG, Learned, OneRun, Plan, make_program, resolved
 from .schedules import Exploration, StepSize
 
 TRACED = 1 << 16  # iterations logged at a time
@@ -44,7 +44,7 @@ class Event(NamedTuple):
     replayed: bool
 
 
-class Stepper:
+class Stepper(Learned):
     """One run of a learner that can be stopped after any number of iterations and inspected.
 
     Steppers share no writable data, and the compiled
@@ -172,26 +172,6 @@ class Stepper:
         """The agent's state; None between two episodes."""
         s = int(self._tables.clock[step.STATE])
         return None if s == step.NO_STATE else s
-
-    @property
-    def Q(self) -> Floats:  # noqa: N802
-        """The current action values, [S, A]."""
-        return np.array(self._tables.Q.reshape(self._shape))
-
-    @property
-    def policy(self) -> Ints:
-        """The greedy policy, [S]; ties go to the first action."""
-        return np.asarray(self.Q.argmax(-1), np.int64)
-
-    @property
-    def visits(self) -> Ints:
-        """MDP iterations of each pair, [S, A]."""
-        return np.array(self._tables.counts[:, step.VISITS].reshape(self._shape))
-
-    @property
-    def replays(self) -> Ints:
-        """Replays of each pair, [S, A]."""
-        return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
 
     @property
     def visitation(self) -> Floats:

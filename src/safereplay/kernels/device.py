@@ -27,7 +27,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda.cudadrv import nvvm
 
-from . import loop, step
+from . import loop, rng, step
 from . import memory as mem
 from .compile import Array, jit
 
@@ -185,7 +185,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
         found.wrong[run] = clock[step.WRONG]
 
     def work(
-        model: loop.Model,
+        model: rng.Model,
         slots: Slots,
         slabs: Slabs,
         orders: Orders,
