@@ -70,7 +70,18 @@ class Runs:
     """The results of a learner, one run per seed.
 
     ``w``, ``seen`` and ``replayed`` are indexed by the model's outcomes. Outcomes that differ only in their unsafe flag are
-    the same to the learner; their values are stored at the first of them (see :func:`slots_of`).
+    the same to the learner; their values are stored at the first of them (see :func:`~safereplay.arrays.slots_of`).
+
+    Parameters
+    ----------
+    mdp, learner, exploration, step_size, seeds : what was run
+    episodes, steps : int, length of each run; 0 episodes if steps were given, else None steps
+    Q, visits, replays : arrays [n_seeds, S, A], action values, and MDP iterations and replays of each pair
+    w : array [n_seeds, K], final w_t of each outcome; None without replay
+    seen, replayed : arrays [n_seeds, K], times each outcome happened and was replayed; None if not counted
+    snapshots : Snapshots, None if none were asked for
+    world : TabularMDP, the model given, if the learner runs on another
+    interrupted, missing : whether Ctrl-C stopped the runs, and the number of seeds not included for that reason
     """
 
     mdp: TabularMDP = field(repr=False)
@@ -79,17 +90,17 @@ class Runs:
     step_size: StepSize
     seeds: tuple[int, ...]
     episodes: int
-    Q: Floats = field(repr=False)  #: [n_seeds, S, A]
-    visits: Ints = field(repr=False)  #: [n_seeds, S, A] MDP iterations of each pair
-    replays: Ints = field(repr=False)  #: [n_seeds, S, A] replays of each pair
-    w: Floats | None = field(repr=False)  #: [n_seeds, K] final w_t of each outcome; None without replay
-    seen: Ints | None = field(repr=False)  #: [n_seeds, K] times each outcome happened; None without a memory
-    replayed: Ints | None = field(repr=False)  #: [n_seeds, K] times each was replayed; None without replay
+    Q: Floats = field(repr=False)
+    visits: Ints = field(repr=False)
+    replays: Ints = field(repr=False)
+    w: Floats | None = field(repr=False)
+    seen: Ints | None = field(repr=False)
+    replayed: Ints | None = field(repr=False)
     snapshots: Snapshots | None = field(repr=False, default=None)
-    world: TabularMDP | None = field(repr=False, default=None)  #: the model given, if the learner runs on another
-    steps: int | None = None  #: steps of the MDP per run, if given instead of episodes (then 0)
-    interrupted: bool = False  #: stopped by Ctrl-C: only finished seeds are included
-    missing: int = 0  #: number of seeds not included for that reason
+    world: TabularMDP | None = field(repr=False, default=None)
+    steps: int | None = None
+    interrupted: bool = False
+    missing: int = 0
 
     @property
     def policy(self) -> Ints:
@@ -161,7 +172,7 @@ def learn(
     Raises
     ------
     BadInput : an argument is invalid, or the runs do not fit into the free memory (see :func:`safereplay.footprint`)
-    Stopped : Ctrl-C before any run was finished
+    Stopped : a KeyboardInterrupt, before any run was finished
 
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
