@@ -191,12 +191,14 @@ def learn(
     done, interrupted = _run_all(plan, listed, kept, workers, quiet)
     kept, finished = kept.only(done), tuple(listed[k] for k in done)
     shape = (len(done), mdp.n_states, mdp.n_actions)
-    Q, visits, replays = (
-        x.reshape(shape) for x in (kept.Q, kept.counts[..., step.VISITS], kept.counts[..., step.REPLAYS])
-    )
     return Runs(
         *(mdp, learner, exploration, step_size, finished, 0 if by_steps else goal),
-        *(Q, visits, replays, kept.w, kept.seen, kept.replayed),
+        Q=kept.Q.reshape(shape),
+        visits=kept.counts[..., step.VISITS].reshape(shape),
+        replays=kept.counts[..., step.REPLAYS].reshape(shape),
+        w=kept.w,
+        seen=kept.seen,
+        replayed=kept.replayed,
         snapshots=_snapshots(plan, kept),
         world=None if mdp is world else world,
         steps=goal if by_steps else None,
