@@ -153,7 +153,8 @@ def _page(head: str, homes: dict[str, str], about: Callable[[str, type], list[st
         module, _, attribute = home.partition(":")
         owner = import_module(f"safereplay.{module}")
         kind = getattr(owner, attribute)
-        texts = [owner.__doc__ or ""] if "." in module else []  # a file of its own has its theory at the top
+        alone = "." in module and sum(one.startswith(f"{module}:") for one in homes.values()) == 1
+        texts = [owner.__doc__ or ""] if alone else []  # a file of its own has its theory at the top
         texts.append(inspect.getdoc(kind) or "")
         lines.append(f"| [`{name}`](#{_anchor(name)}) | `sr.{attribute}` | {_opening(texts[-1])} |")
         body = [f"`sr.{attribute}({_fields(kind)})`", _opening(texts[-1]), *about(name, kind), _more(texts)]

@@ -31,9 +31,22 @@ def to_markdown(text: str) -> str:
                 done[-1] = f"{done[-1][:-4]}\n\n{inside}\n```"
             else:
                 done.append(f"```text\n{inside}\n```")
+        elif len(lines) > 1 and set(lines[1]) == {"-"}:
+            done.append(_section(lines[0], lines[2:]))
         else:
             done.append(_prose(block))
     return "\n\n".join(done)
+
+
+def _section(title: str, lines: list[str]) -> str:
+    """A section of numpydoc as a list. Indented lines describe the item before."""
+    items: list[str] = []
+    for block in re.split(r"\n(?=\S)", "\n".join(lines)):
+        head, *more = block.splitlines()
+        name, _, kind = head.partition(" : ")
+        about = filter(None, [kind, " ".join(line.strip() for line in more)])
+        items.append(": ".join(filter(None, [f"`{name}`", ". ".join(about)])))
+    return "\n".join([f"**{title}**", "", *(f"- {_prose(item)}" for item in items)])
 
 
 def _prose(block: str) -> str:

@@ -25,7 +25,8 @@ OUTSIDE = {
 }
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 MATH = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-REPLAYS = ("backward", "combined", "dyna", "hindsight", "prioritised", "recency", "uniform")
+INHERITS = "\n    options:\n      inherited_members: true"
+REPLAYS = ("hindsight", "prioritised", "replaying")
 #: The pages of the API reference: title, what it is about, and the modules or names that it has. The longest match decides.
 API = {
     "api/worlds.md": (
@@ -163,7 +164,7 @@ def api_pages() -> dict[str, str]:
     pages = {}
     for page, (title, about, _) in API.items():
         blocks = [f"::: safereplay.{module}" for module in WHOLE.get(page, ())] + [
-            f"::: {name}" for name in found[page]
+            f"::: {name}{INHERITS if name.endswith(('.Agent', '.Stepper')) else ''}" for name in found[page]
         ]
         pages[page] = "\n\n".join([f"# {title}", about, *blocks]) + "\n"
     return pages

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import safereplay as sr
-from safereplay.kernels import table as tables
+from safereplay.schedules import TABLE_SIZE
 
 
 def fails(message):
@@ -37,7 +37,7 @@ def test_the_papers_defaults():
 
 def test_a_table_has_n_of_zero_stand_for_one_and_is_long_enough_for_the_loop():
     table = sr.PowerStep(0.5).table()
-    assert table.size == tables.TABLE_SIZE == 65536
+    assert table.size == TABLE_SIZE == 65536
     assert table[0] == table[1] == 1.0
     assert table[-1] == pytest.approx(65535**-0.5)
     assert sr.PowerStep(0.5).values(0).size == 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.kernels import moments
+from safereplay.kernels import memory as mem
 
 ALL = {"obs": np.zeros((6, 2)), "action": np.zeros(6, int), "ends": np.zeros(6, bool)}
 
@@ -87,7 +87,7 @@ def test_windows_are_the_same_in_plain_python():
     rng = np.random.default_rng(0)
     slots, rewards, ends = np.arange(40), rng.normal(size=40), rng.random(40) < 0.2
     results = []
-    for function in (moments.returns, getattr(moments.returns, "py_func", moments.returns)):
+    for function in (mem.returns, getattr(mem.returns, "py_func", mem.returns)):
         state = np.zeros(2, np.int64), np.zeros((2, 3), np.int64), np.zeros((2, 3))
         out, x = np.zeros(60, np.int64), np.zeros(60)
         known = function(slots, rewards, ends, 0.9, *state, out, x)

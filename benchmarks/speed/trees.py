@@ -25,13 +25,42 @@ import numpy as np
 
 from safereplay._types import Floats, Ints
 from safereplay.kernels import rng, tree
-from safereplay.kernels.compile import Array, kernel
-from safereplay.kernels.tree import find_many
+from safereplay.kernels.compile import Array, at, jit, kernel
 
 from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
 
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-4  # cpprb's defaults
 BATCHES = (32, 256, 1024)
+TOGETHER = 16  # searches in parallel: enough to hide the latency of memory
+
+
+@kernel
+def find_many(tree: Array, x: Array, things: Array) -> None:
+    """The entries at positions x, as in :func:`safereplay.kernels.tree.find`; x is overwritten."""
+    n_leaves = tree.size >> 1
+    for first in range(0, x.size, TOGETHER):
+        after = min(first + TOGETHER, x.size)
+        for k in range(first, after):
+            things[k] = 1
+        level = 1
+        while level < n_leaves:
+            for k in range(first, after):
+                j = 2 * things[k]
+                left = tree[at(j)]
+                right = (not x[k] < left) & (tree[at(j + 1)] > 0.0)  # branch-free: it cannot be predicted
+                x[k] -= left if right else 0.0
+                things[k] = j + right
+            level *= 2
+        for k in range(first, after):
+            things[k] -= n_leaves
+
+
+@jit
+def _least(left: float, right: float) -> float:
+    return min(left, right)
+
+
+put_many_least = tree.putting(_least)  #: ``put_many`` for a tree of minima, which holds +∞ in empty entries
 
 
 @kernel
@@ -88,7 +117,7 @@ class Priorities:
         """Set new priorities at some indices."""
         p = (priorities + EPSILON) ** ALPHA
         tree.put_many(self.sums, things, p)
-        tree.put_many_least(self.minima, things, p)
+        put_many_least(self.minima, things, p)
 
 
 def cpprb_buffer(priorities: Floats, column: Floats) -> Any:

@@ -48,19 +48,19 @@ if TYPE_CHECKING:
     from .learners import WorstTransition as WorstTransition
     from .mdp import TabularMDP as TabularMDP
     from .pair_index import PairIndex as PairIndex
-    from .rivals.backward import BackwardReplay as BackwardReplay
-    from .rivals.combined import CombinedReplay as CombinedReplay
-    from .rivals.cvar import CVaRQLearning as CVaRQLearning
-    from .rivals.dyna import DynaQ as DynaQ
-    from .rivals.error_states import ErrorStates as ErrorStates
-    from .rivals.exponential import ExponentialUtility as ExponentialUtility
+    from .rivals.criteria import CVaRQLearning as CVaRQLearning
+    from .rivals.criteria import ExponentialUtility as ExponentialUtility
+    from .rivals.criteria import Robust as Robust
     from .rivals.hindsight import HindsightQLearning as HindsightQLearning
     from .rivals.lagrangian import LagrangianQ as LagrangianQ
-    from .rivals.mean_variance import MeanVariance as MeanVariance
+    from .rivals.ledgers import ErrorStates as ErrorStates
+    from .rivals.ledgers import MeanVariance as MeanVariance
     from .rivals.prioritised import PrioritisedReplay as PrioritisedReplay
-    from .rivals.recency import RecentReplay as RecentReplay
-    from .rivals.robust import Robust as Robust
-    from .rivals.uniform import WindowReplay as WindowReplay
+    from .rivals.replaying import BackwardReplay as BackwardReplay
+    from .rivals.replaying import CombinedReplay as CombinedReplay
+    from .rivals.replaying import DynaQ as DynaQ
+    from .rivals.replaying import RecentReplay as RecentReplay
+    from .rivals.replaying import WindowReplay as WindowReplay
     from .runs import Runs as Runs
     from .runs import learn as learn
     from .schedules import ConstantStep as ConstantStep

@@ -73,6 +73,15 @@ class Config:
         """The dials of this class and their defaults, by name."""
         return {f.name: (f.metadata["dial"], f.default) for f in fields(cls) if "dial" in f.metadata}  # type: ignore[arg-type]
 
+    @classmethod
+    def params_names(cls) -> tuple[str, ...]:
+        """The names of the numbers that compiled functions may ask for: all fields."""
+        return tuple(f.name for f in fields(cls))  # type: ignore[arg-type]
+
+    def params(self) -> tuple[float, ...]:
+        """Their values, in order."""
+        return tuple(float(getattr(self, name)) for name in self.params_names())
+
     def check_dials(self) -> None:
         """Raise an error if a dial's value is outside its interval."""
         for name, (about, _) in self.dials().items():

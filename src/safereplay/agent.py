@@ -43,7 +43,7 @@ from ._progress import Bar
 from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 from .kernels import memory as mem
-from .kernels import rng, step
+from .kernels import rng, step, tree
 from .kernels.compile import Array, specialise
 from .learners import Learner
 from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
@@ -106,14 +106,13 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
                 if slot < 0:
                     slot = -1 - slot
                     mem.insert(memory, i, slot, r, s_next, ends)
-            learn(tables, memory, i, i, slot, r, s_next, ends, True, moved, dials)
+            learn(tables, memory, (i, i, slot), (r, s_next, ends), True, moved, dials)
         while s != NOTHING or tables.clock[step.DUE] > 0:
             i = recall(tables, memory, dials)
             if i == mem.NO_ROW:
-                return choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
+                return choose(tables, s, mem.greedy(tables.Q, s, dials.n_actions), dials)
             k = mem.draw(memory, i, rng.uniform(tables.generator))
-            r, s_next, ends = memory.r[k], memory.s_next[k], memory.ends[k]
-            learn(tables, memory, i, i, k, r, s_next, ends, False, False, dials)
+            learn(tables, memory, (i, i, k), (memory.r[k], memory.s_next[k], memory.ends[k]), False, False, dials)
         return NOTHING
 
     return specialise(turn, recipe.digest())
@@ -143,14 +142,18 @@ class AgentSettings(Config):
         _checks.require(known, f"c0 of {type(self.learner).__name__}", "be given", None, hint)
 
 
-class Agent:
+class Agent(runs.Learned):
     """A learner in a discrete Gymnasium environment, given as an object or by its id.
 
-    ``learner`` and the schedules are those of :func:`safereplay.learn`. The same seed gives the same bits: it seeds the
-    agent's own generator and the environment's first reset. ``max_outcomes`` bounds the distinct outcomes kept per pair
-    (s,a); up to that many w_t is exact, beyond it rewards are merged (see :mod:`safereplay.agent`).
-
     The agent owns its environment: to evaluate the policy, step another one.
+
+    Parameters
+    ----------
+    env : Gymnasium environment with discrete spaces, or its id
+    learner, exploration, step_size : as in :func:`safereplay.learn`
+    seed : int, of the agent's generator and of the environment's first reset; the same seed gives the same bits
+    gamma : float in (0, 1), discount
+    max_outcomes : int, distinct outcomes kept per pair (s,a); up to that many w_t is exact, beyond it rewards are merged
 
     >>> import safereplay as sr
     >>> agent = sr.Agent("CliffWalking-v1", sr.QLearning(), seed=1).learn(steps=20_000)
@@ -177,7 +180,7 @@ class Agent:
         self.settings = AgentSettings(learner, seed, gamma, exploration, step_size, max_outcomes)
         self._world = World(env, self.settings.seed)
         self.env = self._world.env
-        n_states, n_actions = self._shape
+        n_states, n_actions = self._shape = self._world.states.n, self._world.actions.n
         recipe = learner.algorithm_1(exploration, step_size, "an Agent")
         hint = "an environment does not say what is unsafe"
         _checks.require(not recipe.weighs("harm", "unsafe"), "scheme", "not name harm or unsafe here", learner, hint)
@@ -188,9 +191,18 @@ class Agent:
         self._pool = _Pool(n_states * n_actions if recipe.remembers else 1, self.settings.max_outcomes)
 
     def learn(self, steps: int = 10_000, *, quiet: bool = False) -> Agent:
-        """Take this many steps in the environment, continuing from the last call; returns the agent.
+        """Take this many steps in the environment, continuing from the last call.
 
         Ctrl-C or an error in the environment loses at most one step; everything learned before is kept.
+
+        Parameters
+        ----------
+        steps : int
+        quiet : bool, without progress bar
+
+        Returns
+        -------
+        Agent : itself
         """
         steps = _checks.whole("steps", steps, 1)
         with Bar(f"learning {self.settings.learner.describe()}", steps, quiet) as bar:
@@ -211,28 +223,6 @@ class Agent:
             if a == NO_ROOM:
                 slots = self._pool.grow(outcome[0])
                 a = turn(tables, slots, dials, outcome, s)
-
-    # -- what was learned ---------------------------------------------------------------------------------------------
-
-    @property
-    def Q(self) -> Floats:  # noqa: N802
-        """Q(s,a) so far, [S, A]."""
-        return np.array(self._tables.Q.reshape(self._shape))
-
-    @property
-    def policy(self) -> Ints:
-        """The greedy policy, [S]; ties go to the first action."""
-        return np.asarray(self._tables.Q.reshape(self._shape).argmax(1), np.int64)
-
-    @property
-    def visits(self) -> Ints:
-        """MDP iterations of each pair, [S, A]."""
-        return np.array(self._tables.counts[:, step.VISITS].reshape(self._shape))
-
-    @property
-    def replays(self) -> Ints:
-        """Replays of each pair, [S, A]."""
-        return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
 
     @property
     def steps(self) -> int:
@@ -270,6 +260,18 @@ class Agent:
     def state_of(self, observation: Any) -> int:
         """The index of an observation: its row of Q.
 
+        Parameters
+        ----------
+        observation : element of the observation space
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        BadInput : it is not in the space
+
         >>> import safereplay as sr
         >>> sr.Agent("Blackjack-v1", sr.QLearning()).state_of((14, 10, 0))
         328
@@ -277,23 +279,35 @@ class Agent:
         return self._world.states.encode(observation)
 
     def act(self, observation: Any) -> Any:
-        """The greedy action, as an element of the action space."""
+        """The greedy action.
+
+        Parameters
+        ----------
+        observation : element of the observation space
+
+        Returns
+        -------
+        element of the action space
+        """
         s, n = self.state_of(observation), self._world.actions.n
         return self._world.actions.decode(int(self._tables.Q[s * n : (s + 1) * n].argmax()))
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self._world.states.n, self._world.actions.n
 
     def __repr__(self) -> str:
         name = type(self.env.unwrapped).__name__ if self.env.spec is None else self.env.spec.id
         what = f"{name}, {self.settings.learner.describe()}, {self._shape[0]} states × {self._shape[1]} actions"
         return f"Agent({what}, {self.steps} steps, {self.episodes} episodes)"
 
-    # -- files --------------------------------------------------------------------------------------------------------
-
     def save(self, path: str | Path) -> Path:
-        """Write the agent to one file, without pickle: its tables, its memory and its position in the episode."""
+        """Write the agent to one file, without pickle: its tables, its memory and its position in the episode.
+
+        Parameters
+        ----------
+        path : file to write
+
+        Returns
+        -------
+        Path
+        """
         origin, total, actions, states = self._world.whereabouts()
         meta = {
             "settings": self.settings.to_dict(),
@@ -311,9 +325,22 @@ class Agent:
     def load(cls, path: str | Path, env: gymnasium.Env[Any, Any] | str | None = None) -> Agent:
         """Read an agent that :meth:`save` wrote, and continue from there.
 
-        Without ``env`` the environment is made from its id and arguments; it must be registered, and must not have further
-        wrappers. If replaying the actions does not lead to the same states, because the environment draws random numbers
+        If replaying the actions does not lead to the same states, because the environment draws random numbers
         from elsewhere than ``np_random``, a warning is issued and a new episode starts.
+
+        Parameters
+        ----------
+        path : file that :meth:`save` wrote
+        env : the environment, or its id; by default it is made from its id and arguments, if it is registered and has no further wrappers
+
+        Returns
+        -------
+        Agent
+
+        Raises
+        ------
+        BadFile : the file is not a saved agent, or damaged
+        BadInput : the environment cannot be made, or has other spaces
         """
         file = _File(path, *_files.load_arrays(path, "Agent", FORMAT))
         settings = vars(file.settings())
@@ -383,14 +410,8 @@ class _Pool:
         memory, room, _ = self.slots
         columns = {name: getattr(memory, name)[: self.top] for name in self.COLUMNS}
         weight = memory.tree[memory.tree.size >> 1 :][: room.size]
-        return {
-            **columns,
-            "first": memory.first,
-            "used": memory.used,
-            "room": room,
-            "stats": memory.stats,
-            "weight": weight,
-        }
+        rows = {"first": memory.first, "used": memory.used, "room": room, "stats": memory.stats, "weight": weight}
+        return {**columns, **rows}
 
     def restore(self, file: _File, n_states: int) -> None:
         """Restore the arrays of a file, after checking that all indices are in range."""
@@ -405,13 +426,10 @@ class _Pool:
         highest = {"s_next": n_states, "first": self.top + 1, "room": max_outcomes + 1}
         for name, mine in self.arrays().items():
             mine[...] = file.array(name, mine.shape, mine.dtype, lowest.get(name), highest.get(name, inf))
-        weight, tree = self.arrays()["weight"], memory.tree
+        weight = self.arrays()["weight"]
         file.require(bool((memory.used <= room).all() and (memory.first + room <= self.top).all()), "room")
         file.require(bool((memory.used[weight > 0] > 0).all()), "weight")
-        level = tree.size >> 1
-        while level > 1:  # each parent is the sum of its children
-            tree[level >> 1 : level] = tree[level : 2 * level : 2] + tree[level + 1 : 2 * level : 2]
-            level >>= 1
+        tree.put_many(memory.tree, np.arange(weight.size), weight)
 
 
 class _File:

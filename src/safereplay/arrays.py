@@ -8,7 +8,7 @@ import numpy as np
 
 from ._types import AnyArray, Floats, Ints
 from .kernels import memory as mem
-from .kernels.table import Model
+from .kernels.rng import Model
 from .mdp import TabularMDP
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ named after the quantities it needs, and one compiled loop runs them all:
     q, r                 Q(s,a) before, and the reward
     best, worst          max_b Q(s',b) and min_b Q(s',b); both 0 where the episode ended
     worst_state          min over the next states seen from (s,a) of mean reward there + γ·max_b Q(s',b)
+    worst_outcome        min over the outcomes seen from (s,a) of r + γ·max_b Q(s',b)
     alpha, gamma         α_t(s,a) and γ
 
 With a scheme, a learner replays as well. ``mixing`` determines ρ(s,a), the share of a pair's updates that are replays:
@@ -41,10 +42,10 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from . import _checks
 from ._config import Config, dial
 from .kernels import step
-from .kernels.compile import MOST_NAMES, bind, parameters
+from .kernels.compile import bind
 from .mdp import TabularMDP
 from .schedules import Exploration, StepSize
-from .schemes import NO_REPLAY, Scheme, VarianceReplay, check_compiles, check_tabular
+from .schemes import NO_REPLAY, Scheme, VarianceReplay, check_arguments, check_compiles, check_tabular
 
 
 class Family(Protocol):
@@ -84,7 +85,13 @@ def replay_chance(v: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Learner(Config):
-    """The fields of every learner: the initial value c0 of Q, and T0 iterations that only explore."""
+    """The base class of learners.
+
+    Parameters
+    ----------
+    c0 : float, initial value of Q; None for one that depends on the largest reward
+    T0 : int, iterations that only explore
+    """
 
     c0: float | None = 0.0
     T0: int = 1
@@ -108,9 +115,7 @@ class Learner(Config):
         _checks.real("c0", 0.0 if self.c0 is None else self.c0)
         _checks.whole("T0", self.T0, 1)
         self.check_dials()
-        _checks.own_names(type(self).__name__, self.DIALS, step.UPDATE_OFFERS)
-        offered = (*step.UPDATE_OFFERS, *self.DIALS)
-        _checks.arguments(f"{type(self).__name__}.update", parameters(type(self).update), offered, MOST_NAMES)
+        check_arguments(type(self), "update", step.UPDATE_OFFERS, self.DIALS)
 
     update: ClassVar[Callable[..., float]] = staticmethod(towards_target)
 
@@ -131,9 +136,10 @@ class Learner(Config):
         """The model for evaluating its policy: the states of :meth:`training_model`, the rewards of mdp."""
         return mdp
 
-    def update_params(self) -> tuple[float, ...]:
-        """The values of the learner's own dials."""
-        return tuple(float(getattr(self, name)) for name in self.DIALS)
+    @classmethod
+    def params_names(cls) -> tuple[str, ...]:
+        """The names of the learner's own dials."""
+        return cls.DIALS
 
     def recipe(self, exploration: Exploration, step_size: StepSize) -> Recipe:
         """The recipe that the compiled loop is built from."""
@@ -147,11 +153,8 @@ class Learner(Config):
         _checks.require(not own, "learner", f"be one of Algorithm 1's family in {where}", self.describe())
         scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
         update = bind(type(self).update, (*step.UPDATE_OFFERS, *self.DIALS))
-        alpha, rate = step_size.bound(), exploration.bound()
-        check_compiles(step_size, alpha=alpha)
-        check_compiles(exploration, rate=rate)
+        alpha, rate, replays = step_size.bound(), exploration.bound(), self.replay is not None
         check_compiles(self, update=update)
-        replays = self.replay is not None
         return step.Recipe(alpha, rate, update, *scheme.factors(), exploration.SOFTMAX, replays, MIXINGS[mixing])
 
     @property
@@ -186,14 +189,18 @@ class QLearning(Learner):
 class ReplayQLearning(Learner):
     """Q-learning whose updates are replayed transitions with probability v, drawn from the scheme's w_t.
 
-    Each iteration is a replay with probability v (``mixing="literal"``), or each visit of a pair is followed by replays of
-    that pair, v·W/(1−v) on average (``"matched"``).
-
     **Limit.** The fixed point of H with p̃ = (1−ρ)·q + ρ·ŵ (:mod:`safereplay.theory.operator`). Matched: unique, the paper's
     mapping. Literal: it depends on the visitation d(s,a); there may be several, and the seed decides between them.
     **When it fails.** If the scheme cannot detect the danger (the loss comes later, never, or was never met). If noise is
     harmless. If every way has a bad outcome, too much replay stops the agent from moving: on the cliff at γ = 0.8 half of
     the literal runs with v ≥ 0.5 are stuck.
+
+    Parameters
+    ----------
+    scheme : Scheme, what is replayed
+    v : float in [0, 1), share of iterations that are replays
+    mixing : "literal" or "matched"
+        Each iteration is a replay with probability v, or each visit of a pair is followed by v·W/(1−v) replays of it.
 
     >>> import safereplay as sr
     >>> sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5).describe()
@@ -222,11 +229,9 @@ class ReplayQLearning(Learner):
 
     def describe(self) -> str:
         """One short line for tables and legends."""
-        dials = [
-            f"v={self.v:g}",
-            *(f"{n}={x:g}" for n, x in zip(self.scheme.params_names(), self.scheme.params(), strict=True)),
-        ]
-        return f"{self.LABEL}({', '.join(dials)}{', matched' if self.mixing == 'matched' else ''})"
+        dials = dict(zip(self.scheme.params_names(), self.scheme.params(), strict=True))
+        shown = ", ".join(f"{name}={x:g}" for name, x in {"v": self.v, **dials}.items())
+        return f"{self.LABEL}({shown}{', matched' if self.mixing == 'matched' else ''})"
 
 
 @dataclass(frozen=True)
@@ -235,11 +240,13 @@ class RiskSensitive(Learner):
 
         δ = r + γ·max_b Q(s',b) − Q(s,a);    Q(s,a) ← Q(s,a) + α·(1 − κ·sign δ)·δ
 
-    κ in (−1, 1): > 0 is risk-averse, < 0 risk-seeking.
-
     **Limit.** E[(1 − κ·sign δ)·δ] = 0 makes Q(s,a) an expectile of r + γ·max_b Q(s',b). **When it fails.** One κ applies to
     all pairs. On the cliff it is safe only from 0.42 to 0.86 and risky at 0.87 and 0.88; from 0.89 on every step looks so bad
     that the policy jumps off to end the episode.
+
+    Parameters
+    ----------
+    kappa : float in (−1, 1); > 0 is risk-averse, < 0 risk-seeking
 
     >>> import safereplay as sr
     >>> sr.RiskSensitive().describe()
@@ -271,6 +278,10 @@ class Pessimistic(Learner):
     action, not against the environment: volatile rewards have no effect (risky on the first grid for every β), and on the
     cliff it is safe for β from 0.03 to 0.35, risky at 0.36, and jumps off from 0.37 on.
 
+    Parameters
+    ----------
+    beta : float in [0, 1], weight of the worst next action
+
     >>> import safereplay as sr
     >>> sr.Pessimistic().describe()
     'Gaskett(beta=0.2)'
@@ -296,10 +307,14 @@ class WorstCase(Learner):
 
         Q̂(s,a) ← min(Q̂(s,a), r + γ·max_b Q̂(s',b))
 
-    Values only decrease, so they must start above every return: c0 = None starts from r_max/(1−γ), or 0 if that is lower.
+    Values only decrease, so they must start above every return.
 
     **Limit.** The best worst case over outcomes of any probability. **When it fails.** Where every way has a bad outcome, however
     rare, all ways have the same value: on the cliff it does not move. A single extreme event is never forgotten.
+
+    Parameters
+    ----------
+    c0 : float, initial value; None for r_max/(1−γ), or 0 if that is lower
 
     >>> import safereplay as sr
     >>> sr.WorstCase().initial_value(r_max=150.0, gamma=0.9).__round__(6)

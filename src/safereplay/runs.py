@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
@@ -70,7 +70,18 @@ class Runs:
     """The results of a learner, one run per seed.
 
     ``w``, ``seen`` and ``replayed`` are indexed by the model's outcomes. Outcomes that differ only in their unsafe flag are
-    the same to the learner; their values are stored at the first of them (see :func:`slots_of`).
+    the same to the learner; their values are stored at the first of them (see :func:`~safereplay.arrays.slots_of`).
+
+    Parameters
+    ----------
+    mdp, learner, exploration, step_size, seeds : what was run
+    episodes, steps : int, length of each run; 0 episodes if steps were given, else None steps
+    Q, visits, replays : arrays [n_seeds, S, A], action values, and MDP iterations and replays of each pair
+    w : array [n_seeds, K], final w_t of each outcome; None without replay
+    seen, replayed : arrays [n_seeds, K], times each outcome happened and was replayed; None if not counted
+    snapshots : Snapshots, None if none were asked for
+    world : TabularMDP, the model given, if the learner runs on another
+    interrupted, missing : whether Ctrl-C stopped the runs, and the number of seeds not included for that reason
     """
 
     mdp: TabularMDP = field(repr=False)
@@ -79,17 +90,17 @@ class Runs:
     step_size: StepSize
     seeds: tuple[int, ...]
     episodes: int
-    Q: Floats = field(repr=False)  #: [n_seeds, S, A]
-    visits: Ints = field(repr=False)  #: [n_seeds, S, A] MDP iterations of each pair
-    replays: Ints = field(repr=False)  #: [n_seeds, S, A] replays of each pair
-    w: Floats | None = field(repr=False)  #: [n_seeds, K] final w_t of each outcome; None without replay
-    seen: Ints | None = field(repr=False)  #: [n_seeds, K] times each outcome happened; None without a memory
-    replayed: Ints | None = field(repr=False)  #: [n_seeds, K] times each was replayed; None without replay
+    Q: Floats = field(repr=False)
+    visits: Ints = field(repr=False)
+    replays: Ints = field(repr=False)
+    w: Floats | None = field(repr=False)
+    seen: Ints | None = field(repr=False)
+    replayed: Ints | None = field(repr=False)
     snapshots: Snapshots | None = field(repr=False, default=None)
-    world: TabularMDP | None = field(repr=False, default=None)  #: the model given, if the learner runs on another
-    steps: int | None = None  #: steps of the MDP per run, if given instead of episodes (then 0)
-    interrupted: bool = False  #: stopped by Ctrl-C: only finished seeds are included
-    missing: int = 0  #: number of seeds not included for that reason
+    world: TabularMDP | None = field(repr=False, default=None)
+    steps: int | None = None
+    interrupted: bool = False
+    missing: int = 0
 
     @property
     def policy(self) -> Ints:
@@ -112,7 +123,12 @@ class Runs:
         return np.asarray(self.visits / self.visits.sum((1, 2), keepdims=True))
 
     def whole(self) -> Runs:
-        """These runs; raises Stopped if Ctrl-C cut them short, so that results from some seeds are not taken for all."""
+        """These runs, if all are there, so that results from some seeds are not taken for all.
+
+        Raises
+        ------
+        Stopped : Ctrl-C cut the runs short
+        """
         if self.interrupted:
             done, of = len(self.seeds), len(self.seeds) + self.missing
             raise Stopped(f"{done} of {of} seeds of {self.learner.describe()} are finished, but not the answer")
@@ -135,37 +151,60 @@ def learn(
 ) -> Runs:
     """Run a learner on a model, once per seed.
 
-    ``seeds`` lists the seeds, or is their number (0, 1, ...). ``exploration`` defaults to ε-greedy with ε = 0.1,
-    ``step_size`` to n^−0.6. With ``steps`` each run takes that many steps of the MDP, for any number of episodes, so that
-    every learner has the same experience; snapshots then count steps too. An episode is truncated after ``max_steps`` steps:
-    the target of the last step still includes γ·max_b Q(s',b). ``snapshots`` lists episodes, or is their number, evenly
-    spaced. Ctrl-C returns the runs that are finished, marked ``interrupted``; with none finished it raises
-    KeyboardInterrupt. Runs that do not fit into the free memory are refused at once (see :func:`safereplay.footprint`).
+    Parameters
+    ----------
+    mdp : TabularMDP
+    learner : Learner
+    episodes : int, episodes per run; ignored if ``steps`` is given
+    seeds : the seeds, or their number n for 0, ..., n − 1
+    exploration : Exploration, ε-greedy with ε = 0.1 by default
+    step_size : StepSize, n^−0.6 by default
+    steps : int, steps of the MDP per run, for any number of episodes, so that every learner has the same experience
+    max_steps : int, steps after which an episode is truncated; the target of its last step still includes γ·max_b Q(s',b)
+    snapshots : episodes (or steps, if ``steps`` is given) to take snapshots at, or their number, evenly spaced
+    threads : int, one per core by default
+    quiet : bool, without progress bar
+
+    Returns
+    -------
+    Runs : one row per seed. Ctrl-C returns the finished ones, marked ``interrupted``
+
+    Raises
+    ------
+    BadInput : an argument is invalid, or the runs do not fit into the free memory (see :func:`safereplay.footprint`)
+    Stopped : a KeyboardInterrupt, before any run was finished
 
     Ref: Szlak & Shamir (2021), Algorithm 1.
     """
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     world, mdp = mdp, learner.training_model(mdp)
     goal = _checks.whole("episodes", episodes, 1) if steps is None else _checks.whole("steps", steps, 1)
-    plan = Plan(
-        mdp,
-        learner,
-        goal,
-        _checks.whole("max_steps", max_steps, 1),
-        snapshot_points(snapshots, goal, "episodes" if steps is None else "steps"),
-        make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions),
-        steps is not None,
-    )
+    max_steps, by_steps = _checks.whole("max_steps", max_steps, 1), steps is not None
+    points = snapshot_points(snapshots, goal, "steps" if by_steps else "episodes")
+    program = make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions)
+    plan = Plan(mdp, learner, goal, max_steps, points, program, by_steps)
     listed = seed_list(seeds)
     workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
-    sizes = len(listed), len(plan.points)
-    footprints.refuse_what_does_not_fit(footprints.of_runs(mdp, plan.program.recipe, *sizes, workers))
-    kept = footprints.make_room(mdp, plan.program.recipe, *sizes)
+    sizes = len(listed), len(points)
+    footprints.refuse_what_does_not_fit(footprints.of_runs(mdp, program.recipe, *sizes, workers))
+    kept = footprints.make_room(mdp, program.recipe, *sizes)
     done, interrupted = _run_all(plan, listed, kept, workers, quiet)
     kept, finished = kept.only(done), tuple(listed[k] for k in done)
-    runs = _runs(plan, finished, kept, exploration, step_size)
-    world_of = None if mdp is world else world
-    return replace(runs, world=world_of, interrupted=interrupted, missing=len(listed) - len(done))
+    shape = (len(done), mdp.n_states, mdp.n_actions)
+    return Runs(
+        *(mdp, learner, exploration, step_size, finished, 0 if by_steps else goal),
+        Q=kept.Q.reshape(shape),
+        visits=kept.counts[..., step.VISITS].reshape(shape),
+        replays=kept.counts[..., step.REPLAYS].reshape(shape),
+        w=kept.w,
+        seen=kept.seen,
+        replayed=kept.replayed,
+        snapshots=_snapshots(plan, kept),
+        world=None if mdp is world else world,
+        steps=goal if by_steps else None,
+        interrupted=interrupted,
+        missing=len(listed) - len(done),
+    )
 
 
 def resolved(
@@ -188,18 +227,10 @@ class Program(NamedTuple):
     recipe: Recipe  #: the source of the loop
     dials: step.Dials
 
-    def advance(
-        self,
-        model: loop.Model,
-        memory: Any,
-        tables: step.Tables,
-        episodes: int,
-        max_steps: int,
-        budget: int,
-        log: Ints = NO_LOG,
-    ) -> None:
-        """Run for ``budget`` iterations, or until this many episodes are over and no replay is due."""
-        self.run(model, memory, tables, self.dials, episodes, max_steps, budget, log)
+    def advance(self, model: rng.Model, memory: Any, tables: step.Tables, *limits: int, log: Ints = NO_LOG) -> None:
+        """Run with the limits episodes, max_steps and budget: for ``budget`` iterations, or until this many episodes are
+        over and no replay is due."""
+        self.run(model, memory, tables, self.dials, *limits, log)
 
 
 def make_program(
@@ -208,19 +239,9 @@ def make_program(
     """Compile the loop of a learner and its schedules, or load it from the cache."""
     scheme, v, _ = learner.replay or (None, 0.0, "")
     recipe = learner.recipe(exploration, step_size)
-    dials = step.Dials(
-        gamma,
-        float(v),
-        learner.T0,
-        n_actions,
-        step_size.table(),
-        exploration.table(),
-        step_size.params(),
-        exploration.params(),
-        learner.update_params(),
-        scheme.params() if scheme is not None else (),
-    )
-    return Program(compiled_loop(recipe), recipe, dials)
+    tables, of_scheme = (step_size.table(), exploration.table()), () if scheme is None else scheme.params()
+    params = step_size.params(), exploration.params(), learner.params(), of_scheme
+    return Program(compiled_loop(recipe), recipe, step.Dials(gamma, float(v), learner.T0, n_actions, *tables, *params))
 
 
 @lru_cache(maxsize=256)
@@ -239,6 +260,33 @@ class Plan(NamedTuple):
     points: Ints  #: positions of the snapshots, in the same unit
     program: Program
     by_steps: bool = False
+
+
+class Learned:
+    """What a single run has learned so far."""
+
+    _tables: step.Tables
+    _shape: tuple[int, int]
+
+    @property
+    def Q(self) -> Floats:  # noqa: N802
+        """The current action values, [S, A]."""
+        return np.array(self._tables.Q.reshape(self._shape))
+
+    @property
+    def policy(self) -> Ints:
+        """The greedy policy, [S]; ties go to the first action."""
+        return np.asarray(self.Q.argmax(-1), np.int64)
+
+    @property
+    def visits(self) -> Ints:
+        """MDP iterations of each pair, [S, A]."""
+        return np.array(self._tables.counts[:, step.VISITS].reshape(self._shape))
+
+    @property
+    def replays(self) -> Ints:
+        """Replays of each pair, [S, A]."""
+        return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
 
 
 class Finished(NamedTuple):
@@ -267,7 +315,7 @@ class OneRun:
     """One seed, run in chunks until done or stopped. It writes into ``kept``, a row of the result arrays."""
 
     def __init__(
-        self, plan: Plan, model: loop.Model, seed: int, kept: Kept | None = None, used: Ints | None = None
+        self, plan: Plan, model: rng.Model, seed: int, kept: Kept | None = None, used: Ints | None = None
     ) -> None:
         self.plan, self.model, self.seed = plan, model, seed
         mdp, recipe = plan.mdp, plan.program.recipe
@@ -318,7 +366,7 @@ class OneRun:
     def advance(self, episodes: int, budget: int, log: Ints = NO_LOG) -> None:
         """Run for ``budget`` iterations, or until this many episodes are over and no replay is due."""
         limits = episodes, self.plan.max_steps, budget
-        self.plan.program.advance(self.model, self.memory, self.tables, *limits, log)
+        self.plan.program.advance(self.model, self.memory, self.tables, *limits, log=log)
         check_weights(self.plan.learner, self.tables, self.memory)
 
     def _shoot(self, m: int) -> None:
@@ -378,27 +426,6 @@ def _watch(futures: list[Future[bool]], tick: Callable[[], None]) -> None:
             for future in ready:
                 future.result()
         tick()
-
-
-def _runs(plan: Plan, seeds: tuple[int, ...], kept: Kept, exploration: Exploration, step_size: StepSize) -> Runs:
-    shape = (len(seeds), plan.mdp.n_states, plan.mdp.n_actions)
-    return Runs(
-        plan.mdp,
-        plan.learner,
-        exploration,
-        step_size,
-        seeds,
-        0 if plan.by_steps else plan.goal,
-        kept.Q.reshape(shape),
-        kept.counts[:, :, step.VISITS].reshape(shape),
-        kept.counts[:, :, step.REPLAYS].reshape(shape),
-        kept.w,
-        kept.seen,
-        kept.replayed,
-        _snapshots(plan, kept),
-        None,
-        plan.goal if plan.by_steps else None,
-    )
 
 
 def _snapshots(plan: Plan, kept: Kept) -> Snapshots | None:

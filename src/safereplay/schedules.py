@@ -24,7 +24,7 @@ Ref: Szlak & Shamir (2021), Theorem 1, Section 5.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, log, log2
 from typing import Any, ClassVar, NamedTuple
@@ -32,11 +32,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from . import _checks
-from ._config import Config
+from ._config import Config, dial
 from ._types import Floats
-from .kernels import table as tables
-from .kernels.compile import MOST_NAMES, Bound, bind, parameters
+from .kernels.compile import MOST_NAMES, Bound, bind, digest_of, parameters, specialise, trouble
 
+TABLE_SIZE = 1 << 16  # schedules are tabulated up to this n
 MARGIN = 0.02  # of a measured exponent: within this distance of the limit of convergence nothing is concluded ...
 EXACT = 1e-3  # ... unless it is this near, as for smooth values: then it is the limit itself
 OCTAVES = (20, 30, 40)  # log2 of the counts at which a custom schedule is measured
@@ -100,34 +100,38 @@ class Schedule(Config):
     FUNCTION: ClassVar[str]
 
     def __post_init__(self) -> None:
-        kind, names = type(self), (*self.params_names(), "n")
+        self.check_dials()
+        kind = type(self)
         own = getattr(kind, getattr(kind, "FUNCTION", ""), None)
         _checks.require(own is not None, kind.__name__, "be subclassed with a function of its own", "none")
-        _checks.own_names(kind.__name__, self.params_names(), ("n",))
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
-        asked = parameters(getattr(kind, kind.FUNCTION))
-        _checks.arguments(f"{kind.__name__}.{kind.FUNCTION}", asked, names, MOST_NAMES)
-
-    @classmethod
-    def params_names(cls) -> tuple[str, ...]:
-        """The names of the schedule's dials."""
-        return tuple(f.name for f in fields(cls))
-
-    def params(self) -> tuple[float, ...]:
-        """The dials' values, in order."""
-        return tuple(float(getattr(self, name)) for name in self.params_names())
+        _checks.own_names(kind.__name__, self.params_names(), ("n",))
+        names = "n", *self.params_names()
+        _checks.arguments(f"{kind.__name__}.{kind.FUNCTION}", parameters(own), names, MOST_NAMES)
 
     def bound(self) -> Bound:
-        """The schedule's function, compiled."""
-        return bind(getattr(type(self), self.FUNCTION), ("n", *self.params_names()))
+        """The schedule's function, compiled; raises an error if numba cannot compile it."""
+        found = bind(getattr(type(self), self.FUNCTION), ("n", *self.params_names()))
+        where, reason = f"{self.FUNCTION} of {type(self).__name__}", trouble(found)
+        _checks.require(reason is None, where, "be code that numba can compile", reason)
+        return found
 
-    def table(self, size: int = tables.TABLE_SIZE) -> Floats:
+    def table(self, size: int = TABLE_SIZE) -> Floats:
         """The values at n = 0, 1, 2, ...; the entry for n = 0 is the value at n = 1."""
         return _table(self.bound(), self.params(), size)
 
     def values(self, count: int) -> Floats:
-        """The values at n = 1, ..., count."""
+        """The values at n = 1, ..., count.
+
+        Parameters
+        ----------
+        count : int
+
+        Returns
+        -------
+        array [count]
+        """
         return self.table(count + 1)[1:]
 
     def decay(self) -> Decay:
@@ -143,7 +147,14 @@ class Schedule(Config):
 
 @lru_cache(maxsize=64)
 def _tabulate(bound: Bound) -> Callable[[Floats, Any], None]:
-    return tables.make_tabulate(bound)
+    """The function that fills a table with a schedule's values."""
+    value_of = bound.call
+
+    def tabulate(table: Floats, params: Any) -> None:
+        for n in range(table.size):
+            table[n] = value_of((float(max(n, 1)), *params))
+
+    return specialise(tabulate, digest_of([bound]))
 
 
 @lru_cache(maxsize=64)
@@ -167,7 +178,7 @@ def _measured(schedule: Schedule) -> Decay:
 
     near, middle, far = (_local_exponent(level(octave), level(octave + 1)) for octave in OCTAVES)
     if far == inf:  # all zero there: either a decay, or these counts lie between two pulses
-        quarter, half = (float(schedule.table()[n // 2 : n].max()) for n in (tables.TABLE_SIZE // 2, tables.TABLE_SIZE))
+        quarter, half = (float(schedule.table()[n // 2 : n].max()) for n in (TABLE_SIZE // 2, TABLE_SIZE))
         return Decay(inf, 0.0, False) if half <= quarter / 8.0 else Decay(float("nan"), float("nan"), False)
     slope_near, slope_middle, slope_far = (log2(1.0 + 1.0 / octave) for octave in OCTAVES)
     logs = (near - far) / (slope_near - slope_far)
@@ -193,7 +204,7 @@ class StepSize(Schedule):
 
     alpha: ClassVar[Callable[..., float]] = staticmethod(one_over)
 
-    def table(self, size: int = tables.TABLE_SIZE) -> Floats:
+    def table(self, size: int = TABLE_SIZE) -> Floats:
         """The values at n = 0, 1, 2, ..., each checked to lie in (0, 1]."""
         table = super().table(size)
         bad = ~((table > 0.0) & (table <= 1.0))
@@ -223,6 +234,11 @@ class StepSize(Schedule):
 class PowerStep(StepSize):
     """α = scale · n^−power. The paper's is n^−0.6; Σα = ∞ and Σα² < ∞ for powers in (½, 1].
 
+    Parameters
+    ----------
+    power : float in [0, 1]
+    scale : float in (0, 1]
+
     >>> import safereplay as sr
     >>> sr.PowerStep(0.5).values(4).round(3)
     array([1.   , 0.707, 0.577, 0.5  ])
@@ -230,13 +246,8 @@ class PowerStep(StepSize):
     Ref: Szlak & Shamir (2021), Section 5.
     """
 
-    power: float = 0.6
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        _checks.between("power", self.power, "[0, 1]")
-        _checks.between("scale", self.scale, "(0, 1]")
-        super().__post_init__()
+    power: float = dial(0.6, "[0, 1]")
+    scale: float = dial(1.0, "(0, 1]")
 
     @staticmethod
     def alpha(n: float, power: float, scale: float) -> float:
@@ -248,16 +259,16 @@ class PowerStep(StepSize):
 class ConstantStep(StepSize):
     """α = size, constant: tracks a moving target, and does not converge.
 
+    Parameters
+    ----------
+    size : float in (0, 1]
+
     >>> import safereplay as sr
     >>> sr.ConstantStep(0.1).values(2)
     array([0.1, 0.1])
     """
 
-    size: float = 0.1
-
-    def __post_init__(self) -> None:
-        _checks.between("size", self.size, "(0, 1]")
-        super().__post_init__()
+    size: float = dial(0.1, "(0, 1]")
 
     @staticmethod
     def alpha(size: float) -> float:
@@ -329,7 +340,10 @@ def _cooling(exploration: Exploration, decay: Decay) -> Glie:
 class EpsilonGreedy(Exploration):
     """With probability ε·n(s)^−power a random action, else the greedy one.
 
-    power = 0 is constant ε; any power in (0, 1] is GLIE, ε/√n(s) being the usual choice.
+    Parameters
+    ----------
+    epsilon : float in [0, 1], ε
+    power : float in [0, 1]; 0 is constant ε, any other is GLIE, ½ being the usual choice
 
     >>> import safereplay as sr
     >>> sr.EpsilonGreedy(0.1, power=0.5).values(4).round(3)
@@ -339,13 +353,8 @@ class EpsilonGreedy(Exploration):
     """
 
     SOFTMAX: ClassVar[bool] = False
-    epsilon: float = 0.1
-    power: float = 0.0
-
-    def __post_init__(self) -> None:
-        _checks.between("epsilon", self.epsilon, "[0, 1]")
-        _checks.between("power", self.power, "[0, 1]")
-        super().__post_init__()
+    epsilon: float = dial(0.1, "[0, 1]")
+    power: float = dial(0.0, "[0, 1]")
 
     @property
     def limit_rate(self) -> float:
@@ -362,19 +371,19 @@ class EpsilonGreedy(Exploration):
 class Softmax(Exploration):
     """An action with probability ∝ e^{Q(s,a)/T}, at temperature T = temperature · n(s)^−power.
 
+    Parameters
+    ----------
+    temperature : float > 0, T, in reward
+    power : float in [0, 1]
+
     >>> import safereplay as sr
     >>> sr.Softmax(2.0).values(2)
     array([2., 2.])
     """
 
     SOFTMAX: ClassVar[bool] = True
-    temperature: float = 1.0
-    power: float = 0.0
-
-    def __post_init__(self) -> None:
-        _checks.between("temperature", self.temperature, "(0, inf)")
-        _checks.between("power", self.power, "[0, 1]")
-        super().__post_init__()
+    temperature: float = dial(1.0, "(0, inf)")
+    power: float = dial(0.0, "[0, 1]")
 
     @property
     def limit_rate(self) -> float:

@@ -38,8 +38,8 @@ GapReplay(beta=0.2)
 Ref: Szlak & Shamir (2021), Section 4.1.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf, log, sqrt
 from typing import ClassVar
 
@@ -64,6 +64,20 @@ def alike() -> float:
     return 1.0
 
 
+def check_arguments(owner: type, function: str, offered: Sequence[str], dials: tuple[str, ...]) -> None:
+    """Check that a function of ``owner`` names only offered quantities and dials, and that their names differ."""
+    _checks.own_names(owner.__name__, dials, offered)
+    names = parameters(getattr(owner, function))
+    _checks.arguments(f"{owner.__name__}.{function}", names, (*offered, *dials), MOST_NAMES)
+
+
+def check_compiles(owner: object, **functions: Bound) -> None:
+    """Raise an error if numba cannot compile a function of ``owner``."""
+    for name, function in functions.items():
+        reason = trouble(function)
+        _checks.require(reason is None, f"{name} of {type(owner).__name__}", "be code that numba can compile", reason)
+
+
 @dataclass(frozen=True)
 class Scheme(Config):
     """A replay probability function. Subclass it with your own factors; its numeric fields are their dials.
@@ -85,24 +99,12 @@ class Scheme(Config):
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
         self.check_dials()
-        for factor in self.OFFERS:
-            offered = self._offered(factor)
-            _checks.own_names(type(self).__name__, self.params_names(), self.OFFERS[factor])
-            names = parameters(getattr(type(self), factor))
-            _checks.arguments(f"{type(self).__name__}.{factor}", names, offered, MOST_NAMES)
-
-    @classmethod
-    def params_names(cls) -> tuple[str, ...]:
-        """The names of the scheme's dials."""
-        return tuple(f.name for f in fields(cls))
-
-    def params(self) -> tuple[float, ...]:
-        """The dials' values, in order."""
-        return tuple(float(getattr(self, name)) for name in self.params_names())
+        for factor, offered in self.OFFERS.items():
+            check_arguments(type(self), factor, offered, self.params_names())
 
     def bound(self, factor: str) -> Bound:
         """A factor, compiled."""
-        return bind(getattr(type(self), factor), self._offered(factor))
+        return bind(getattr(type(self), factor), (*self.OFFERS[factor], *self.params_names()))
 
     def factors(self) -> tuple[Bound, Bound, Bound]:
         """pair_weight, log_tilt and next_weight, compiled; raises an error if numba cannot compile them."""
@@ -125,9 +127,6 @@ class Scheme(Config):
                     tilt < inf, f"log_tilt of {name} at r={memory.r[k]:g}", "be a number below infinity", tilt
                 )
         _checks.fail(f"factors of {name}", "give the same result for the same arguments", "different results")
-
-    def _offered(self, factor: str) -> tuple[str, ...]:
-        return (*self.OFFERS[factor], *self.params_names())
 
     #: Whether replayed outcomes of a pair are distributed as real ones, ŵ = q. Then p̃ = q for every v and mixing,
     #: and learning converges to Q* for any pair weights.
@@ -163,13 +162,6 @@ class Scheme(Config):
 NO_REPLAY = Scheme()  #: placeholder for learners that do not replay
 
 
-def check_compiles(owner: object, **functions: Bound) -> None:
-    """Raise an error if numba cannot compile a function of ``owner``."""
-    for name, function in functions.items():
-        reason = trouble(function)
-        _checks.require(reason is None, f"{name} of {type(owner).__name__}", "be code that numba can compile", reason)
-
-
 def check_tabular(scheme: Scheme) -> None:
     """Raise an error for an object that is not a scheme, or a scheme that needs the unit of a memory of transitions."""
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
@@ -183,11 +175,13 @@ class VarianceReplay(Scheme):
 
         w_t(s,a,s',r) = var_t(r(s,a)) / Σ var_t  ·  e^{−βr} / Σ_{r' ∈ M_t(s,a)} e^{−βr'}  ·  1 / |L_t(s,a,r)|
 
-    β > 0 is cautious, β = 0 replays the rewards of a pair equally, β < 0 is bold.
-
     **Breaks** order: with β = 5 and v = 0.9 a coin for 0 or 0.25 is valued 0.080, one for 0 or 0.5 only 0.064, since at fixed β the weight
     e^{−βr} of the better prize falls faster than the prize grows. **Breaks** rarity: each distinct reward counts once, so a loss of
     probability 0.001 is replayed as often as one of 0.5.
+
+    Parameters
+    ----------
+    beta : float, in 1/reward; > 0 is cautious, 0 replays the rewards of a pair equally, < 0 is bold
 
     >>> import safereplay as sr
     >>> sr.VarianceReplay(beta=5.0)
@@ -227,6 +221,10 @@ class BoldReplay(VarianceReplay):
     where no slip has a good reward, it changes little. It does not seek risk as such: a gamble without an upside is not
     taken.
 
+    Parameters
+    ----------
+    beta : float ≤ 0, in 1/reward
+
     >>> import safereplay as sr
     >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.5, 1, -9.0, True, False), (0, 1, 0.5, 1, 9.0, True, False)]
     >>> gamble = sr.TabularMDP.from_outcomes(2, 2, rows, start=0)        # a sure 1, or a coin of ±9
@@ -245,11 +243,16 @@ class ScoreReplay(Scheme):
 
     with r̄ and σ the pair's mean and standard deviation. At β = 1 a reward one standard deviation below its pair's mean is replayed
     e times as often as the mean. Pairs without noise are not replayed: those with σ = 0, or with σ so small relative to r̄ that it
-    is rounding. A larger ``floor``, in units of reward, excludes more pairs.
+    is rounding.
 
     **Breaks** order and **Breaks** rarity: σ is the pair's own, so a rare loss lies many σ below the mean. In a memory of transitions with v = 0.5
     and β = 1, a loss of probability 0.001 makes up 0.50 of the draws, one of probability 0.1 only 0.43. Of two roads that crash with 1 % and
     12 % it takes the second. :class:`~safereplay.EntropicReplay` has one unit for all pairs instead.
+
+    Parameters
+    ----------
+    beta : float, tilt per standard deviation
+    floor : float ≥ 0, in reward; pairs with a smaller σ are not replayed
 
     >>> import safereplay as sr
     >>> sr.ScoreReplay(beta=2.0)
@@ -294,6 +297,10 @@ class EntropicReplay(Scheme):
 
     It needs the unit of a memory of transitions, so it works in :class:`~safereplay.Shaper` and the adapters. On tables,
     :func:`~safereplay.shaped_limit` gives its exact limit, and :class:`~safereplay.ExponentialUtility` learns the same risk.
+
+    Parameters
+    ----------
+    beta : float, the largest slope, per unit u
 
     >>> import safereplay as sr
     >>> roads = [(0, 0, 0.99, 1, 0.95, True, False), (0, 0, 0.01, 1, -9.0, True, True),
@@ -343,6 +350,10 @@ class ReturnReplay(Scheme):
 
     **When it fails.** If y varies without danger: a slip that costs a detour is avoided like a small fall.
 
+    Parameters
+    ----------
+    beta : float, in 1/reward
+
     >>> import safereplay as sr
     >>> mdp = sr.grids.delayed(sr.grids.cliff(), meanwhile=-1.0)         # one falls a step after the slip
     >>> schemes = sr.VarianceReplay(beta=5.0), sr.ReturnReplay(beta=5.0)
@@ -386,6 +397,10 @@ class DownsideReplay(Scheme):
 
     **When it fails.** If the danger is not in the immediate reward, as for the paper's scheme.
 
+    Parameters
+    ----------
+    beta : float, tilt per σ₋; 0 is neutral
+
     >>> import safereplay as sr
     >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.9, 1, -1.0, True, False), (0, 1, 0.1, 1, 30.0, True, False)]
     >>> prize = sr.TabularMDP.from_outcomes(2, 2, rows, start=0)     # a sure 1, or a ticket at 1 that wins one time in ten
@@ -427,6 +442,10 @@ class ErrorReplay(Scheme):
     only the future that it ends, it has little effect unless v is near 1. On the slippery 4×4 lake (β = 3) P(unsafe) stays at
     0.220 up to v = 0.95 and is 0.176, the minimum, from 0.97 on; on the 8×8 one it goes from 0.1062 to 0.1056 at
     v = 0.97. And where harm comes later than the step that decides it, that step has h = 0.
+
+    Parameters
+    ----------
+    beta : float, log of how much more often unsafe outcomes are replayed
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()

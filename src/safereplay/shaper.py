@@ -26,7 +26,7 @@ from ._advice import Once
 from ._files import load_state, save_state
 from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
-from .kernels import moments
+from .kernels import memory as mem
 from .keys.auto import AutoKey, diagnose
 from .keys.base import PairKey
 from .pair_index import PairIndex, slot_numbers
@@ -189,7 +189,7 @@ class Shaper:
 
     def _add_returns(self, slots: Ints, reward: Floats, ends: Bools) -> None:
         out, x = np.empty(slots.size + self._waiting.size, np.int64), np.empty(slots.size + self._waiting.size)
-        known = moments.returns(slots, reward, ends, self.gamma, self._open, self._waiting, self._sums, out, x)
+        known = mem.returns(slots, reward, ends, self.gamma, self._open, self._waiting, self._sums, out, x)
         out, x = out[:known], x[:known]
         self.index.value(out[out != GONE], x[out != GONE])
 

@@ -65,31 +65,35 @@ def codec(name: str, space: Any, where: str = "") -> Codec:
     if isinstance(space, spaces.MultiBinary):
         low = np.zeros(space.shape, np.int64)
         return _digits(name + where, space, low + 2, low, f"MultiBinary({list(space.shape)})")
-    if isinstance(space, spaces.Tuple):
-        return _tuple(name, space, where)
-    if isinstance(space, spaces.Dict):
-        return _dict(name, space, where)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return _parts(name, space, where)
     condition = "be discrete (Discrete, MultiDiscrete, MultiBinary, or a Tuple or Dict of those)"
     return _checks.fail(f"{name}_space{where}", condition, space)
+
+
+def _guarded(label: str, space: spaces.Space[Any], number: Callable[[Any], int]) -> Callable[[Any], int]:
+    """``number``, which is negative or raises an error outside the space, as an ``encode``."""
+
+    def encode(value: Any) -> int:
+        try:
+            index = number(value)
+        except (TypeError, ValueError, OverflowError):
+            index = -1
+        if index < 0:
+            _checks.fail(label, f"be in {space}", value)
+        return index
+
+    return encode
 
 
 def _single(label: str, space: spaces.Discrete) -> Codec:
     n, start, kind = int(space.n), int(space.start), space.dtype.type
 
-    def encode(value: Any) -> int:
-        try:
-            digit = int(value) - start
-            inside = 0 <= digit < n and bool(digit + start == value)
-        except (TypeError, ValueError, OverflowError):
-            inside = False
-        if not inside:
-            _checks.fail(label, f"be in {space}", value)
-        return digit
+    def number(value: Any) -> int:
+        digit = int(value) - start
+        return digit if 0 <= digit < n and digit + start == value else -1
 
-    def decode(index: int) -> Any:
-        return kind(start + index)
-
-    return Codec(n, encode, decode, f"Discrete({n}, start={start})")
+    return Codec(n, _guarded(label, space, number), lambda index: kind(start + index), f"Discrete({n}, start={start})")
 
 
 def _digits(label: str, space: spaces.Space[Any], radix: Any, start: Any, text: str) -> Codec:
@@ -97,65 +101,49 @@ def _digits(label: str, space: spaces.Space[Any], radix: Any, start: Any, text: 
     shape, kind = radix.shape, space.dtype
     sizes, lows = radix.ravel().tolist(), start.ravel().tolist()
 
-    def encode(value: Any) -> int:
-        index = 0
-        try:
-            array = np.asarray(value)
-            inside = array.shape == shape
-            for entry, low, size in zip(array.ravel().tolist(), lows, sizes, strict=False):
-                digit = int(entry) - low
-                inside = inside and 0 <= digit < size and digit + low == entry
-                index = index * size + digit
-        except (TypeError, ValueError, OverflowError):
-            inside = False
-        if not inside:
-            _checks.fail(label, f"be in {space}", value)
-        return index
+    def number(value: Any) -> int:
+        index, array = 0, np.asarray(value)
+        inside = array.shape == shape
+        for entry, low, size in zip(array.ravel().tolist(), lows, sizes, strict=False):
+            digit = int(entry) - low
+            inside = inside and 0 <= digit < size and digit + low == entry
+            index = index * size + digit
+        return index if inside else -1
 
     def decode(index: int) -> Any:
-        digits = _split(index, sizes)
-        entries = [digit + low for digit, low in zip(digits, lows, strict=True)]
+        entries = [digit + low for digit, low in zip(_split(index, sizes), lows, strict=True)]
         return np.array(entries, kind).reshape(shape)
 
-    return Codec(prod(sizes), encode, decode, text)
+    return Codec(prod(sizes), _guarded(label, space, number), decode, text)
 
 
-def _tuple(name: str, space: spaces.Tuple[Any], where: str) -> Codec:
-    parts = [codec(name, part, f"{where}[{k}]") for k, part in enumerate(space.spaces)]
-    sizes = [part.n for part in parts]
-
-    def encode(value: Any) -> int:
-        if not isinstance(value, tuple | list) or len(value) != len(parts):
-            _checks.fail(name + where, f"be a tuple of {len(parts)}", value)
-        index = 0
-        for part, x in zip(parts, value, strict=True):
-            index = index * part.n + part.encode(x)
-        return index
-
-    def decode(index: int) -> Any:
-        return tuple(part.decode(digit) for part, digit in zip(parts, _split(index, sizes), strict=True))
-
-    return Codec(prod(sizes), encode, decode, f"Tuple({', '.join(part.text for part in parts)})")
-
-
-def _dict(name: str, space: spaces.Dict, where: str) -> Codec:
-    parts = {key: codec(name, part, f"{where}[{key!r}]") for key, part in space.spaces.items()}
+def _parts(name: str, space: spaces.Tuple[Any] | spaces.Dict, where: str) -> Codec:
+    """A tuple or a dict: the numbers of its parts are the digits."""
+    named = isinstance(space, spaces.Dict)
+    items = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    parts: dict[Any, Codec] = {key: codec(name, part, f"{where}[{key!r}]") for key, part in items}
     sizes = [part.n for part in parts.values()]
+    kind = f"dict with keys {', '.join(map(repr, parts))}" if named else f"tuple of {len(parts)}"
 
     def encode(value: Any) -> int:
-        if not isinstance(value, dict) or value.keys() != parts.keys():
-            _checks.fail(name + where, f"be a dict with keys {', '.join(map(repr, parts))}", value)
+        if named:
+            fits = isinstance(value, dict) and value.keys() == parts.keys()
+        else:
+            fits = isinstance(value, tuple | list) and len(value) == len(parts)
+        if not fits:
+            _checks.fail(name + where, f"be a {kind}", value)
         index = 0
         for key, part in parts.items():
             index = index * part.n + part.encode(value[key])
         return index
 
     def decode(index: int) -> Any:
-        digits = _split(index, sizes)
-        return {key: part.decode(digit) for (key, part), digit in zip(parts.items(), digits, strict=True)}
+        digits = zip(parts.items(), _split(index, sizes), strict=True)
+        elements = {key: part.decode(digit) for (key, part), digit in digits}
+        return elements if named else tuple(elements.values())
 
-    text = ", ".join(f"{key!r}: {part.text}" for key, part in parts.items())
-    return Codec(prod(sizes), encode, decode, f"Dict({text})")
+    texts = [f"{key!r}: {part.text}" if named else part.text for key, part in parts.items()]
+    return Codec(prod(sizes), encode, decode, f"{'Dict' if named else 'Tuple'}({', '.join(texts)})")
 
 
 def _split(index: int, sizes: Sequence[int]) -> list[int]:

@@ -19,7 +19,7 @@ from .arrays import sampling_model
 from .kernels import step
 from .learners import Learner
 from .mdp import TabularMDP
-from .runs import CHUNK, ENDLESS, NO_LOG, OneRun, Plan, make_program, resolved
+from .runs import CHUNK, ENDLESS, NO_LOG, Learned, OneRun, Plan, make_program, resolved
 from .schedules import Exploration, StepSize
 
 TRACED = 1 << 16  # iterations logged at a time
@@ -44,11 +44,16 @@ class Event(NamedTuple):
     replayed: bool
 
 
-class Stepper:
+class Stepper(Learned):
     """One run of a learner that can be stopped after any number of iterations and inspected.
 
-    The arguments are those of :func:`safereplay.learn`, with one seed. Steppers share no writable data, and the compiled
+    Steppers share no writable data, and the compiled
     code holds no lock, so threads can run different steppers in parallel. Use one stepper from one thread at a time.
+
+    Parameters
+    ----------
+    mdp, learner, exploration, step_size, max_steps : as in :func:`safereplay.learn`
+    seed : int, the run's seed
 
     >>> import safereplay as sr
     >>> mdp, replay = sr.grids.cliff(), sr.ReplayQLearning(v=0.5)
@@ -87,10 +92,17 @@ class Stepper:
         counts = f"{self.iterations} iterations, {int(self.replays.sum())} replayed, {self.episodes} episodes"
         return f"Stepper({self.learner.describe()}, seed={self.seed}: {counts})"
 
-    # -- running --------------------------------------------------------------------------------------------------------
-
     def run(self, iterations: int) -> Stepper:
-        """Run exactly this many iterations, fresh and replayed together."""
+        """Run exactly this many iterations.
+
+        Parameters
+        ----------
+        iterations : int, fresh and replayed together
+
+        Returns
+        -------
+        Stepper : itself
+        """
         left = _checks.whole("iterations", iterations, 0)
         while left:
             left -= self._go(min(left, CHUNK))
@@ -100,6 +112,14 @@ class Stepper:
         """Run until this many more episodes are finished, including the replays that follow their last visit.
 
         From a new stepper this is the run of ``sr.learn(mdp, learner, episodes, [seed])``.
+
+        Parameters
+        ----------
+        episodes : int
+
+        Returns
+        -------
+        Stepper : itself
         """
         goal = self.episodes + _checks.whole("episodes", episodes, 0, bits=62)
         while self._go(CHUNK, goal):
@@ -107,7 +127,16 @@ class Stepper:
         return self
 
     def trace(self, iterations: int) -> list[Event]:
-        """Run as :meth:`run` does; returns the transition of each iteration, in order."""
+        """Run as :meth:`run` does, and record each iteration.
+
+        Parameters
+        ----------
+        iterations : int
+
+        Returns
+        -------
+        list of Event : the transition of each iteration, in order
+        """
         left = _checks.whole("iterations", iterations, 0)
         log, events = np.empty(min(left, TRACED), np.int64), list[Event]()
         while left:
@@ -128,8 +157,6 @@ class Stepper:
         columns = [s, a, *(x[outcome] for x in (mdp.r, mdp.s_next, mdp.terminal, mdp.unsafe)), replayed == 1]
         return [Event(*row) for row in zip(*(x.tolist() for x in columns), strict=True)]
 
-    # -- current state ---------------------------------------------------------------------------------------------------
-
     @property
     def iterations(self) -> int:
         """Updates so far, fresh and replayed."""
@@ -147,26 +174,6 @@ class Stepper:
         return None if s == step.NO_STATE else s
 
     @property
-    def Q(self) -> Floats:  # noqa: N802
-        """The current action values, [S, A]."""
-        return np.array(self._tables.Q.reshape(self._shape))
-
-    @property
-    def policy(self) -> Ints:
-        """The greedy policy, [S]; ties go to the first action."""
-        return np.asarray(self.Q.argmax(-1), np.int64)
-
-    @property
-    def visits(self) -> Ints:
-        """MDP iterations of each pair, [S, A]."""
-        return np.array(self._tables.counts[:, step.VISITS].reshape(self._shape))
-
-    @property
-    def replays(self) -> Ints:
-        """Replays of each pair, [S, A]."""
-        return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
-
-    @property
     def visitation(self) -> Floats:
         """d(s,a): the share of MDP iterations that visited (s,a), [S, A]; zeros before the first."""
         return np.asarray(self.visits / max(1, int(self._tables.counts[:, step.VISITS].sum())))
@@ -176,8 +183,15 @@ class Stepper:
 
             Σ d(s,a)·|Q(s,a) − limit(s,a)| / (max limit − min limit),
 
-        with d the visitation so far; sum, maximum and minimum over the pairs of states that are not terminal. If the
-        limit's range is 0, the result is not divided; nan before the first visit.
+        with d the visitation so far; sum, maximum and minimum over the pairs of states that are not terminal.
+
+        Parameters
+        ----------
+        limit : array [S, A]
+
+        Returns
+        -------
+        float : undivided if the limit's range is 0; nan before the first visit
 
         >>> import safereplay as sr
         >>> mdp, learner = sr.grids.cliff(), sr.ReplayQLearning(v=0.5, mixing="matched")

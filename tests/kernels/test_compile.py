@@ -205,7 +205,7 @@ def test_a_change_in_a_kernel_file_that_the_loop_only_calls_is_never_answered_wi
 def test_a_change_in_what_a_packaged_factor_reads_is_never_answered_with_old_code(copied_package):
     """pair_weight(var) becomes pair_weight(n): the same byte code, another place in the tuple."""
     before = copied_package()
-    file = copied_package.home / "schemes" / "variance.py"
+    file = copied_package.home / "schemes.py"
     text = file.read_text()
     old = 'def pair_weight(var: float) -> float:\n        """var_t(r(s,a))."""\n        return var\n'
     assert text.count(old) == 1

@@ -6,7 +6,7 @@ import pytest
 import safereplay as sr
 from safereplay import arrays, runs
 from safereplay.goals import goal_cliff, goal_map, goal_mdp
-from safereplay.kernels import hindsight, loop, rng, step
+from safereplay.kernels import hindsight, rng, step
 from safereplay.rivals.hindsight import HindsightQLearning
 
 EPSILON = 0.3
@@ -60,7 +60,7 @@ def plain_hindsight(mdp, strategy, k, episodes, max_steps, seed):
                 a = rng.below(generator, A)
             else:
                 a = rng.below(generator, A) if rng.uniform(generator) < EPSILON else best
-            out = loop.sample(model, (number * cells + s) * A + a, generator)
+            out = rng.sample(model, (number * cells + s) * A + a, generator)
             s_next, r, ends = int(mdp.s_next[out]) % cells, float(mdp.r[out]), bool(mdp.terminal[out])
             learn(s, g, a, r, s_next, ends)
             played.append((s, a, s_next, r if mdp.unsafe[out] else None))

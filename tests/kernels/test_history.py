@@ -9,13 +9,10 @@ import pytest
 
 import safereplay as sr
 from safereplay import arrays, runs
-from safereplay.kernels import history, ring, rng, step
-from safereplay.rivals.backward import BackwardReplay
-from safereplay.rivals.combined import CombinedReplay
-from safereplay.rivals.dyna import DynaQ
+from safereplay.kernels import history, rng, step
+from safereplay.kernels import history as ring
 from safereplay.rivals.prioritised import PrioritisedReplay
-from safereplay.rivals.recency import RecentReplay
-from safereplay.rivals.uniform import WindowReplay
+from safereplay.rivals.replaying import BackwardReplay, CombinedReplay, DynaQ, RecentReplay, WindowReplay
 
 WINDOW, V, MAX_STEPS = 37, 0.6, 25
 LEARNERS = {

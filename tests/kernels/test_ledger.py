@@ -7,10 +7,8 @@ from ledger_worlds import random_world
 import safereplay as sr
 from safereplay import arrays, runs
 from safereplay.kernels import ledger, rng, step
-from safereplay.rivals.error_states import ErrorStates
 from safereplay.rivals.lagrangian import LagrangianQ
-from safereplay.rivals.ledgers import LedgerLearner, audit, diary
-from safereplay.rivals.mean_variance import MeanVariance
+from safereplay.rivals.ledgers import ErrorStates, LedgerLearner, MeanVariance, audit, diary
 
 SURE_STEP = sr.PowerStep(power=0.0)  # α = 1
 
@@ -44,7 +42,7 @@ def test_what_is_compiled_is_what_the_source_says(in_new_process):
         "import numpy as np, safereplay as sr\n"
         "from safereplay.rivals.lagrangian import LagrangianQ\n"
         "from safereplay.rivals.ledgers import audit\n"
-        "from safereplay.rivals.mean_variance import MeanVariance\n"
+        "from safereplay.rivals.ledgers import MeanVariance\n"
         "np.seterr(over='ignore')\n"
         "for learner in (LagrangianQ(0.02, trust=0.3), MeanVariance(0.2)):\n"
         "    print([x.tolist() if hasattr(x, 'tolist') else x for x in audit(sr.grids.cliff(), learner, 30)])\n"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import safereplay as sr
 from safereplay import arrays, runs
-from safereplay.kernels import loop, rng, step
+from safereplay.kernels import rng, step
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.floats(0, 1, exclude_max=True), st.integers(0, 3))
@@ -15,7 +15,7 @@ def test_pick_is_the_first_entry_whose_running_sum_exceeds_u(parts, u, low):
     cumulative = np.cumsum(parts) / sum(parts)
     cumulative[-1] = 1.0
     padded = np.concatenate((np.full(low, 0.5), cumulative, [9.0]))
-    assert loop.pick(padded, low, low + cumulative.size, u) == low + np.searchsorted(cumulative, u, side="right")
+    assert rng.pick(padded, low, low + cumulative.size, u) == low + np.searchsorted(cumulative, u, side="right")
 
 
 def test_a_sure_outcome_costs_no_random_number():
@@ -24,9 +24,9 @@ def test_a_sure_outcome_costs_no_random_number():
     before = generator.tolist()
     for i in range(mdp.n_pairs):
         if mdp.row[i + 1] - mdp.row[i] == 1:
-            assert loop.sample(model, i, generator) == mdp.row[i]
+            assert rng.sample(model, i, generator) == mdp.row[i]
     assert generator.tolist() == before
-    loop.sample(model, int(mdp.pair[np.argmax(mdp.r == 100.0)]), generator)
+    rng.sample(model, int(mdp.pair[np.argmax(mdp.r == 100.0)]), generator)
     assert generator.tolist() != before
 
 
@@ -34,7 +34,7 @@ def test_outcomes_are_sampled_in_proportion_to_their_probabilities():
     """Seed 1, n = 50,000 from the cliff's 'right' above the start: each share within 5·√(p(1−p)/n)."""
     mdp, n, generator = sr.grids.cliff(), 50_000, rng.seeded(1)
     model, i = arrays.sampling_model(mdp), 12 * 4 + 1
-    counts = np.bincount([loop.sample(model, i, generator) - mdp.row[i] for _ in range(n)], minlength=4)
+    counts = np.bincount([rng.sample(model, i, generator) - mdp.row[i] for _ in range(n)], minlength=4)
     for count, p in zip(counts, mdp.outcomes(12, 1).p, strict=True):
         assert abs(count / n - p) < 5 * math.sqrt(p * (1 - p) / n)
 

@@ -58,7 +58,7 @@ class Driver:
         mdp = self.mdp
         i = int(mdp.pair[k])
         outcome = mdp.r[k], mdp.s_next[k], mdp.terminal[k]
-        self.learn(self.tables, self.memory, i, i, k, *outcome, True, False, self.dials)
+        self.learn(self.tables, self.memory, (i, i, k), outcome, True, False, self.dials)
         return i, float(mdp.r[k]), int(mdp.s_next[k]), bool(mdp.terminal[k])
 
     def w(self):
@@ -349,6 +349,6 @@ def test_a_reward_that_stands_for_several_merged_ones_has_the_tilt_of_each():
     memory.distinct[0] = 2.0
     scheme = sr.VarianceReplay(0.0)
     refresh = mem.make_refresh(scheme.bound("log_tilt"), scheme.bound("next_weight"))
-    refresh(memory, 0, 2, scheme.params())
+    refresh(memory, np.zeros(1), 0, 2, 0.9, 1, scheme.params())
     tree.put(memory.tree, 0, 1.0)
     assert arrays.weights_of(memory).tolist() == pytest.approx([2 / 3, 1 / 3])

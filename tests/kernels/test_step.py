@@ -13,6 +13,7 @@ from reference import Algorithm1, factored, gaskett, heger, lemma4, mihatsch_neu
 
 import safereplay as sr
 from safereplay import arrays, runs
+from safereplay.kernels import memory as mem
 from safereplay.kernels import rng, step
 
 REWARDS = (-50.0, -10.0, -1.0, 0.0, 1.5, 20.0)
@@ -211,9 +212,9 @@ def test_a_scheme_that_follows_the_td_error_is_exact_after_every_update_replays_
 
 def test_the_greedy_action_is_the_first_of_equals_and_values_are_the_extremes():
     Q = np.array([0.0, 0.0, 0.0, 1.0, 3.0, 3.0, -2.0, -5.0, -2.0])
-    assert [step.greedy(Q, s, 3) for s in range(3)] == [0, 1, 0]
-    assert [step.highest(Q, s, 3) for s in range(3)] == [0.0, 3.0, -2.0]
-    assert [step.lowest(Q, s, 3) for s in range(3)] == [0.0, 1.0, -5.0]
+    assert [mem.greedy(Q, s, 3) for s in range(3)] == [0, 1, 0]
+    assert [mem.highest(Q, s, 3) for s in range(3)] == [0.0, 3.0, -2.0]
+    assert [mem.lowest(Q, s, 3) for s in range(3)] == [0.0, 1.0, -5.0]
 
 
 def test_softmax_draws_actions_in_proportion_to_e_to_the_q():

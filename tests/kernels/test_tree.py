@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.speed.trees import draw_many
+from benchmarks.speed.trees import draw_many, find_many, put_many_least
 from safereplay.kernels import rng, tree
 
 
@@ -128,7 +128,7 @@ def filled_at_once(weights):
 
 def found(made, positions):
     things = np.full(len(positions), -1)
-    tree.find_many(made, np.array(positions), things)
+    find_many(made, np.array(positions), things)
     return things.tolist()
 
 
@@ -234,7 +234,7 @@ def test_a_tree_of_minima_knows_the_least(n, batches):
     for batch in batches:
         for i, weight in batch:
             weights[i % n] = weight
-        tree.put_many_least(made, np.array([i % n for i, _ in batch], np.int64), np.array([w for _, w in batch]))
+        put_many_least(made, np.array([i % n for i, _ in batch], np.int64), np.array([w for _, w in batch]))
         assert made[1] == weights.min()
 
 
@@ -255,5 +255,5 @@ def test_compiled_and_plain_batches_agree():
     assert plain.tobytes() == fast.tobytes()
     x = random.random(33) * fast[1]
     found_plain = np.empty(33, np.int64)
-    tree.find_many.py_func(fast, x.copy(), found_plain)
+    find_many.py_func(fast, x.copy(), found_plain)
     assert found(fast, x) == found_plain.tolist()

@@ -4,7 +4,7 @@ from fork import FORK, learned
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.rivals.backward import BackwardReplay
+from safereplay.rivals.replaying import BackwardReplay
 
 CORRIDOR = "S.......G"
 

@@ -7,7 +7,7 @@ from plain_values import plain_values
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.kernels import rng
-from safereplay.rivals.combined import CombinedReplay
+from safereplay.rivals.replaying import CombinedReplay
 
 
 def test_the_newest_is_the_first_of_each_batch_and_the_others_are_uniform():

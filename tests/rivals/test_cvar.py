@@ -8,7 +8,7 @@ import pytest
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.rivals.cvar import CVaRQLearning
+from safereplay.rivals.criteria import CVaRQLearning
 from safereplay.theory import augmented as module
 from safereplay.theory.augmented import augmented, best_cvar, guaranteed, least_shortfall
 from safereplay.theory.constrained import Ceilings

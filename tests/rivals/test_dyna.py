@@ -4,7 +4,7 @@ from fork import FORK, learned
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.rivals.dyna import DynaQ, last_outcome_limit
+from safereplay.rivals.replaying import DynaQ, last_outcome_limit
 
 
 def test_with_counts_it_learns_q_star_in_a_random_world():

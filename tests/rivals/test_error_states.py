@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from ledger_worlds import Survey, Tables, one_choice, random_world
 
 import safereplay as sr
-from safereplay.rivals.error_states import ErrorStates
-from safereplay.rivals.ledgers import audit, followed, settled
+from safereplay.rivals.ledgers import ErrorStates, audit, followed, settled
 
 ONE_MORE = ((0.01, True, 1.0, True), (0.99, False, 1.0, False))  # pays 1 per step, and harms one time in a hundred
 

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.rivals.exponential import ExponentialUtility
+from safereplay.rivals.criteria import ExponentialUtility
 from safereplay.theory.occupancy import Program
 from safereplay.theory.utility import SLIGHT, entropic, exponential_utility
 

@@ -3,9 +3,8 @@ import pytest
 from ledger_worlds import one_choice, random_world
 
 import safereplay as sr
-from safereplay.rivals.error_states import ErrorStates
 from safereplay.rivals.lagrangian import LagrangianQ, bracket
-from safereplay.rivals.ledgers import audit, diary, settled
+from safereplay.rivals.ledgers import ErrorStates, audit, diary, settled
 from safereplay.theory.constrained import ceiling
 
 #: To stop pays nothing; to go pays 1.25 four times in five, and harms once: a mean of 1 for a risk of 0.2.

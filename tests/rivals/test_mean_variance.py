@@ -6,8 +6,7 @@ from ledger_worlds import Survey, Tables, one_choice, random_world
 from scipy.optimize import brentq
 
 import safereplay as sr
-from safereplay.rivals.ledgers import audit, followed, iterated, settled
-from safereplay.rivals.mean_variance import MeanVariance
+from safereplay.rivals.ledgers import MeanVariance, audit, followed, iterated, settled
 
 STREAK = ((0.1, True, 0.0, False), (0.9, False, 10.0, False))
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import brentq
 
 import safereplay as sr
-from safereplay.rivals.exponential import ExponentialUtility
+from safereplay.rivals.criteria import ExponentialUtility
 from safereplay.worlds import HUGE, LARGE, SMALL, two_gambles
 
 PASS_LARGE, PASS_SMALL, PASS_BOTH, TAKE_BOTH = (0, 1), (1, 0), (0, 0), (1, 1)

@@ -6,7 +6,8 @@ from scipy.optimize import brentq
 import safereplay as sr
 from safereplay import arrays, runs
 from safereplay.errors import BadInput
-from safereplay.kernels import ring, rng, step
+from safereplay.kernels import history as ring
+from safereplay.kernels import rng, step
 from safereplay.rivals.prioritised import PrioritisedReplay, centre, prioritised_limit, replays_of
 
 COIN = sr.TabularMDP.from_outcomes(1, 1, [(0, 0, 0.9, 0, 1.0, True), (0, 0, 0.1, 0, -9.0, True)])

@@ -7,7 +7,7 @@ from plain_values import plain_values
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.kernels import rng
-from safereplay.rivals.recency import RecentReplay
+from safereplay.rivals.replaying import RecentReplay
 
 
 def test_ages_are_drawn_from_the_most_recent_c_k():

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.rivals.robust import Robust, robust
+from safereplay.rivals.criteria import Robust, robust
 from safereplay.theory.solver import optimal
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.rivals.dyna import DynaQ
+from safereplay.rivals.replaying import DynaQ
 
 CLIFF = "............\n............\n............\nSXXXXXXXXXXG"
 MAZE = ".......#G\n..#....#.\nS.#....#.\n..#......\n.....#...\n........."

@@ -5,7 +5,7 @@ from plain_values import plain_values
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.rivals.uniform import WindowReplay
+from safereplay.rivals.replaying import WindowReplay
 
 
 def test_its_limit_is_that_of_q_learning():

@@ -20,9 +20,9 @@ from .. import runs as single
 from .._types import AnyArray, Bools, Floats
 from ..arrays import sampling_model
 from ..errors import BadInput, MissingExtra, SafeReplayError
-from ..kernels import loop, rng, step, wide
 from ..kernels import memory as mem
-from ..kernels.weighing import SURVEYED
+from ..kernels import rng, step, wide
+from ..kernels.memory import SURVEYED
 from ..mdp import TabularMDP
 from ..schemes import Scheme
 from .work import Chunk, Done, Learned, Run, Terms, groups, rows
@@ -157,7 +157,7 @@ class Layout(NamedTuple):
     mdp: TabularMDP
     recipe: step.Recipe
     sizes: tuple[int, ...]  #: number of dials of step size, exploration, update and scheme
-    model: loop.Model
+    model: rng.Model
     slots: device.Slots
     dense: bool
     n_slots: int  #: number of remembered outcomes
@@ -189,7 +189,7 @@ class Layout(NamedTuple):
         first = np.zeros(mdp.n_pairs, np.int64)
         first[used > 0] = place[mdp.row[:-1][used > 0]]
         there = sampling_model(mdp)
-        model = loop.Model(
+        model = rng.Model(
             _small(first),
             _small(first + used),
             there.p_cum[order],
@@ -362,7 +362,7 @@ def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
 
 def _params(point: Any) -> tuple[float, ...]:
     scheme = point.learner.replay[0].params() if point.learner.replay else ()
-    return (*point.step_size.params(), *point.exploration.params(), *point.learner.update_params(), *scheme)
+    return (*point.step_size.params(), *point.exploration.params(), *point.learner.params(), *scheme)
 
 
 def _tables(schedules: Sequence[Any]) -> tuple[Floats, AnyArray]:

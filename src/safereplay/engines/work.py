@@ -22,7 +22,7 @@ from .. import runs as single
 from .._types import Floats, Ints
 from ..arrays import sampling_model
 from ..errors import BadInput
-from ..kernels import loop, step
+from ..kernels import rng, step
 from ..learners import Learner, Recipe
 from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
@@ -168,10 +168,10 @@ def _plan(point: Point, terms: Terms, points: Ints) -> single.Plan:
     return single.Plan(mdp, point.learner, terms.episodes, terms.max_steps, points, program)
 
 
-_models: dict[str, loop.Model] = {}
+_models: dict[str, rng.Model] = {}
 
 
-def _sampling(mdp: TabularMDP) -> loop.Model:
+def _sampling(mdp: TabularMDP) -> rng.Model:
     """The model in the form that the loop samples from; the latest few are cached."""
     key = table_digest(mdp)
     model = _models.get(key)

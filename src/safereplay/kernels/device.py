@@ -27,7 +27,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda.cudadrv import nvvm
 
-from . import loop, step
+from . import loop, rng, step
 from . import memory as mem
 from .compile import Array, jit
 
@@ -135,7 +135,7 @@ def fetch(clock: Array, generator: Array, to_clock: Array, to_generator: Array) 
 
 def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: Any) -> Any:
     """The CUDA kernel for a recipe whose step size, exploration, update and scheme have ``sizes`` dials."""
-    form = step.Form(tally=False, dense=dense, wide=True, eager=True)
+    form = step.Form(dense=dense, gpu=True)
     advance = jit(loop.make_advance(loop.make_iterate(recipe, form)))
     of_step, of_rate, of_update, of_scheme = (jit(TUPLES[size]) for size in sizes)
     ranges = recipe.n_stats == mem.N_STATS
@@ -185,7 +185,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
         found.wrong[run] = clock[step.WRONG]
 
     def work(
-        model: loop.Model,
+        model: rng.Model,
         slots: Slots,
         slabs: Slabs,
         orders: Orders,

@@ -9,7 +9,7 @@ from math import inf
 
 from . import rng
 from .compile import Array, at, jit, kernel
-from .table import Model, pick, sample
+from .rng import Model, pick, sample
 
 SHEET, FIRST, WIDTH, LOW, STEPS = range(5)  # entries of carry's window
 LEFT, CUT, WORK = range(3)  # and of its sums

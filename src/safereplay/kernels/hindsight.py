@@ -1,18 +1,10 @@
 """The loop of hindsight replay: play an episode under its goal, then learn it again under goals that it reached.
 
 A state of a goal-conditioned model is x = g·S + s: cell s under goal number g. Moves do not depend on the goal, so a
-transition (s, a, s') made under g is also one under g', of the pair ((s, g'), a):
-
-    r' = 0 and the episode ends if s' is the cell of g',  else r' = −1;      an unsafe outcome keeps its reward.
-
-During an episode, each step is learned as in Q-learning and its outcome is stored, the latest ``window`` of them.
-After the episode the transitions are processed in order. For each, ``future`` draws k of the later times (its own s'
-is the first) and relabels it with the cells of those times; ``final`` takes the last cell of the episode, once. A draw
-is skipped if its cell is not a goal, such as that of a fall, or if the transition begins there. A relabelled update is
-one iteration and one replay of its pair. An episode counts as over after it has been
-relabelled.
-
-The loop stops after any number of iterations, also between two relabelled updates, and continues from there.
+transition (s, a, s') made under g is also one of the pair ((s, g'), a). :mod:`safereplay.rivals.hindsight` has its reward
+and the strategies; an unsafe outcome keeps its reward. Each step is learned as in Q-learning, and the latest ``window``
+are stored. After the episode they are relabelled in order. A goal is skipped if its cell is not a goal, such as that of a
+fall, or if the transition begins there. A relabelled update is one iteration and one replay of its pair.
 
 Ref: Andrychowicz et al. (2017), Algorithm 1 and Section 4.5.
 """
@@ -24,6 +16,8 @@ import numpy as np
 
 from . import loop, rng, step
 from .compile import Array, Bound, at, digest_of, jit
+from .memory import greedy, highest
+from .rng import Model, sample
 
 NONE, FUTURE, FINAL = range(3)  # strategies
 WRITTEN, TURN, OVER = range(3)  # entries of Memory.cursor
@@ -56,7 +50,7 @@ class Recipe(NamedTuple):
 
     def make(self) -> Callable[..., None]:
         """The compiled loop."""
-        return make(self)
+        return loop.compiled(make_iterate(self), self.digest())
 
     def room(self, mdp: Any) -> Memory:
         """The initial memory of a run, for a goal-conditioned model."""
@@ -74,7 +68,7 @@ def make_backup(recipe: Recipe) -> Callable[..., None]:
     @jit
     def backup(tables: step.Tables, i: int, r: float, x_next: int, ends: bool, column: int, dials: step.Dials) -> None:
         alpha = step_size(tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1, dials)
-        best = 0.0 if ends else step.highest(tables.Q, x_next, dials.n_actions)
+        best = 0.0 if ends else highest(tables.Q, x_next, dials.n_actions)
         tables.counts[at(i), column] += 1
         tables.Q[at(i)] = (1.0 - alpha) * tables.Q[at(i)] + alpha * (r + dials.gamma * best)
 
@@ -83,19 +77,19 @@ def make_backup(recipe: Recipe) -> Callable[..., None]:
 
 def make_play(recipe: Recipe) -> Callable[..., int]:
     """The function of one step of the MDP in state x: returns the next state, or NO_STATE if the episode is over."""
-    choose, backup = step.make_choose(recipe), make_backup(recipe)  # type: ignore[arg-type]
+    choose, backup = step.make_choose(recipe), make_backup(recipe)
     keeps = recipe.strategy != NONE
 
     @jit
-    def play(model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int) -> int:
+    def play(model: Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int) -> int:
         clock, cursor = tables.clock, memory.cursor
         if x == step.NO_STATE:
             x = loop.begin(model, tables)
             cursor[WRITTEN] = 0
         clock[step.ITERATION] += 1
-        a = choose(tables, x, step.greedy(tables.Q, x, dials.n_actions), dials)
+        a = choose(tables, x, greedy(tables.Q, x, dials.n_actions), dials)
         i = x * dials.n_actions + a
-        k = loop.sample(model, i, tables.generator)
+        k = sample(model, i, tables.generator)
         x_next, ends = model.s_next[at(k)], model.ends[at(k)]
         backup(tables, i, model.r[at(k)], x_next, ends, step.VISITS, dials)
         if keeps:
@@ -117,7 +111,7 @@ def make_again(recipe: Recipe) -> Callable[..., bool]:
     backup, strategy = make_backup(recipe), recipe.strategy
 
     @jit
-    def again(model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials) -> bool:
+    def again(model: Model, memory: Memory, tables: step.Tables, dials: step.Dials) -> bool:
         if strategy == NONE:
             return False
         cursor, window, A, S = memory.cursor, memory.pair.size, dials.n_actions, memory.goal_of.size
@@ -150,9 +144,7 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
     play, again = make_play(recipe), make_again(recipe)
 
     @jit
-    def iterate(
-        model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int
-    ) -> int:
+    def iterate(model: Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int) -> int:
         if memory.cursor[OVER] == 0:
             return play(model, memory, tables, dials, x, max_steps)
         if not again(model, memory, tables, dials):
@@ -161,8 +153,3 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
         return x
 
     return iterate
-
-
-def make(recipe: Recipe) -> Callable[..., None]:
-    """The compiled loop for a recipe."""
-    return loop.compiled(make_iterate(recipe), recipe.digest())

@@ -92,19 +92,10 @@ def allocate(capacity: int, generator: Array, by_weight: bool) -> Layers:
     slots["pair"] = slots["layer"] = NONE
     heads = np.zeros(N_HEADS, np.int64)
     heads[[FREE_PAIR, FREE_LAYER]] = heads[FREE_ROOM:] = NONE
-    rows = 64
-    return Layers(
-        slots,
-        np.zeros(rows, PAIR),
-        np.zeros(4 * REACH, LAYER),
-        np.zeros(256, np.int32),
-        np.full(2 * rows, NONE, np.int32),
-        heads,
-        np.zeros(N_SCALE),
-        tree.allocate(rows if by_weight else 1),
-        generator,
-        np.zeros(2 * REACH + 2),
-    )
+    rows, weights = 64, tree.allocate(64 if by_weight else 1)
+    pool, table = np.zeros(256, np.int32), np.full(2 * rows, NONE, np.int32)
+    of_pairs = np.zeros(rows, PAIR), np.zeros(4 * REACH, LAYER), pool, table
+    return Layers(slots, *of_pairs, heads, np.zeros(N_SCALE), weights, generator, np.zeros(2 * REACH + 2))
 
 
 # -- the unit ----------------------------------------------------------------------------------------------------------

@@ -1,18 +1,15 @@
 """The loop of learners with a second table besides the value of a pair, and a score of both.
 
-A ledger has, for each pair (s,a), its mean value X(s,a) and a second quantity M(s,a); for the whole run a *price*, and
-whether the current episode has been harmed. Actions are compared by Q(s,a) = score(X, M, price). On a step (s, a, r,
-s'), with b* = argmax_b Q(s',b),
+Besides the tables of :mod:`safereplay.rivals.ledgers` a run has a *price*, and whether the current episode has been
+harmed. Actions are compared by Q(s,a) = score(X, M, price). On a step (s, a, r, s'), with b* = argmax_b Q(s',b),
 
     X(s,a) ← value(q, m, r, best, ahead, unsafe, α, γ)       q = X(s,a), m = M(s,a), best = X(s',b*), ahead = M(s',b*)
     M(s,a) ← second(q, m, r, best, ahead, unsafe, α, γ)      best = ahead = 0 where the episode ended
     Q(s,a) ← score(q, m, price)                              of the new X(s,a) and M(s,a)
 
 and after an episode from s₀ price ← reprice(price, harmed, forecast, episode), forecast = M(s₀,b*), and all
-scores are recomputed. Each function names the quantities it needs, and the learner's own dials. Nothing is
-replayed.
-
-X starts where Q does, M and the price at 0. A truncated episode counts as an episode.
+scores are recomputed. Each function names the quantities it needs, and the learner's own dials. Nothing is replayed. X
+starts where Q does, M and the price at 0. A truncated episode counts as an episode.
 """
 
 from collections.abc import Callable
@@ -22,6 +19,8 @@ import numpy as np
 
 from . import loop, step
 from .compile import Array, Bound, at, digest_of, jit
+from .memory import greedy
+from .rng import Model, sample
 
 #: Quantities that value and second may name, besides the learner's dials; then score, then reprice.
 UPDATE_OFFERS = ("q", "m", "r", "best", "ahead", "unsafe", "alpha", "gamma")
@@ -57,7 +56,7 @@ class Recipe(NamedTuple):
 
     def make(self) -> Callable[..., None]:
         """The compiled loop."""
-        return make(self)
+        return loop.compiled(make_iterate(self), self.digest())
 
     def room(self, mdp: Any) -> Memory:
         """The initial memory of a run."""
@@ -86,7 +85,7 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
         best = 0.0
         ahead = 0.0
         if not ends:
-            j = s_next * dials.n_actions + step.greedy(tables.Q, s_next, dials.n_actions)
+            j = s_next * dials.n_actions + greedy(tables.Q, s_next, dials.n_actions)
             best, ahead = memory.X[at(j)], memory.M[at(j)]
         harm = 1.0 if memory.unsafe[at(k)] else 0.0
         memory.book[HARMED] = max(memory.book[HARMED], harm)
@@ -99,27 +98,19 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
     return learn
 
 
-def make_renew(recipe: Recipe) -> Callable[..., None]:
-    """The function that recomputes all scores."""
-    score = recipe.score.call
+def make_iterate(recipe: Recipe) -> Callable[..., int]:
+    """The function of one iteration in state s; returns the next state."""
+    choose, learn = step.make_choose(recipe), make_learn(recipe)
+    score, reprice, priced = recipe.score.call, recipe.reprice.call, recipe.score.uses("price")
 
     @jit
     def renew(tables: step.Tables, memory: Memory, dials: step.Dials) -> None:
+        """Recompute all scores."""
         for i in range(tables.Q.size):
             tables.Q[at(i)] = score((memory.X[at(i)], memory.M[at(i)], memory.book[PRICE], *dials.update_params))
 
-    return renew
-
-
-def make_iterate(recipe: Recipe) -> Callable[..., int]:
-    """The function of one iteration in state s; returns the next state."""
-    choose, learn, renew = step.make_choose(recipe), make_learn(recipe), make_renew(recipe)  # type: ignore[arg-type]
-    reprice, priced = recipe.reprice.call, recipe.score.uses("price")
-
     @jit
-    def iterate(
-        model: loop.Model, memory: Memory, tables: step.Tables, dials: step.Dials, s: int, max_steps: int
-    ) -> int:
+    def iterate(model: Model, memory: Memory, tables: step.Tables, dials: step.Dials, s: int, max_steps: int) -> int:
         clock, book = tables.clock, memory.book
         if s == step.NO_STATE:
             if clock[step.ITERATION] == 0:
@@ -129,8 +120,8 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
             s = loop.begin(model, tables)
             book[START] = s
         clock[step.ITERATION] += 1
-        i = s * dials.n_actions + choose(tables, s, step.greedy(tables.Q, s, dials.n_actions), dials)
-        k = loop.sample(model, i, tables.generator)
+        i = s * dials.n_actions + choose(tables, s, greedy(tables.Q, s, dials.n_actions), dials)
+        k = sample(model, i, tables.generator)
         s_next, ends = model.s_next[at(k)], model.ends[at(k)]
         learn(tables, memory, i, k, model.r[at(k)], s_next, ends, dials)
         s = loop.leave(tables, s_next, ends, max_steps)
@@ -138,7 +129,7 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
             book[HARMS] += book[HARMED]
             if priced:
                 start = int(book[START])
-                j = start * dials.n_actions + step.greedy(tables.Q, start, dials.n_actions)
+                j = start * dials.n_actions + greedy(tables.Q, start, dials.n_actions)
                 known = (book[PRICE], book[HARMED], memory.M[at(j)], float(clock[step.EPISODE]))
                 book[PRICE] = reprice((*known, *dials.update_params))
                 renew(tables, memory, dials)
@@ -146,8 +137,3 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
         return s
 
     return iterate
-
-
-def make(recipe: Recipe) -> Callable[..., None]:
-    """The compiled loop for a recipe."""
-    return loop.compiled(make_iterate(recipe), recipe.digest())

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from . import memory as mem
 from . import rng, step
 from .compile import Array, at, jit, specialise
-from .table import Model as Model
-from .table import pick as pick
-from .table import sample as sample
+from .rng import Model, pick, sample
 
 
 @jit
@@ -39,7 +37,7 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
     a slot, and share the code of the update, so that GPU threads with different kinds converge there.
     """
     recall, choose, learn = step.make(recipe, form)
-    dense, eager, tally = form.dense, form.eager, form.tally
+    dense, eager, tally = form.dense, form.gpu, not form.gpu
     matched = recipe.replays and recipe.mixing == step.MATCHED
 
     @jit
@@ -49,12 +47,12 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
         clock, generator = tables.clock, tables.generator
         if s == step.NO_STATE and not (matched and clock[step.DUE] > 0):
             s = begin(model, tables)
-        best = step.greedy(tables.Q, max(s, 0), dials.n_actions) if eager else 0
+        best = mem.greedy(tables.Q, max(s, 0), dials.n_actions) if eager else 0
         row = recall(tables, memory, dials)
         fresh = row == mem.NO_ROW
         if fresh:
             if not eager:
-                best = step.greedy(tables.Q, s, dials.n_actions)
+                best = mem.greedy(tables.Q, s, dials.n_actions)
             i = s * dials.n_actions + choose(tables, s, best, dials)
             row = i if dense else memory.row[at(i)]
             k = sample(model, i, generator)
@@ -66,7 +64,7 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
         if tally:
             clock[step.LAST] = 2 * k + (0 if fresh else 1)
         r, s_next, ends = model.r[at(slot)], model.s_next[at(slot)], model.ends[at(slot)]
-        learn(tables, memory, i, row, slot, r, s_next, ends, fresh, False, dials)
+        learn(tables, memory, (i, row, slot), (r, s_next, ends), fresh, False, dials)
         return leave(tables, s_next, ends, max_steps) if fresh else s
 
     return iterate

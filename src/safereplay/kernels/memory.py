@@ -11,19 +11,24 @@ states seen with that reward (L_t). The first factor is kept in a sum tree over 
 running sum ``share`` over its slots, computed in the log domain (the largest tilt is subtracted first, so no e^{−βr}
 overflows) and rebuilt only when a quantity it depends on has changed.
 
+A tilt that names a quantity of an outcome (``count``, ``y``, ``unsafe``) is instead a softmax over the pair's distinct
+outcomes, times next_weight. :func:`make_survey` computes the statistics that need all outcomes of a pair.
+
+Mean and variance of numbers that are added and removed follow Welford (1962): M2 is the sum of squares about the mean.
+
 Ref: Szlak & Shamir (2021), Lemma 4.
 """
 
 from collections.abc import Callable
 from math import exp, inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import moments, tree
-from .compile import Array, Bound, at, jit, kernel
+from . import tree
+from .compile import Array, Bound, at, digest_of, jit, kernel, specialise
 
-#: Statistics of a pair that a scheme's functions may name. The last three are surveyed (see ``weighing.make_survey``).
+#: Statistics of a pair that a scheme's functions may name. The last three are surveyed (see :func:`make_survey`).
 STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td", "down", "harm", "spread")
 MEAN, M2, R_MIN, R_MAX, TD, DOWN, HARM, SPREAD = range(8)  # columns of Memory.stats
 N_STATS, FEWER = 8, 2  # all of them; only mean and variance
@@ -75,22 +80,9 @@ def allocate(
     stats = np.zeros((n_pairs, n_stats))
     if n_stats == N_STATS:
         stats[:, R_MIN], stats[:, R_MAX] = inf, -inf
-    return Memory(
-        first,
-        used,
-        r,
-        s_next,
-        ends,
-        count,
-        replayed,
-        distinct,
-        np.zeros(0, np.bool_) if unsafe is None else unsafe,
-        share,
-        stats,
-        tree.allocate(n_pairs),
-        np.zeros(0, np.int64),
-        np.zeros(0, np.int64),
-    )
+    unsafe, none = np.zeros(0, np.bool_) if unsafe is None else unsafe, np.zeros(0, np.int64)
+    table, counts = (first, used, r, s_next, ends), (count, replayed, distinct, unsafe)
+    return Memory(*table, *counts, share, stats, tree.allocate(n_pairs), none, none)
 
 
 @jit
@@ -111,7 +103,7 @@ def make_record(ranges: bool) -> Callable[..., None]:
         row = memory.stats[at(i)]
         seen, mean, m2 = memory.count[at(slot)], row[MEAN], row[M2]  # read together, then changed
         memory.count[at(slot)] = seen + 1.0
-        row[MEAN], row[M2] = moments.joined(mean, m2, r, n)
+        row[MEAN], row[M2] = joined(mean, m2, r, n)
         if ranges:
             row[R_MIN] = min(row[R_MIN], r)
             row[R_MAX] = max(row[R_MAX], r)
@@ -138,58 +130,6 @@ def draw(memory: Memory, i: int, u: float) -> int:
         else:
             low = middle + 1
     return int(low)
-
-
-def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
-    """The function that rebuilds a pair's running sum for these two factors. It returns whether they gave valid numbers:
-    tilts below infinity, weights of at least 0. If not, the pair is not replayed.
-
-    ``log_tilt`` takes (r, *STATISTICS, *OF_OUTCOME, *scheme's fields), ``next_weight`` takes (count, *scheme's fields). A
-    tilt that names a quantity of an outcome is a softmax over outcomes: see ``weighing.make_refresh``.
-    """
-    tilt_of, weight_of = log_tilt.call, next_weight.call
-
-    @jit
-    def refresh(memory: Memory, i: int, n: int, params: tuple[float, ...]) -> bool:
-        start = memory.first[i]
-        stop = start + memory.used[i]
-        stats = statistics(memory, i, n)
-        top = -inf
-        usable = True
-        for k in range(start, stop):
-            if memory.count[k] > 0.0:
-                weight = weight_of((memory.count[k], *params))
-                tilt = tilt_of((memory.r[k], *stats, *NOTHING, *params))
-                usable = usable and tilt < inf and 0.0 <= weight < inf
-                if weight > 0.0:
-                    top = max(top, tilt)
-        if not usable or top == -inf:
-            memory.share[start:stop] = 0.0
-            return usable
-        total = 0.0
-        k = start
-        while k < stop:
-            mass = 0.0  # sum over the next states seen with this reward
-            distinct = 0.0
-            after = k
-            while after < stop and memory.r[after] == memory.r[k]:
-                if memory.count[after] > 0.0:
-                    mass += weight_of((memory.count[after], *params))
-                    distinct = max(distinct, memory.distinct[after])
-                after += 1
-            if mass > 0.0:
-                tilt = distinct * exp(tilt_of((memory.r[k], *stats, *NOTHING, *params)) - top)
-                for j in range(k, after):
-                    if memory.count[j] > 0.0:
-                        total += tilt * weight_of((memory.count[j], *params)) / mass
-                    memory.share[j] = total
-            else:
-                for j in range(k, after):
-                    memory.share[j] = total
-            k = after
-        return True
-
-    return refresh
 
 
 @kernel
@@ -314,3 +254,244 @@ def settle(memory: Memory, keep: int, drop: int, merged: float) -> None:
     memory.count[k] = count
     memory.replayed[k] = replayed
     memory.distinct[k] = distinct
+
+
+@jit
+def joined(mean: float, m2: float, x: float, n: float) -> tuple[float, float]:
+    """Mean and M2 after adding a number; n counts it."""
+    delta = x - mean
+    mean += delta / n
+    return mean, m2 + delta * (x - mean)
+
+
+@jit
+def parted(mean: float, m2: float, x: float, n: float) -> tuple[float, float]:
+    """Mean and M2 after removing a number, the inverse of :func:`joined`; n no longer counts it."""
+    if n == 0:
+        return 0.0, 0.0
+    delta = x - mean
+    mean -= delta / n
+    return mean, max(m2 - delta * (x - mean), 0.0)
+
+
+@kernel
+def returns(
+    slots: Array,
+    rewards: Array,
+    ends: Array,
+    gamma: float,
+    n_open: Array,
+    waiting: Array,
+    sums: Array,
+    out: Array,
+    out_x: Array,
+) -> int:
+    """Process steps of len(n_open) environments in turn; returns how many returns became known; ``out`` has their slots.
+
+    ``waiting`` and ``sums`` [n_envs, n] are the windows, oldest first; ``out`` has room for all waiting and new steps.
+    """
+    n_envs, n = waiting.shape
+    known = 0
+    for k in range(slots.size):
+        e = k % n_envs
+        waiting[e, n_open[e]], sums[e, n_open[e]] = slots[k], 0.0
+        n_open[e] += 1
+        discount = 1.0
+        for j in range(n_open[e] - 1, -1, -1):  # the newest gets this reward undiscounted
+            sums[e, j] += discount * rewards[k]
+            discount *= gamma
+        leaving = n_open[e] if ends[k] else n_open[e] // n  # all, or the oldest of a full window
+        for j in range(leaving):
+            out[known], out_x[known] = waiting[e, j], sums[e, j]
+            known += 1
+        for j in range(leaving, n_open[e]):
+            waiting[e, j - leaving], sums[e, j - leaving] = waiting[e, j], sums[e, j]
+        n_open[e] -= leaving
+    return known
+
+
+@jit
+def greedy(Q: Array, s: int, n_actions: int) -> int:
+    """argmax_a Q(s,a); ties go to the first."""
+    i = s * n_actions
+    best = i
+    for j in range(i + 1, i + n_actions):
+        if Q[at(j)] > Q[at(best)]:
+            best = j
+    return best - i
+
+
+def _extreme(of: Callable[[float, float], float]) -> Callable[[Array, int, int], float]:
+    @jit
+    def extreme(Q: Array, s: int, n_actions: int) -> float:
+        i = s * n_actions
+        value = Q[at(i)]
+        for j in range(i + 1, i + n_actions):
+            value = of(value, Q[at(j)])
+        return float(value)
+
+    return extreme
+
+
+highest = _extreme(max)  #: max_a Q(s,a), of (Q, s, n_actions)
+lowest = _extreme(min)  #: min_a Q(s,a)
+
+
+@jit
+def worst_state_value(memory: Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
+    """min over next states seen from pair i of (mean reward seen on the way there) + γ·max_b Q(s',b)."""
+    start = memory.first[at(i)]
+    stop = start + memory.used[at(i)]
+    value = inf
+    for k in range(start, stop):
+        if memory.count[at(k)] > 0.0:
+            total = 0.0
+            n = 0.0
+            for j in range(start, stop):
+                if memory.s_next[at(j)] == memory.s_next[at(k)] and memory.ends[at(j)] == memory.ends[at(k)]:
+                    total += memory.count[at(j)] * memory.r[at(j)]
+                    n += memory.count[at(j)]
+            ahead = 0.0 if memory.ends[at(k)] else gamma * highest(Q, memory.s_next[at(k)], n_actions)
+            value = min(value, total / n + ahead)
+    return value
+
+
+@jit
+def target(memory: Memory, Q: Array, k: int, gamma: float, n_actions: int) -> float:
+    """y of slot k: r + γ·max_b Q(s',b), or r where the episode ends."""
+    ahead = 0.0 if memory.ends[at(k)] else gamma * highest(Q, memory.s_next[at(k)], n_actions)
+    return float(memory.r[at(k)] + ahead)
+
+
+@jit
+def worst_outcome_value(memory: Memory, Q: Array, i: int, gamma: float, n_actions: int) -> float:
+    """min over the outcomes seen from pair i of r + γ·max_b Q(s',b)."""
+    start = memory.first[at(i)]
+    value = inf
+    for k in range(start, start + memory.used[at(i)]):
+        if memory.count[at(k)] > 0.0:
+            value = min(value, target(memory, Q, k, gamma, n_actions))
+    return value
+
+
+SURVEYED = ("down", "harm", "spread")  # statistics that need all outcomes of a pair
+
+
+def make_survey(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
+    """The function that computes, after n visits, the statistics of pair i that need all its outcomes:
+
+    down     Σ min(r − mean, 0)² / n, the part of the reward's variance that lies below its mean
+    harm     the share of visits that were unsafe
+    spread   the variance of y = r + γ·max_b Q(s',b), weighted by the counts of outcomes
+    """
+    needs_down, needs_harm, needs_spread = (pair_weight.uses(x) or log_tilt.uses(x) for x in SURVEYED)
+
+    @jit
+    def survey(memory: Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int) -> None:
+        row = memory.stats[at(i)]
+        start = memory.first[at(i)]
+        down = 0.0
+        harm = 0.0
+        mean = 0.0
+        m2 = 0.0
+        seen = 0.0
+        for k in range(start, start + memory.used[at(i)]):
+            count = memory.count[at(k)]
+            if count > 0.0:
+                if needs_down:
+                    below = min(memory.r[at(k)] - row[MEAN], 0.0)
+                    down += count * below * below
+                if needs_harm and memory.unsafe[at(k)]:
+                    harm += count
+                if needs_spread:
+                    seen += count
+                    off = target(memory, Q, k, gamma, n_actions) - mean
+                    mean += off * (count / seen)
+                    m2 += off * off * count * (1.0 - count / seen)
+        row[DOWN] = down / max(n, 1)
+        row[HARM] = harm / max(n, 1)
+        row[SPREAD] = m2 / max(n, 1)
+
+    return survey
+
+
+def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
+    """The function that rebuilds a pair's running sum for these two factors. It returns whether they gave valid numbers:
+    tilts below infinity, weights of at least 0. If not, the pair is not replayed.
+
+    ``log_tilt`` takes (r, *STATISTICS, *OF_OUTCOME, *scheme's fields), ``next_weight`` takes (count, *scheme's fields).
+    """
+    tilt_of, weight_of = log_tilt.call, next_weight.call
+    by_outcome, needs_y, needs_harm = log_tilt.uses(*OF_OUTCOME), log_tilt.uses("y"), log_tilt.uses("unsafe")
+
+    @jit
+    def tilt_at(
+        memory: Memory, Q: Array, k: int, stats: tuple[float, ...], gamma: float, n_actions: int, params: Any
+    ) -> float:
+        y = target(memory, Q, k, gamma, n_actions) if needs_y else 0.0
+        unsafe = 1.0 if needs_harm and memory.unsafe[at(k)] else 0.0
+        return tilt_of((memory.r[at(k)], *stats, memory.count[at(k)], y, unsafe, *params))
+
+    @jit
+    def refresh(memory: Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int, params: Any) -> bool:
+        start = memory.first[at(i)]
+        stop = start + memory.used[at(i)]
+        stats = statistics(memory, i, n)
+        top = -inf
+        usable = True
+        for k in range(start, stop):
+            if memory.count[at(k)] > 0.0:
+                weight = weight_of((memory.count[at(k)], *params))
+                tilt = tilt_at(memory, Q, k, stats, gamma, n_actions, params)
+                usable = usable and tilt < inf and 0.0 <= weight < inf
+                if weight > 0.0:
+                    top = max(top, tilt)
+        if not usable or top == -inf:
+            memory.share[start:stop] = 0.0
+            return usable
+        total = 0.0
+        k = start
+        while k < stop:
+            mass = 0.0  # sum over the next states seen with this reward; or only this outcome
+            distinct = 0.0
+            after = k
+            while after < stop and (after == k or (not by_outcome and memory.r[at(after)] == memory.r[at(k)])):
+                if memory.count[at(after)] > 0.0:
+                    mass += weight_of((memory.count[at(after)], *params))
+                    distinct = max(distinct, memory.distinct[at(after)])
+                after += 1
+            tilt = 0.0
+            if mass > 0.0:
+                tilt = distinct * exp(tilt_at(memory, Q, k, stats, gamma, n_actions, params) - top)
+            for j in range(k, after):
+                if mass > 0.0 and memory.count[at(j)] > 0.0:
+                    total += tilt * weight_of((memory.count[at(j)], *params)) / (1.0 if by_outcome else mass)
+                memory.share[at(j)] = total
+            k = after
+        return True
+
+    return refresh
+
+
+def make_limit(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Callable[..., int]:
+    """Fill a memory with given counts and statistics with the scheme's w for them and for Q, as in a run.
+
+    ``n`` [P] are the visits. Returns 0, or 1 + a pair whose factors gave an invalid number.
+    """
+    refresh, weigh = make_refresh(log_tilt, next_weight), pair_weight.call
+    survey = make_survey(pair_weight, log_tilt)
+    surveys = pair_weight.uses(*SURVEYED) or log_tilt.uses(*SURVEYED)
+
+    def fill(memory: Memory, Q: Array, gamma: float, n_actions: int, n: Array, params: Any) -> int:
+        for i in range(memory.first.size):
+            if memory.used[at(i)] > 0:
+                if surveys:
+                    survey(memory, Q, i, n[at(i)], gamma, n_actions)
+                usable = refresh(memory, Q, i, n[at(i)], gamma, n_actions, params)
+                weight = weigh((*statistics(memory, i, n[at(i)]), *params))
+                if not usable or not 0.0 <= weight < inf:
+                    return i + 1
+                tree.put(memory.tree, i, weight if total_share(memory, i) > 0.0 else 0.0)
+        return 0
+
+    return specialise(fill, digest_of([pair_weight, log_tilt, next_weight]))

@@ -2,13 +2,15 @@
 
 Each run owns its state, seeded from its seed alone. So a run gives the same bits on any machine and thread, and a
 saved state continues the same stream.
+
+:class:`Model` is an outcome table; :func:`sample` draws from it.
 """
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from .compile import Array, jit
+from .compile import Array, at, jit
 
 Word: TypeAlias = np.uint64
 
@@ -56,3 +58,40 @@ def uniform(s: Array) -> float:
 def below(s: Array, n: int) -> int:
     """A uniform whole number in 0, ..., n − 1 (bias below n·2⁻⁵³)."""
     return int(uniform(s) * n)
+
+
+class Model(NamedTuple):
+    """An outcome table for sampling: pair i has outcomes first[i], ..., stop[i] − 1."""
+
+    first: Array  #: [P]
+    stop: Array  #: [P]
+    p_cum: Array  #: [K] running sum of the probabilities within a pair; 1 at its last outcome
+    s_next: Array  #: [K]
+    r: Array  #: [K]
+    ends: Array  #: [K]
+    slot: Array  #: [K] the outcome's slot in the memory: the first outcome that differs at most in its unsafe flag
+    start_state: Array  #: the states an episode can start in
+    start_cum: Array  #: running sum of their probabilities
+
+
+@jit
+def pick(cumulative: Array, low: int, high: int, u: float) -> int:
+    """The first entry of cumulative[low:high] that exceeds u."""
+    high -= 1
+    while low < high:
+        middle = (low + high) >> 1
+        if cumulative[at(middle)] > u:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@jit
+def sample(model: Model, i: int, generator: Array) -> int:
+    """An outcome of pair i; draws no random number if there is only one."""
+    low = model.first[at(i)]
+    high = model.stop[at(i)]
+    if high - low == 1:
+        return int(low)
+    return pick(model.p_cum, low, high, uniform(generator))

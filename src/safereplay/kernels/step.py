@@ -12,26 +12,15 @@ Ref: Szlak & Shamir (2021), Algorithm 1.
 
 from collections.abc import Callable
 from math import exp, inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from . import memory as mem
 from . import rng, tree, wide
 from .compile import Array, Bound, at, digest_of, jit
-from .weighing import SURVEYED, make_refresh, make_survey
-from .weighing import greedy as greedy
-from .weighing import highest as highest
-from .weighing import lowest as lowest
-from .weighing import worst_outcome_value as worst_outcome_value
-from .weighing import worst_state_value as worst_state_value
 
-#: Quantities that a learner's update may name, besides its own fields; it returns the new Q(s,a).
-#:   q      Q(s,a) before                            r      reward
-#:   best   max_b Q(s',b), 0 where the episode ended  worst  min_b Q(s',b), likewise
-#:   worst_state  min over the next states seen from (s,a) of mean reward on the way there + γ·max_b Q(s',b)
-#:   worst_outcome   min over the outcomes seen from (s,a) of r + γ·max_b Q(s',b)
-#:   alpha  α_t(s,a)                                  gamma  γ
+#: Quantities that a learner's update may name, besides its own fields (see :mod:`safereplay.learners`).
 UPDATE_OFFERS = ("q", "r", "best", "worst", "worst_state", "worst_outcome", "alpha", "gamma")
 
 VISITS, REPLAYS = range(2)  # columns of Tables.counts
@@ -45,6 +34,9 @@ AT_REST = 5  # the first entries: the whole state if no replay is due
 NO_STATE = -1  # the clock's STATE between two episodes
 
 LITERAL, MATCHED = range(2)  # mixings
+
+Place: TypeAlias = tuple[int, int, int]  # a pair, its row in the memory, and the slot of an outcome
+Outcome: TypeAlias = tuple[float, int, bool]  # r, s', and whether the episode ends
 
 
 class Tables(NamedTuple):
@@ -93,7 +85,7 @@ class Recipe(NamedTuple):
     @property
     def n_stats(self) -> int:
         """The number of statistics per pair that some function needs."""
-        names = ("r_min", "r_max", "td", *SURVEYED)
+        names = ("r_min", "r_max", "td", *mem.SURVEYED)
         return mem.N_STATS if self.weighs(*names) else mem.FEWER
 
     def weighs(self, *names: str) -> bool:
@@ -107,17 +99,19 @@ class Recipe(NamedTuple):
 
 
 class Form(NamedTuple):
-    """Optional parts of the compiled code."""
+    """Optional parts of the compiled code.
 
-    tally: bool = True  #: count the replays of each outcome, and record the last one
+    On a GPU pair weights are in a wide tree, values that may not be needed are loaded early, since it waits at their first
+    use, and the replays of each outcome and the last one are not recorded.
+    """
+
     dense: bool = True  #: every pair is stored, so that the memory's row i is pair i
-    wide: bool = False  #: keep pair weights in a wide tree
-    eager: bool = False  #: load values early that may not be needed, for a GPU, which waits at the first use
+    gpu: bool = False
 
     @property
     def sums(self) -> Any:
         """The module of the sum tree: total, find, put and leaf."""
-        return wide if self.wide else tree
+        return wide if self.gpu else tree
 
 
 FULL = Form()
@@ -148,7 +142,7 @@ def allocate(
 def boltzmann(Q: Array, s: int, n_actions: int, temperature: float, generator: Array) -> int:
     """An action drawn ∝ e^{Q(s,a)/temperature}."""
     i = s * n_actions
-    top = highest(Q, s, n_actions)
+    top = mem.highest(Q, s, n_actions)
     total = 0.0
     for j in range(i, i + n_actions):
         total += exp((Q[at(j)] - top) / temperature)
@@ -160,8 +154,8 @@ def boltzmann(Q: Array, s: int, n_actions: int, temperature: float, generator: A
     return n_actions - 1
 
 
-def make_choose(recipe: Recipe) -> Callable[..., int]:
-    """The function that chooses the action of an MDP iteration."""
+def make_choose(recipe: Any) -> Callable[..., int]:
+    """The function that chooses the action of an MDP iteration, for the recipe of any family."""
     rate_of, softmax = recipe.rate.call, recipe.softmax
 
     @jit
@@ -208,30 +202,20 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     needs_outcome = recipe.update.uses("worst_outcome")
     follows_td = recipe.weighs("td")
     record = mem.make_record(recipe.weighs("r_min", "r_max"))
-    replays, remembers, tally, dense = recipe.replays, recipe.remembers, form.tally, form.dense
+    replays, remembers, tally, dense = recipe.replays, recipe.remembers, not form.gpu, form.dense
 
     @jit
-    def backup(
-        tables: Tables,
-        memory: mem.Memory,
-        i: int,
-        row: int,
-        slot: int,
-        r: float,
-        s_next: int,
-        ends: bool,
-        fresh: bool,
-        dials: Dials,
-    ) -> None:
+    def backup(tables: Tables, memory: mem.Memory, place: Place, outcome: Outcome, fresh: bool, dials: Dials) -> None:
+        (i, row, slot), (r, s_next, ends) = place, outcome
         visits, replayed, q = tables.counts[at(i), VISITS], tables.counts[at(i), REPLAYS], tables.Q[at(i)]
         best = 0.0
         worst = 0.0
         worst_state = 0.0
         worst_outcome = 0.0
         if not ends:
-            best = highest(tables.Q, s_next, dials.n_actions)
+            best = mem.highest(tables.Q, s_next, dials.n_actions)
             if needs_worst:
-                worst = lowest(tables.Q, s_next, dials.n_actions)
+                worst = mem.lowest(tables.Q, s_next, dials.n_actions)
         alpha = step_size(visits + replayed + 1, dials)
         if fresh:
             tables.counts[at(i), VISITS] = visits + 1
@@ -242,9 +226,9 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             if tally:
                 memory.replayed[at(slot)] += 1
         if needs_state:
-            worst_state = worst_state_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
+            worst_state = mem.worst_state_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
         if needs_outcome:
-            worst_outcome = worst_outcome_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
+            worst_outcome = mem.worst_outcome_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
         tables.Q[at(i)] = update(
             (q, r, best, worst, worst_state, worst_outcome, alpha, dials.gamma, *dials.update_params)
         )
@@ -252,24 +236,6 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             memory.stats[at(row), mem.TD] = r + dials.gamma * best - q
 
     return backup
-
-
-def make_reweigh(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that updates a pair's weight."""
-    pair_weight, put = recipe.pair_weight.call, form.sums.put
-
-    @jit
-    def reweigh(tables: Tables, memory: mem.Memory, i: int, row: int, dials: Dials) -> None:
-        stats = mem.statistics(memory, row, tables.counts[at(i), VISITS])
-        weight = pair_weight((*stats, *dials.scheme_params))
-        if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
-            tables.clock[WRONG] = i + 1
-            weight = 0.0
-        if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
-            weight = 0.0
-        put(memory.tree, row, weight)
-
-    return reweigh
 
 
 def make(recipe: Recipe, form: Form = FULL) -> Pieces:
@@ -298,9 +264,9 @@ def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
 
 
 def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that learns from outcome ``slot`` of pair i; ``moved`` tells whether the pair's slots have moved.
+    """The function that learns from an outcome; ``moved`` tells whether the pair's slots have moved.
 
-    ``row`` is the pair's row in the memory. With matched mixing a visit is followed by replays of the same pair,
+    With matched mixing a visit is followed by replays of the same pair,
     v·W/(1−v) of them on average, W the pair's share of the weights. They become due here, and ``recall`` returns them.
     """
     backup, follow = make_backup(recipe, form), make_follow(recipe, form)
@@ -318,19 +284,10 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
 
     @jit
     def learn(
-        tables: Tables,
-        memory: mem.Memory,
-        i: int,
-        row: int,
-        slot: int,
-        r: float,
-        s_next: int,
-        ends: bool,
-        fresh: bool,
-        moved: bool,
-        dials: Dials,
+        tables: Tables, memory: mem.Memory, place: Place, outcome: Outcome, fresh: bool, moved: bool, dials: Dials
     ) -> None:
-        backup(tables, memory, i, row, slot, r, s_next, ends, fresh, dials)
+        i, row, slot = place
+        backup(tables, memory, place, outcome, fresh, dials)
         if replays and (dense or row != mem.NO_ROW):
             follow(tables, memory, i, row, slot, fresh, moved, dials)
         if matched and fresh:
@@ -344,11 +301,23 @@ def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
 
     Quantities that depend on Q of next states are updated only with their pair, as Q itself is.
     """
-    reweigh, refresh = make_reweigh(recipe, form), make_refresh(recipe.log_tilt, recipe.next_weight)
-    survey = make_survey(recipe.pair_weight, recipe.log_tilt)
+    pair_weight, put = recipe.pair_weight.call, form.sums.put
+    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
+    survey = mem.make_survey(recipe.pair_weight, recipe.log_tilt)
     tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS, "count") or recipe.next_weight.uses("count")
-    surveys, always = recipe.weighs(*SURVEYED), recipe.weighs("td", "spread", "y")
+    surveys, always = recipe.weighs(*mem.SURVEYED), recipe.weighs("td", "spread", "y")
     tilts_always = recipe.log_tilt.uses("td", "spread", "y")
+
+    @jit
+    def reweigh(tables: Tables, memory: mem.Memory, i: int, row: int, dials: Dials) -> None:
+        stats = mem.statistics(memory, row, tables.counts[at(i), VISITS])
+        weight = pair_weight((*stats, *dials.scheme_params))
+        if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
+            tables.clock[WRONG] = i + 1
+            weight = 0.0
+        if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
+            weight = 0.0
+        put(memory.tree, row, weight)
 
     @jit
     def follow(

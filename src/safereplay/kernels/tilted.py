@@ -8,43 +8,13 @@ have changed the pair is *settled*: its weight is stored, and its layers are reb
 from collections.abc import Callable
 from functools import lru_cache
 from math import exp, inf, isnan, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from . import moments, rng, tree
+from . import layers as lay
+from . import memory as mem
+from . import rng, tree
 from .compile import Array, Bound, digest_of, jit, specialise
-from .layers import (
-    BAD_SLOT,
-    BAD_WEIGHT,
-    BAD_X,
-    DEEP,
-    FINE,
-    FREE_PAIR,
-    HELD,
-    HIGH,
-    LARGEST,
-    LAYERED,
-    LAYERS_FULL,
-    N_LAYERS,
-    NONE,
-    NOT_HELD,
-    PAIR_TOP,
-    PAIRS_FULL,
-    POOL_FULL,
-    POOL_TOP,
-    REACH,
-    TROUBLE,
-    UNIT,
-    WHERE,
-    Layers,
-    claim,
-    depth,
-    enter,
-    leave,
-    pair_of,
-    release,
-    unchain,
-)
-from .memory import NOTHING
+from .layers import Layers
 
 
 class Pieces(NamedTuple):
@@ -65,14 +35,14 @@ class Pieces(NamedTuple):
 def _join(row: Array, x: float) -> None:
     """Add an x."""
     row["n"] += 1
-    row["mean"], row["m2"] = moments.joined(row["mean"], row["m2"], x, row["n"])
+    row["mean"], row["m2"] = mem.joined(row["mean"], row["m2"], x, row["n"])
 
 
 @jit
 def _part(row: Array, x: float) -> None:
     """Remove an x."""
     row["n"] -= 1
-    row["mean"], row["m2"] = moments.parted(row["mean"], row["m2"], x, row["n"])
+    row["mean"], row["m2"] = mem.parted(row["mean"], row["m2"], x, row["n"])
 
 
 @jit
@@ -103,8 +73,8 @@ def _make_slope(log_tilt: Bound) -> Callable[..., float]:
         """λ: the decrease of log_tilt, a straight line, from the mean to one standard deviation above, per unit of x."""
         stats = _statistics(row)
         step = sqrt(stats[2]) if stats[2] > 0.0 else 1.0
-        low = tilt_of((stats[1] + step, *stats, *NOTHING, *params))
-        fall = tilt_of((stats[1], *stats, *NOTHING, *params)) - low
+        low = tilt_of((stats[1] + step, *stats, *mem.NOTHING, *params))
+        fall = tilt_of((stats[1], *stats, *mem.NOTHING, *params)) - low
         return float(fall / step)
 
     return slope
@@ -117,34 +87,31 @@ def _make_slope(log_tilt: Bound) -> Callable[..., float]:
 def _gathered(here: Layers, i: int, slot: int) -> int:
     """Remove all slots of pair i, and ``slot`` unless it is NONE, from their layers and link them through ``place``."""
     row, chain = here.pairs[i], slot
-    if slot != NONE:
-        here.slots[slot]["place"] = NONE
-    while row["first"] != NONE:
+    if slot != lay.NONE:
+        here.slots[slot]["place"] = lay.NONE
+    while row["first"] != lay.NONE:
         b = row["first"]
         layer = here.layers[b]
         for k in range(layer["n"]):
             member = here.pool[layer["start"] + k]
             here.slots[member]["place"] = chain
             chain = int(member)
-        unchain(here, i, b)
+        lay.unchain(here, i, b)
     return chain
 
 
-class _Settling(NamedTuple):
-    """The functions to call after pair i has changed; ``slot`` is new in it, or NONE."""
-
-    settle: Callable[..., None]
-    layer_anew: Callable[..., None]
+_Change: TypeAlias = Callable[..., int]
 
 
-def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> _Settling:
+def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> tuple[Callable[..., None], Callable[..., None]]:
+    """settle and layer_anew, to call after pair i has changed; ``slot`` is new in it, or NONE."""
     weight_of, raw_slope = _make_weight(pair_weight), _make_slope(log_tilt)
 
     @jit
     def slope_of(here: Layers, row: Array, params: tuple[float, ...]) -> float:
         slope = raw_slope(row, params)
         if pooled:
-            return slope / here.scale[LAYERED] if here.scale[LAYERED] > 0.0 else 0.0
+            return slope / here.scale[lay.LAYERED] if here.scale[lay.LAYERED] > 0.0 else 0.0
         return slope
 
     @jit
@@ -154,7 +121,7 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> _Settling
         row["n"], row["mean"], row["m2"] = 0, 0.0, 0.0
         lightest, heaviest = -inf, inf
         member = chain
-        while member != NONE:
+        while member != lay.NONE:
             x = here.slots[member]["x"]
             _join(row, x)
             heaviest, lightest = min(heaviest, x), max(lightest, x)
@@ -163,9 +130,9 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> _Settling
         row["slope"] = slope_of(here, row, params) if 0.0 < weight < inf else 0.0
         row["origin"] = heaviest if row["slope"] >= 0.0 else lightest
         row["m2_then"], row["changes"] = row["m2"], 0
-        while chain != NONE:
+        while chain != lay.NONE:
             member, chain = chain, here.slots[chain]["place"]
-            enter(here, i, member)
+            lay.enter(here, i, member)
 
     @jit
     def settle(here: Layers, i: int, slot: int, params: tuple[float, ...]) -> None:
@@ -174,68 +141,75 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> _Settling
         row["m2_then"] = max(row["m2_then"], row["m2"])
         weight = weight_of(row, params)
         if not 0.0 <= weight < inf:
-            here.heads[TROUBLE], here.heads[WHERE] = BAD_WEIGHT, i
+            here.heads[lay.TROUBLE], here.heads[lay.WHERE] = lay.BAD_WEIGHT, i
             weight = 0.0
         slope = slope_of(here, row, params) if weight > 0.0 else 0.0
         then = row["slope"]
         same = slope == then or ((slope > 0.0) == (then > 0.0) and abs(then) <= 2.0 * abs(slope) <= 4.0 * abs(then))
         summed = row["m2"] * 4.0 >= row["m2_then"] and row["changes"] <= 4 * row["n"] + 4096
-        if slot != NONE:
-            near = depth(row, here.slots[slot]["x"]) >= -REACH
+        if slot != lay.NONE:
+            near = lay.depth(row, here.slots[slot]["x"]) >= -lay.REACH
         else:
-            near = row["first"] == NONE or here.layers[row["first"]]["bin"] <= DEEP
+            near = row["first"] == lay.NONE or here.layers[row["first"]]["bin"] <= lay.DEEP
         if not (same and summed and near):
             layer_anew(here, i, slot, params)
             weight = max(weight_of(row, params), 0.0)
-        elif slot != NONE:
-            enter(here, i, slot)
+        elif slot != lay.NONE:
+            lay.enter(here, i, slot)
         if here.tree.size > 2:
             tree.put(here.tree, i, weight if weight < inf else 0.0)
 
-    return _Settling(settle, layer_anew)
+    return settle, layer_anew
 
 
 @jit
 def _short(here: Layers, slot: int, key_pair: int) -> int:
     """The resource that may be too small to change ``slot`` (or NONE) and to add to pair ``key_pair``."""
     heads = here.heads
-    if heads[FREE_PAIR] == NONE and heads[PAIR_TOP] == here.pairs.shape[0]:
-        return PAIRS_FULL
-    if here.layers.shape[0] - heads[N_LAYERS] < 4 * REACH:
-        return LAYERS_FULL
+    if heads[lay.FREE_PAIR] == lay.NONE and heads[lay.PAIR_TOP] == here.pairs.shape[0]:
+        return lay.PAIRS_FULL
+    if here.layers.shape[0] - heads[lay.N_LAYERS] < 4 * lay.REACH:
+        return lay.LAYERS_FULL
     most = 1
-    if slot != NONE and here.slots[slot]["pair"] != NONE:
+    if slot != lay.NONE and here.slots[slot]["pair"] != lay.NONE:
         most += here.pairs[here.slots[slot]["pair"]]["n"]
-    if key_pair != NONE:
+    if key_pair != lay.NONE:
         most += here.pairs[key_pair]["n"]
     most *= 4  # n slots that enter a layer one by one use stretches of 1, 2, 4, ...: fewer than 4n in all
-    if here.pool.size - heads[POOL_TOP] < most:
-        heads[WHERE] = most
-        return POOL_FULL
-    return FINE
+    if here.pool.size - heads[lay.POOL_TOP] < most:
+        heads[lay.WHERE] = most
+        return lay.POOL_FULL
+    return lay.FINE
 
 
 def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Callable[..., None]]:
     """The operations that changes consist of: remove a slot, and set its x."""
 
     @jit
+    def withdraw(here: Layers, slot: int, params: tuple[float, ...]) -> None:
+        """Remove a slot from its layer, if it is in one."""
+        i = here.slots[slot]["pair"]
+        if here.slots[slot]["layer"] != lay.NONE:
+            lay.leave(here, i, slot)
+            _part(here.pairs[i], here.slots[slot]["x"])
+            settle(here, i, lay.NONE, params)
+
+    @jit
     def take_out(here: Layers, slot: int, params: tuple[float, ...]) -> None:
         """Empty a slot that is held; a pair is removed with its last slot."""
+        withdraw(here, slot, params)
         i = here.slots[slot]["pair"]
         row = here.pairs[i]
-        if here.slots[slot]["layer"] != NONE:
-            leave(here, i, slot)
-            _part(row, here.slots[slot]["x"])
-            settle(here, i, NONE, params)
-        here.slots[slot]["pair"] = NONE
+        here.slots[slot]["pair"] = lay.NONE
         row["held"] -= 1
         if row["held"] == 0:
-            release(here, i)
-        here.heads[HELD] -= 1
+            lay.release(here, i)
+        here.heads[lay.HELD] -= 1
 
     @jit
     def revalue(here: Layers, slot: int, x: float, params: tuple[float, ...]) -> None:
-        """Set x of a slot that is held and in no layer."""
+        """Set x of a slot that is held."""
+        withdraw(here, slot, params)
         i = here.slots[slot]["pair"]
         here.slots[slot]["x"] = x
         if not isnan(x):
@@ -246,32 +220,31 @@ def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Calla
 
 
 def _make_changes(
-    settling: _Settling, digest: str | None
-) -> tuple[Callable[..., int], Callable[..., int], Callable[..., int], Callable[..., int]]:
+    settle: Callable[..., None], layer_anew: Callable[..., None], digest: str | None
+) -> tuple[_Change, _Change, _Change, _Change]:
     """put, value, drop and renew: each returns how many entries it processed, and stops before one without room."""
-    settle, layer_anew = settling
     take_out, revalue = _make_moves(settle)
 
     def put(here: Layers, slots: Array, keys: Array, x: Array, done: int, params: tuple[float, ...]) -> int:
         """Store these slots, replacing their previous contents."""
         for k in range(done, slots.size):
-            slot, i = slots[k], NONE
+            slot, i = slots[k], lay.NONE
             trouble = _checked(here, slot, x[k])
-            if trouble == FINE:
-                i = pair_of(here, keys[k])
+            if trouble == lay.FINE:
+                i = lay.pair_of(here, keys[k])
                 trouble = _short(here, slot, i)
-            if trouble != FINE:
-                here.heads[TROUBLE] = trouble
+            if trouble != lay.FINE:
+                here.heads[lay.TROUBLE] = trouble
                 return k
-            if here.slots[slot]["pair"] != NONE:
+            if here.slots[slot]["pair"] != lay.NONE:
                 take_out(here, slot, params)
-                i = pair_of(here, keys[k])
-            if i == NONE:
-                i = claim(here, keys[k])
-            here.slots[slot]["pair"], here.slots[slot]["layer"] = i, NONE
+                i = lay.pair_of(here, keys[k])
+            if i == lay.NONE:
+                i = lay.claim(here, keys[k])
+            here.slots[slot]["pair"], here.slots[slot]["layer"] = i, lay.NONE
             here.pairs[i]["held"] += 1
-            here.heads[HELD] += 1
-            here.heads[HIGH] = max(here.heads[HIGH], slot + 1)
+            here.heads[lay.HELD] += 1
+            here.heads[lay.HIGH] = max(here.heads[lay.HIGH], slot + 1)
             revalue(here, slot, x[k], params)
         return int(slots.size)
 
@@ -280,17 +253,12 @@ def _make_changes(
         for k in range(done, slots.size):
             slot = slots[k]
             trouble = _checked(here, slot, x[k])
-            if trouble == FINE:
+            if trouble == lay.FINE:
                 i = here.slots[slot]["pair"]
-                trouble = _short(here, slot, i) if i != NONE else NOT_HELD  # its layers may be rebuilt twice
-            if trouble != FINE:
-                here.heads[TROUBLE] = trouble
+                trouble = _short(here, slot, i) if i != lay.NONE else lay.NOT_HELD  # its layers may be rebuilt twice
+            if trouble != lay.FINE:
+                here.heads[lay.TROUBLE] = trouble
                 return k
-            i = here.slots[slot]["pair"]
-            if here.slots[slot]["layer"] != NONE:
-                leave(here, i, slot)
-                _part(here.pairs[i], here.slots[slot]["x"])
-                settle(here, i, NONE, params)
             revalue(here, slot, x[k], params)
         return int(slots.size)
 
@@ -299,26 +267,26 @@ def _make_changes(
         for k in range(done, slots.size):
             slot = slots[k]
             trouble = _checked(here, slot, 0.0)
-            if trouble == FINE and here.slots[slot]["pair"] != NONE:
-                trouble = _short(here, slot, NONE)
-            if trouble != FINE:
-                here.heads[TROUBLE] = trouble
+            if trouble == lay.FINE and here.slots[slot]["pair"] != lay.NONE:
+                trouble = _short(here, slot, lay.NONE)
+            if trouble != lay.FINE:
+                here.heads[lay.TROUBLE] = trouble
                 return k
-            if here.slots[slot]["pair"] != NONE:
+            if here.slots[slot]["pair"] != lay.NONE:
                 take_out(here, slot, params)
-        while here.heads[HIGH] > 0 and here.slots[here.heads[HIGH] - 1]["pair"] == NONE:
-            here.heads[HIGH] -= 1
+        while here.heads[lay.HIGH] > 0 and here.slots[here.heads[lay.HIGH] - 1]["pair"] == lay.NONE:
+            here.heads[lay.HIGH] -= 1
         return int(slots.size)
 
     def renew(here: Layers, rows: Array, done: int, params: tuple[float, ...]) -> int:
         """Rebuild the layers of these pairs for the current slopes."""
         for k in range(done, rows.size):
-            trouble = _short(here, NONE, rows[k])
-            if trouble != FINE:
-                here.heads[TROUBLE] = trouble
+            trouble = _short(here, lay.NONE, rows[k])
+            if trouble != lay.FINE:
+                here.heads[lay.TROUBLE] = trouble
                 return k
-            layer_anew(here, rows[k], NONE, params)
-            settle(here, rows[k], NONE, params)
+            layer_anew(here, rows[k], lay.NONE, params)
+            settle(here, rows[k], lay.NONE, params)
         return int(rows.size)
 
     return specialise(put, digest), specialise(value, digest), specialise(drop, digest), specialise(renew, digest)
@@ -327,8 +295,8 @@ def _make_changes(
 @jit
 def _checked(here: Layers, slot: int, x: float) -> int:
     if slot < 0 or slot >= here.slots.shape[0]:
-        return BAD_SLOT
-    return BAD_X if abs(x) > LARGEST else FINE
+        return lay.BAD_SLOT
+    return lay.BAD_X if abs(x) > lay.LARGEST else lay.FINE
 
 
 # -- draws -------------------------------------------------------------------------------------------------------------
@@ -339,9 +307,9 @@ TRIES = 10_000  # upper bound that is not reached: at least one try in seven is 
 @jit
 def _anchor(here: Layers) -> int:
     """A slot that is held, drawn uniformly."""
-    slot = rng.below(here.generator, here.heads[HIGH])
-    while here.slots[slot]["pair"] == NONE:
-        slot = rng.below(here.generator, here.heads[HIGH])
+    slot = rng.below(here.generator, here.heads[lay.HIGH])
+    while here.slots[slot]["pair"] == lay.NONE:
+        slot = rng.below(here.generator, here.heads[lay.HIGH])
     return int(slot)
 
 
@@ -355,28 +323,28 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | 
         then = row["slope"]
         ratio = slope_of(row, params) / then if then != 0.0 else 0.0
         if pooled and then != 0.0:
-            ratio *= rng.uniform(here.generator) / here.scale[UNIT]
+            ratio *= rng.uniform(here.generator) / here.scale[lay.UNIT]
         first = row["first"]
         top = here.layers[first]["bin"]
         total, b, j = 0.0, first, 0
-        while b != NONE:
+        while b != lay.NONE:
             layer = here.layers[b]
             total += layer["n"] * exp(-ratio * (layer["bin"] - top))
             here.sums[j] = total
             b = layer["next"]
             j += 1
-        slot = NONE
+        slot = lay.NONE
         for _ in range(TRIES):
             x = rng.uniform(here.generator) * total
             b, j = first, 0
-            while here.sums[j] <= x and here.layers[b]["next"] != NONE:
+            while here.sums[j] <= x and here.layers[b]["next"] != lay.NONE:
                 b = here.layers[b]["next"]
                 j += 1
             layer = here.layers[b]
             slot = here.pool[layer["start"] + rng.below(here.generator, layer["n"])]
             if then == 0.0:
                 break
-            above = depth(row, here.slots[slot]["x"]) - layer["bin"]
+            above = lay.depth(row, here.slots[slot]["x"]) - layer["bin"]
             if rng.uniform(here.generator) < exp(-ratio * above):
                 break
         return int(slot)
@@ -423,7 +391,7 @@ def make_pieces(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> Pieces:
     """The kernels for a scheme's two factors; ``pooled`` is :attr:`Scheme.POOLED <safereplay.schemes.Scheme.POOLED>`."""
     digest = digest_of([pair_weight, log_tilt], "layers", pooled)
     return Pieces(
-        *_make_changes(_make_settle(pair_weight, log_tilt, pooled), digest),
+        *_make_changes(*_make_settle(pair_weight, log_tilt, pooled), digest),
         _make_draw(pair_weight, log_tilt, pooled, digest),
         _make_weigh(pair_weight, log_tilt, digest),
     )

@@ -4,18 +4,15 @@ A flat array holds a complete binary tree: node j has children 2j and 2j + 1, th
 is node n_leaves + i. A parent is recomputed from its two children, never changed by a difference, so
 rounding errors do not accumulate. The total is ``tree[1]``.
 
-``put`` and ``find`` handle one entry. ``put_many`` and ``find_many`` give the same bits for a batch, and are faster: they
-process one level at a time, so that memory accesses overlap, and sum the top of the
-tree, which all entries share, once. A tree of minima has the same layout and holds +∞ in empty entries.
+``put`` and ``find`` handle one entry. ``put_many`` gives the same bits for a batch, and is faster: it processes one level
+at a time, so that memory accesses overlap, and sums the top of the tree, which all entries share, once.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
-from .compile import Array, at, jit, kernel, source_digest, specialise
-
-TOGETHER = 16  # searches in parallel: enough to hide the latency of memory
+from .compile import Array, at, jit, source_digest, specialise
 
 
 def allocate(n: int) -> Array:
@@ -71,31 +68,7 @@ def find(tree: Array, x: float) -> int:
     return int(j - n_leaves)
 
 
-# -- a batch at a time -------------------------------------------------------------------------------------------------
-
-
-@kernel
-def find_many(tree: Array, x: Array, things: Array) -> None:
-    """The entries at positions x, as in :func:`find`; x is overwritten."""
-    n_leaves = tree.size >> 1
-    for first in range(0, x.size, TOGETHER):
-        after = min(first + TOGETHER, x.size)
-        for k in range(first, after):
-            things[k] = 1
-        level = 1
-        while level < n_leaves:
-            for k in range(first, after):
-                j = 2 * things[k]
-                left = tree[at(j)]
-                right = (not x[k] < left) & (tree[at(j + 1)] > 0.0)  # branch-free: it cannot be predicted
-                x[k] -= left if right else 0.0
-                things[k] = j + right
-            level *= 2
-        for k in range(first, after):
-            things[k] -= n_leaves
-
-
-def _putting(fold: Callable[[float, float], float]) -> Callable[[Array, Array, Array], None]:
+def putting(fold: Callable[[float, float], float]) -> Callable[[Array, Array, Array], None]:
     """``put_many`` for a tree whose parents are fold(left, right)."""
 
     def put_many(tree: Array, things: Array, weights: Array) -> None:
@@ -122,10 +95,4 @@ def _sum(left: float, right: float) -> float:
     return left + right
 
 
-@jit
-def _least(left: float, right: float) -> float:
-    return min(left, right)
-
-
-put_many = _putting(_sum)
-put_many_least = _putting(_least)  #: the same for a tree of minima
+put_many = putting(_sum)

@@ -1,1 +1,1 @@
-"""Other methods for safety and other replay methods, one file each."""
+"""Other methods for safety and other replay methods."""

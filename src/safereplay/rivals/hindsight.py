@@ -51,7 +51,6 @@ from .. import _checks
 from .._types import Floats
 from ..goals import GoalMDP
 from ..kernels import hindsight
-from ..kernels.compile import trouble
 from ..learners import Learner
 from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
@@ -65,8 +64,11 @@ STRATEGIES = {"none": hindsight.NONE, "future": hindsight.FUTURE, "final": hinds
 class HindsightQLearning(Learner):
     """Q-learning that learns each transition again for ``k`` goals that its episode reached.
 
-    ``strategy`` is "future", "final" (one goal for any k ≥ 1) or "none". ``window`` bounds the transitions kept of an
-    episode: of a longer one only the latest are learned again.
+    Parameters
+    ----------
+    strategy : "future", "final" (one goal for any k ≥ 1) or "none"
+    k : int from 0 to 1000, goals per transition
+    window : int, transitions kept of an episode; of a longer one only the latest are learned again
 
     >>> import safereplay as sr
     >>> from safereplay.goals import goal_room
@@ -108,19 +110,11 @@ class HindsightQLearning(Learner):
     def recipe(self, exploration: Exploration, step_size: StepSize) -> hindsight.Recipe:
         """The recipe that the compiled loop is built from."""
         strategy = STRATEGIES[self.strategy] if self.relabels else hindsight.NONE
-        recipe = hindsight.Recipe(step_size.bound(), exploration.bound(), exploration.SOFTMAX, strategy, self.window)
-        for part, owner in ((recipe.alpha, step_size), (recipe.rate, exploration)):
-            reason = trouble(part)
-            _checks.require(reason is None, type(owner).__name__, "be code that numba can compile", reason)
-        return recipe
+        return hindsight.Recipe(step_size.bound(), exploration.bound(), exploration.SOFTMAX, strategy, self.window)
 
     def describe(self) -> str:
         """One short line for tables and legends."""
-        return (
-            f"{self.LABEL}({self.strategy}, k={self.k:g})"
-            if self.strategy == "future"
-            else f"{self.LABEL}({self.strategy})"
-        )
+        return f"{self.LABEL}({self.strategy}{f', k={self.k:g}' if self.strategy == 'future' else ''})"
 
 
 def checked(mdp: TabularMDP) -> GoalMDP:

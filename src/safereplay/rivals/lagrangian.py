@@ -8,7 +8,7 @@ harm:
 Altman (1999), *Constrained Markov decision processes*, has the theory and the linear program; Borkar (2005), *An
 actor-critic algorithm for constrained Markov decision processes*, learns policy and price together, the price more
 slowly. Here the policy is greedy on a Q-table, as in the tabular form of either: X and M = P(ever unsafe) are learned
-as in :mod:`safereplay.rivals.error_states`, and after the k-th episode the price is updated from its harm,
+as in :class:`~safereplay.ErrorStates`, and after the k-th episode the price is updated from its harm,
 
     score = X − λ·M,        λ ← max(0, λ + η_k·(harm_k − limit)),        η_k = rate·k^−power
 
@@ -56,6 +56,12 @@ DEAREST = 1e9  # highest price, in units of the largest reward
 @dataclass(frozen=True)
 class LagrangianQ(HarmLedger):
     """Primal–dual Q-learning under P(unsafe) ≤ limit, after Altman (1999) and Borkar (2005): score = X − λ·P(unsafe).
+
+    Parameters
+    ----------
+    limit : float in [0, 1], on P(unsafe)
+    rate, power : floats, η_k = rate·k^−power
+    trust : float in [0, 1], weight of the forecast in harm_k
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()

@@ -55,10 +55,12 @@ from scipy.optimize import brentq
 from .. import _checks
 from .._config import dial
 from .._types import Floats
+from ..kernels import history
 from ..mdp import TabularMDP
+from ..schedules import Exploration, StepSize
 from ..theory.limits import limit_of
 from ..theory.solver import TOLERANCE, optimal, slack, targets
-from .histories import HistoryLearner
+from .replaying import HistoryLearner
 
 KINDS = {"error": "proportional", "rank": "rank"}
 MANY = 100_000  # sweeps; a γ-contraction needs log(1e-12)/log γ
@@ -69,9 +71,15 @@ NEWTON = 50  # Newton steps for a pair's root; each stays inside the known brack
 class PrioritisedReplay(HistoryLearner):
     """Replay by the size of the last TD error, with importance weights of exponent ``importance`` (0: without).
 
+    Parameters
+    ----------
+    priority, importance, floor : floats, α in [0, 10], β in [0, 1], ε > 0
+    v, window : as for WindowReplay
+    by : "error" or "rank"
+    first : float, |δ| before the first replay
+
     >>> import safereplay as sr
-    >>> from safereplay.rivals.prioritised import PrioritisedReplay
-    >>> PrioritisedReplay(0.6, importance=0.4, by="rank").describe()
+    >>> sr.PrioritisedReplay(0.6, importance=0.4, by="rank").describe()
     'rank(v=0.5, priority=0.6, importance=0.4, floor=0.01, window=10000)'
     """
 
@@ -79,7 +87,6 @@ class PrioritisedReplay(HistoryLearner):
     DIALS: ClassVar[tuple[str, ...]] = ("v", "priority", "importance", "floor")
     DIAL: ClassVar[str] = "priority"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0)
-    SETTLES: ClassVar[bool | None] = False
     WHY: ClassVar[str] = "w_t follows the TD errors of the transitions in the window, one by one"
     priority: float = dial(0.6, "[0, 10]")
     v: float = 0.5
@@ -91,7 +98,6 @@ class PrioritisedReplay(HistoryLearner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_window()
         _checks.choice("by", self.by, KINDS)
         for name in ("floor", "first"):
             size = _checks.between(name, getattr(self, name), "(0, inf)")
@@ -100,14 +106,11 @@ class PrioritisedReplay(HistoryLearner):
             condition, hint = f"have {name}**priority from 1e-300 to 1e290", f"that is 1e{exponent:+.0f}"
             _checks.require(usable, name, condition, size, hint)
 
-    @property
-    def rule(self) -> str:
-        """By error or by rank, with or without importance weights."""
-        return KINDS[self.by] + (" weighed" if self.importance > 0.0 else "")
-
-    def _top(self) -> float:
-        """``first`` as a priority; ranks use |δ| itself."""
-        return self.first if self.by == "rank" else float(self.first**self.priority)
+    def recipe(self, exploration: Exploration, step_size: StepSize) -> history.Recipe:
+        """The recipe that the compiled loop is built from."""
+        rule = KINDS[self.by] + (" weighed" if self.importance > 0.0 else "")
+        top = self.first if self.by == "rank" else float(self.first**self.priority)  # ranks use |δ| itself
+        return super().recipe(exploration, step_size)._replace(rule=rule, top=top)
 
     def describe(self) -> str:
         """One short line for tables and legends."""
@@ -130,10 +133,9 @@ def prioritised_limit(mdp: TabularMDP, learner: PrioritisedReplay, visitation: A
     at the limit.
 
     >>> import numpy as np, safereplay as sr
-    >>> from safereplay.rivals.prioritised import PrioritisedReplay, prioritised_limit
     >>> rows = [(0, 0, 0.9, 0, 1.0, True), (0, 0, 0.1, 0, -9.0, True)]
     >>> coin = sr.TabularMDP.from_outcomes(1, 1, rows)
-    >>> [float(prioritised_limit(coin, PrioritisedReplay(a, v=0.8), [[1.0]])[0, 0].round(3)) for a in (0.0, 0.6, 2.0)]
+    >>> [float(prioritised_limit(coin, sr.PrioritisedReplay(a, v=0.8), [[1.0]])[0, 0].round(3)) for a in (0.0, 0.6, 2.0)]
     [0.0, -0.726, -1.855]
     """
     plain = learner.by == "error" and learner.importance == 0.0
@@ -158,7 +160,6 @@ def prioritised_limit(mdp: TabularMDP, learner: PrioritisedReplay, visitation: A
 def replays_of(v: float, mean: float, top: float) -> tuple[float, float]:
     """A and B, where an outcome of priority P_k has A + B·P_k updates per visit; P_k has mean ``mean``, maximum ``top``.
 
-    >>> from safereplay.rivals.prioritised import replays_of
     >>> A, B = replays_of(v=0.5, mean=2.0, top=4.0)
     >>> round(A + B * 2.0, 12)      # one fresh update and v/(1−v) = 1 replay
     2.0
@@ -178,9 +179,8 @@ def centre(mdp: TabularMDP, y: Floats, learner: PrioritisedReplay, A: float, B: 
     By Newton's method; each step stays between points where the sum is positive and negative.
 
     >>> import safereplay as sr
-    >>> from safereplay.rivals.prioritised import PrioritisedReplay, centre
     >>> coin = sr.TabularMDP.from_outcomes(1, 1, [(0, 0, 0.75, 0, 0.0, True), (0, 0, 0.25, 0, 4.0, True)])
-    >>> centre(coin, coin.r, PrioritisedReplay(1.0, floor=1e-12), A=0.0, B=1.0).round(4)      # 3·x² = (4 − x)²
+    >>> centre(coin, coin.r, sr.PrioritisedReplay(1.0, floor=1e-12), A=0.0, B=1.0).round(4)      # 3·x² = (4 − x)²
     array([[1.4641]])
     """
     alpha, floor = learner.priority, learner.floor

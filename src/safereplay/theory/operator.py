@@ -28,7 +28,7 @@ from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..arrays import model_memory, slots_of, weights_of
 from ..kernels import memory as mem
-from ..kernels.weighing import make_limit
+from ..kernels.memory import make_limit
 from ..mdp import TabularMDP
 from ..schemes import Scheme, check_tabular
 from .solver import optimal, targets
