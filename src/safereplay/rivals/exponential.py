@@ -11,7 +11,7 @@ exponential can overflow. θ = 0 is Q-learning.
 **Limit.** Q(s,a) = −(1/θ)·log E e^{−θ(r + γ·max_b Q(s',b))}: a γ-contraction, since CE(y + c) = CE(y) + c and CE is
 monotone. This is the risk of a single step, nested; because of discounting it is not the exponential utility of the
 discounted return. Howard & Matheson's criterion, the utility of the whole episode without discounting, is solved
-exactly by :func:`safereplay.theory.utility.exponential_utility`; as γ → 1 the nested limit tends to it. From the
+exactly by :func:`safereplay.theory.criteria.exponential_utility`; as γ → 1 the nested limit tends to it. From the
 start of the cliff at θ = 0.1 it is −1.753 for γ = 0.95, −0.0004 for 0.999, 0.0457 for 0.99999, and 0.0462 without γ.
 
 **Sources.** Borkar learns the product form, as a table, for the average cost of a process that never ends, with a
@@ -36,9 +36,9 @@ from .. import _checks
 from .._types import Floats
 from ..learners import Learner
 from ..mdp import TabularMDP
+from ..theory.criteria import entropic
 from ..theory.limits import limit_of
 from ..theory.solver import iterate, targets
-from ..theory.utility import entropic
 
 
 @dataclass(frozen=True)

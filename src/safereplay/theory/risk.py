@@ -264,9 +264,6 @@ def _checked(mdp: Any, policy: Any, start: Any, discounted: bool) -> tuple[Chain
     return chain_of(mdp, policy), start_p, mdp.gamma if _checks.flag("discounted", discounted) else 1.0
 
 
-# -- by linear equations --------------------------------------------------------------------------------------------------
-
-
 def _solved(chain: Chain, gamma: float) -> _Solved:
     mean, variance = _moments(chain, gamma)
     doomed = chain.active & ~chain.ends
@@ -303,9 +300,6 @@ def _snap(p: float) -> float:
 
 def _snapped(p: Floats) -> Floats:
     return np.where(p > 1.0 - 1e-12, 1.0, np.maximum(p, 0.0))
-
-
-# -- the distribution -----------------------------------------------------------------------------------------------------
 
 
 class _Found(NamedTuple):
@@ -473,9 +467,6 @@ def _merged(s: Ints, x: Floats, p: Floats) -> tuple[Ints, Floats, Floats]:
     apart = np.diff(x) > 1e-13 * np.maximum(np.abs(x[1:]), np.abs(x[:-1]))
     first = np.flatnonzero(np.concatenate(([True], apart | (np.diff(s) > 0))))
     return s[first], x[first], np.add.reduceat(p, first)
-
-
-# -- by sampling ----------------------------------------------------------------------------------------------------------
 
 
 def sample_returns(

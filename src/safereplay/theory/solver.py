@@ -32,7 +32,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from .. import _checks
-from .._types import AnyArray, Floats
+from .._types import AnyArray, Floats, Ints
 from ..kernels import sweep
 from ..mdp import TabularMDP
 
@@ -62,6 +62,15 @@ def slack(share: float, values: Any, rewards: Any) -> float:
     5.0
     """
     return max(share * largest(values), ROUNDING * largest(rewards))
+
+
+def log_sums(index: Ints, n: int, x: Floats) -> Floats:
+    """log Σ e^x over the entries of each index 0..n−1, [n]; −inf if there are none."""
+    top = np.full(n, -inf)
+    np.maximum.at(top, index, x)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.log(np.bincount(index, weights=np.exp(x - top[index]), minlength=n)) + top)
 
 
 def solve(P: Any, b: Floats) -> Floats:
@@ -171,6 +180,14 @@ LAST_SWEEPS = 1_000  # maximum, for a policy that seems to be the best
 def targets(mdp: TabularMDP, V: Floats) -> Floats:
     """r + γ·V(s') of every outcome, [K]; r if the episode ends."""
     return mdp.r + mdp.gamma * np.where(mdp.terminal, 0.0, V[mdp.s_next])
+
+
+def extremes(mdp: TabularMDP) -> tuple[Floats, Floats]:
+    """r_min and r_max of each pair, [P]; 0 if it has no outcomes."""
+    used = np.diff(mdp.row) > 0
+    low, high = np.zeros(mdp.n_pairs), np.zeros(mdp.n_pairs)
+    low[used], high[used] = mdp.r[mdp.row[:-1][used]], mdp.r[mdp.row[1:][used] - 1]  # rows are sorted by reward
+    return low, high
 
 
 def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:

@@ -33,7 +33,7 @@ from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..learners import ReplayQLearning
 from ..mdp import TabularMDP
-from ..runs import Runs, learn
+from ..runs import Runs, learn, resolved
 from ..schedules import EpsilonGreedy, Exploration, StepSize
 from ..schemes import Scheme
 from .operator import limit_weights, weighted
@@ -190,25 +190,20 @@ def self_consistent(
     >>> self_consistent(sr.grids.volatile(), sr.VarianceReplay(5.0), 0.5, seeds=0)
     (SelfConsistent(Q from -14.38 to 150, starts=64, settled),)
     """
-    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
-    v = _checks.between("v", v, "[0, 1)")
-    exploration = EpsilonGreedy() if exploration is None else exploration
-    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
+    learner = ReplayQLearning(scheme, v)
+    exploration, step_size = resolved(mdp, learner, exploration, step_size)
     count, runs_wanted = _checks.whole("starts", starts, 1), _checks.whole("seeds", seeds, 0, bits=24)
     _checks.whole("episodes", episodes, 1)
-    _checks.require(step_size is None or isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
     _checks.flag("quiet", quiet)
     first = _checks.whole("seed", seed, 0)
     most = inf if solves is None else _checks.whole("solves", solves, 1)
-    search = _Search(mdp, scheme, v, exploration, _checks.whole("max_steps", max_steps, 1), most)
+    search = _Search(mdp, scheme, learner.v, exploration, _checks.whole("max_steps", max_steps, 1), most)
     search.check()
     for Q in _starts(search, count, first):
         search.follow(Q, 1)
     search.average_cycles()
     if not runs_wanted:
         return search.ranked(None)
-    learner = ReplayQLearning(scheme, v)
     listed = range(first, first + runs_wanted)
     runs = learn(mdp, learner, episodes, listed, exploration, step_size, max_steps=max_steps, quiet=quiet).whole()
     for Q in runs.Q:
@@ -307,8 +302,6 @@ class _Search:
         better = ~self.mdp.is_terminal & (Q.max(1) > Q[self.states, policy] + TIE * self.width(Q))
         return np.where(better, Q.argmax(1), policy)
 
-    # -- three iterations from a start ----------------------------------------------------------------------------------
-
     def follow(self, Q: Floats, starts: int) -> None:
         """Iterate policy → d → Q → policy from the greedy policy of Q, and keep the result."""
         if self.smooth:
@@ -387,8 +380,6 @@ class _Search:
         self.open += [found] * self.tired()
         return None
 
-    # -- mixtures -------------------------------------------------------------------------------------------------------
-
     def tied(self, mix: _Mix) -> SelfConsistent | None:
         """The earlier mixture whose ties include all differences between these policies."""
         mixtures = [one for one in self.found if not one.settled]
@@ -435,8 +426,6 @@ class _Search:
             x = nnls(rows, np.concatenate([-here / scale, [HEAVY], mix.shares / HEAVY]))[0]
         kept = np.flatnonzero(x > 0.0)
         return _Mix(mix.policies[kept], x[kept] / x.sum(), mix.visits[kept])
-
-    # -- results --------------------------------------------------------------------------------------------------------
 
     def keep(self, new: SelfConsistent) -> None:
         """Add a limit, or count it for an equal one."""
