@@ -57,8 +57,27 @@ def _drawing(mdp: TabularMDP) -> _Drawing:
 
 
 def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
-    """The drawn path of a policy [S], from ``origin`` or the model's own. It is meaningful only if :func:`has_paths`.
+    """The drawn path of a policy. It is meaningful only if :func:`has_paths`.
 
+    Parameters
+    ----------
+    mdp : TabularMDP
+    policy : array [S]
+    origin : int, optional
+        Default: the model's own.
+
+    Returns
+    -------
+    Path
+        Its ``states``, the number of ``exposed`` steps, and its ``end``: "goal", "unsafe" or "loop".
+
+    Raises
+    ------
+    BadInput
+        If an argument is invalid, or the origin is terminal.
+
+    Examples
+    --------
     >>> import safereplay as sr
     >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
     'unsafe'
@@ -82,8 +101,25 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
 
 
 def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
-    """The verdict on a policy [S]: 'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`.
+    """The verdict on a policy.
 
+    Parameters
+    ----------
+    mdp, policy, origin
+        As in :func:`path`.
+
+    Returns
+    -------
+    str
+        'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`.
+
+    Raises
+    ------
+    BadInput
+        If an argument is invalid, or the origin is terminal.
+
+    Examples
+    --------
     >>> import safereplay as sr
     >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
     'risky'

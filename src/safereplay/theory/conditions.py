@@ -22,9 +22,9 @@ Ref: Szlak & Shamir (2021), Lemma 1, Lemma 2, Lemma 3, Lemma 4, Theorem 1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from math import isfinite
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import Any
 
 import numpy as np
 
@@ -170,13 +170,9 @@ class CheckReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; numbers that are not finite become None."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        configs = {name: values.pop(name).to_dict() for name in ("scheme", "exploration", "step_size")}
-        return {
-            **configs,
-            **{name: plain(value) for name, value in values.items()},
-            "conditions_hold": self.conditions_hold,
-        }
+        values = plain(self)
+        configs = {name: values[name] for name in ("scheme", "exploration", "step_size")}
+        return {**configs, **values, "conditions_hold": self.conditions_hold}
 
     def __str__(self) -> str:
         return "\n".join(_page(self))
@@ -305,10 +301,10 @@ def _settling(runs: Runs, explores: bool) -> Settling:
     scheme = learner.scheme
     if not scheme.has_limit:
         doubled = shots.w[:, 2:]  # two snapshots per octave
-        return _settled(_course("w_2t", shots.episodes[:-2], doubled - shots.w[:, :-2]), False, 0.0, ())
+        return _settled("w_2t", shots.episodes[:-2], doubled - shots.w[:, :-2], False, 0.0, ())
     w = limit_weights(mdp, scheme)
     proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
-    return _settled(_course("w^∞", shots.episodes, shots.w - w), proved, _jump(mdp, scheme), _unseen(runs, w))
+    return _settled("w^∞", shots.episodes, shots.w - w, proved, _jump(mdp, scheme), _unseen(runs, w))
 
 
 def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
@@ -330,37 +326,26 @@ def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
     return furthest
 
 
-class _Course(NamedTuple):
-    """The distance of w_t from a limit along the runs."""
-
-    to: str
-    episodes: Ints  #: [m]
-    distance: Floats  #: [m] root mean square over the seeds, so that one run that is near by chance has little effect
-
-    def rate(self, since: float = EARLY) -> float:
-        """The slope of log distance on log episodes; nan with fewer than two distances."""
-        use = (self.episodes >= since) & (self.distance > SETTLED)
-        if use.sum() < 2:
-            return float("nan")
-        return float(np.polyfit(np.log(self.episodes[use]), np.log(self.distance[use]), 1)[0])
+def _rate(episodes: Ints, distance: Floats, since: float) -> float:
+    """The slope of log distance on log episodes; nan with fewer than two distances."""
+    use = (episodes >= since) & (distance > SETTLED)
+    return float(np.polyfit(np.log(episodes[use]), np.log(distance[use]), 1)[0]) if use.sum() >= 2 else nan
 
 
-def _course(to: str, episodes: Ints, apart: Floats) -> _Course:
-    """The course of differences [seeds, m, K] in total variation."""
-    return _Course(to, episodes, np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0)))
+def _settled(to: str, episodes: Ints, apart: Floats, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
+    """The verdict on the differences from a limit, [seeds, m, K].
 
-
-def _settled(course: _Course, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
-    """The verdict on such a course."""
-    if not course.episodes.size:
-        nan = float("nan")
+    Distances are root mean squares over the seeds, so that one run that is near by chance has little effect.
+    """
+    if not episodes.size:
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
-    rates = course.rate(), course.rate(since=max(EARLY, int(course.episodes[-1]) / 2**LATE))
-    last, lacking = float(course.distance[-1]), sum(x.weight for x in unseen)
+    distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))
+    rates = [_rate(episodes, distance, since) for since in (EARLY, max(EARLY, int(episodes[-1]) / 2**LATE))]
+    last, lacking = float(distance[-1]), sum(x.weight for x in unseen)
     holds: bool | None = None
-    said = f"w_t is {last:.2g} from {course.to} in the end, and nears it as t^{rates[0]:.2f}, lately t^{rates[1]:.2f}"
-    if course.distance[-5:].max() <= SETTLED:
-        holds, said = True, f"w_t is {course.to} in the end"
+    said = f"w_t is {last:.2g} from {to} in the end, and nears it as t^{rates[0]:.2f}, lately t^{rates[1]:.2f}"
+    if distance[-5:].max() <= SETTLED:
+        holds, said = True, f"w_t is {to} in the end"
     elif unseen and lacking >= 0.5 * last:
         x = unseen[0]
         said = f"{said}; {lacking:.2g} of w^∞ was never seen, most of it at (s={x.s}, a={x.a})"
@@ -371,8 +356,8 @@ def _settled(course: _Course, proved: bool, jump: float, unseen: tuple[Unseen, .
     if holds and jump > JUMP:
         holds, said = None, f"{said}; but w jumps by {jump:.2g} where its statistics settle"
     how = "proved (Lemma 4)" if proved else "measured"
-    points = tuple(map(int, course.episodes)), tuple(map(float, course.distance))
-    return Settling(proved or holds, f"{how}: {said}", course.to == "w^∞", *points, *rates, proved, jump, unseen)
+    points = tuple(map(int, episodes)), tuple(map(float, distance))
+    return Settling(proved or holds, f"{how}: {said}", to == "w^∞", *points, *rates, proved, jump, unseen)
 
 
 def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
@@ -392,21 +377,20 @@ def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
 
 
 def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, seed: int) -> Contraction:
-    gamma, nan = mdp.gamma, float("nan")
+    gamma = mdp.gamma
     if not scheme.has_limit:
         return Contraction(True, f"γ = {gamma:g} whatever w_t is (Lemma 2)", gamma, gamma, nan, nan)
     H = operator(mdp, scheme, v, d)
     factor = gamma * min(1.0, float(mdp.expect((~mdp.terminal).astype(np.float64), H.p).max()))
     generator = np.random.default_rng(seed)
     one = largest(mdp.r) or 1.0
-    ratios = []
-    for P, Q in generator.normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, mdp.n_states, mdp.n_actions)):
-        ratios.append(float(np.abs(H(P) - H(Q)).max() / np.abs(P - Q).max()))
+    trials = generator.normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, mdp.n_states, mdp.n_actions))
+    most = max(float(np.abs(H(P) - H(Q)).max() / np.abs(P - Q).max()) for P, Q in trials)
     Q = np.zeros((mdp.n_states, mdp.n_actions))
     reached = float(np.abs(H(Q + one) - H(Q)).max()) / one
-    holds = max(max(ratios), reached) <= factor + 1e-9 and factor <= gamma + 1e-9
-    reason = f"factor {factor:.4g} (γ = {gamma:g}); at most {max(ratios):.4g} on random Q, {reached:.4g} at Q and Q + 1"
-    return Contraction(holds, reason, gamma, factor, max(ratios), reached)
+    holds = max(most, reached) <= factor + 1e-9 and factor <= gamma + 1e-9
+    reason = f"factor {factor:.4g} (γ = {gamma:g}); at most {most:.4g} on random Q, {reached:.4g} at Q and Q + 1"
+    return Contraction(holds, reason, gamma, factor, most, reached)
 
 
 def _safety(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None) -> tuple[Assumption1, Theorem2]:
@@ -536,11 +520,9 @@ class Prospects:
 
     def __str__(self) -> str:
         said = {True: "yes", False: "no", None: "open"}
-        names = {"steps": "step sizes", "exploring": "exploration", "settling": "w_t settles", "limit": "exact limit"}
-        lines = [
-            f"  {label:<12} {said[(part := getattr(self, name)).holds]:<5} {part.reason}"
-            for name, label in names.items()
-        ]
+        parts = {"step sizes": self.steps, "exploration": self.exploring, "w_t settles": self.settling}
+        parts["exact limit"] = self.limit
+        lines = [f"  {label:<12} {said[part.holds]:<5} {part.reason}" for label, part in parts.items()]
         return "\n".join([f"{self.learner.describe()} on {self.mdp}", *lines])
 
 
@@ -558,19 +540,10 @@ def prospects(
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     hint = "use check(mdp, learner.scheme, v, mixing=...)"
     _checks.require(not isinstance(learner, ReplayQLearning), "learner", "be another than Algorithm 1", learner, hint)
-    return Prospects(
-        mdp.name,
-        learner,
-        step_sizes(step_size),
-        exploring(mdp, exploration),
-        Part(learner.SETTLES, learner.WHY) if learner.WHY else Part(True, "nothing is replayed: there is no w_t"),
-        _limit(mdp, learner),
-    )
-
-
-def _limit(mdp: TabularMDP, learner: Learner) -> Part:
+    settles = Part(learner.SETTLES, learner.WHY) if learner.WHY else Part(True, "nothing is replayed: there is no w_t")
     try:
         exact(mdp, learner)
+        limit = Part(True, "known: sr.exact(mdp, learner)")
     except BadInput as error:
-        return Part(False, str(error))
-    return Part(True, "known: sr.exact(mdp, learner)")
+        limit = Part(False, str(error))
+    return Prospects(mdp.name, learner, step_sizes(step_size), exploring(mdp, exploration), settles, limit)

@@ -8,9 +8,9 @@ Under a fixed policy the model is a chain (see :mod:`safereplay.theory.chain`). 
 and the probability of an unsafe outcome, the probability of never ending and the expected length solve linear equations
 of the same kind. The worst case is a shortest path. The whole distribution of the return is computed in one of three ways:
 
-        carried      probability propagated over (state, return so far), if rewards have a lattice (−12, 0.1, 10; not √2);
-        enumerated   the same for any rewards, discounted or not, over the pairs (state, return) that occur, if few;
-        sampled      episodes are sampled; the distribution has their number and an error bound.
+    carried      probability propagated over (state, return so far), if rewards have a lattice (−12, 0.1, 10; not √2);
+    enumerated   the same for any rewards, discounted or not, over the pairs (state, return) that occur, if few;
+    sampled      episodes are sampled; the distribution has their number and an error bound.
 
 A discounted return without spread is its mean. A sampled episode that is truncated in state s after T steps counts
 its return so far plus the expected rest, γ^T·m(s). This does not change the mean, but reduces the spread:
@@ -85,6 +85,11 @@ class Distribution(NamedTuple):
         x, p = self.returns[k], self.probabilities[k] / self.probabilities[k].sum()
         return float(self.rest**2 / (self.rest**2 + (x - x @ p) ** 2 @ p))
 
+    @property
+    def known(self) -> bool:
+        """Whether it gives quantiles: every episode has a return, and little is missing from the samples."""
+        return not isnan(self.returns[-1]) and self.unseen <= UNSEEN
+
 
 @dataclass(frozen=True, eq=False)
 class PerState:
@@ -108,6 +113,19 @@ class RiskProfile:
     Its moments and probabilities are solutions of linear equations. The distribution of the return, and with it
     quantiles and CVaR, is computed at first use; so are the worst case and the profile by state.
 
+    Parameters
+    ----------
+    mean, std : float
+        Of the return.
+    p_unsafe, p_never : float
+        Probability of an unsafe outcome, and that the episode never ends.
+    length : float
+        Expected steps.
+    source
+        The data that it was computed from.
+
+    Examples
+    --------
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
     >>> edge = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
@@ -120,16 +138,15 @@ class RiskProfile:
     mean: float
     std: float
     p_unsafe: float
-    p_never: float  #: probability that the episode never ends
-    length: float  #: expected steps
+    p_never: float
+    length: float
     source: _Source = field(repr=False, compare=False)
 
     @cached_property
     def worst(self) -> float:
         """The infimum of the possible returns; −inf if a loop of negative total can be taken."""
-        return min(
-            float(self.per_state.worst[self.source.start > 0].min()), self.mean
-        )  # up to rounding; nan is ignored
+        worst = float(self.per_state.worst[self.source.start > 0].min())
+        return min(worst, self.mean)  # up to rounding; nan is ignored
 
     @cached_property
     def per_state(self) -> PerState:
@@ -147,9 +164,9 @@ class RiskProfile:
         It is nan if some episodes have no return, or if too much is missing from the samples.
         """
         q = _checks.between("q", q, "(0, 1]")
-        returns, probabilities = self.distribution[:2]
-        if isnan(returns[-1]) or self.distribution.unseen > UNSEEN:
+        if not self.distribution.known:
             return nan
+        returns, probabilities = self.distribution[:2]
         k = int(np.searchsorted(np.cumsum(probabilities), q - 1e-12))
         return self._no_worse(float(returns[min(k, returns.size - 1)]))
 
@@ -160,9 +177,9 @@ class RiskProfile:
         worst return or above the mean.
         """
         alpha = _checks.between("alpha", alpha, "(0, 1]")
-        returns, probabilities = self.distribution[:2]
-        if isnan(returns[-1]) or self.distribution.unseen > UNSEEN:
+        if not self.distribution.known:
             return nan
+        returns, probabilities = self.distribution[:2]
         before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
         mass = np.clip(alpha - before, 0.0, probabilities)
         k = mass > 0.0
@@ -199,23 +216,13 @@ class RiskProfile:
         return {**plain, "exact": self.distribution.exact}
 
 
-class _Solved(NamedTuple):
-    """The solutions of the linear equations, [S] each."""
-
-    mean: Floats
-    std: Floats
-    p_unsafe: Floats
-    p_never: Floats
-    length: Floats
-
-
 class _Source(NamedTuple):
     """The data that a profile is computed from."""
 
     chain: Chain
     start: Floats
     gamma: float
-    solved: _Solved
+    solved: tuple[Floats, ...]  #: the solutions of the linear equations: the first five fields of PerState
     seed: int
     threads: int | None
     quiet: bool
@@ -233,38 +240,53 @@ def evaluate(
 ) -> RiskProfile:
     """The risk profile of a policy, from the model's start, a state, or a distribution over states.
 
-    ``policy`` is one action per state [S], or probabilities of actions [S, A]. ``seed`` and ``threads`` are used only if
-    the distribution must be sampled; the bits do not depend on ``threads``.
+    Parameters
+    ----------
+    mdp : TabularMDP
+    policy : array [S] or [S, A]
+        One action per state, or probabilities of actions.
+    start : state or distribution [S], optional
+        Default: the model's start.
+    discounted : bool
+        Whether the return is discounted.
+    seed, threads : int, optional
+        Used only if the distribution must be sampled; the bits do not depend on ``threads``.
+    quiet : bool
+        Without a progress bar.
 
+    Returns
+    -------
+    RiskProfile
+
+    Raises
+    ------
+    BadInput
+        If an argument is invalid, or rounding hides whether episodes end.
+
+    Examples
+    --------
     >>> import safereplay as sr
     >>> mdp = sr.grids.volatile()
     >>> risk = sr.evaluate(mdp, [1] * 20, start=mdp.origin)         # right: three gambles, then the goal
     >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1)), risk.worst
     (210, 0.784, -78, -150.0)
     """
-    chain, start_p, gamma = _checked(mdp, policy, start, discounted)
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    start_p = (mdp if start is None else mdp.with_start(start)).start
+    chain, gamma = chain_of(mdp, policy), mdp.gamma if _checks.flag("discounted", discounted) else 1.0
     seed = _checks.whole("seed", seed, 0, 64)
     threads = None if threads is None else _checks.whole("threads", threads, 1)
     solved = _solved(chain, gamma)
     chain.forget()
     source = _Source(chain, start_p, gamma, solved, seed, threads, quiet)
-    k = start_p > 0
-    w, m = start_p[k], solved.mean[k]
+    w, (m, s, unsafe, never, length) = start_p[start_p > 0], (x[start_p > 0] for x in solved)
     with np.errstate(invalid="ignore"):  # inf − inf has no mean
         mean = float((w * m).sum())
-    std = sqrt(float(w @ (solved.std[k] ** 2 + (m - mean) ** 2))) if isfinite(mean) else nan
-    p_unsafe, p_never = (_snap(float(w @ p[k])) for p in (solved.p_unsafe, solved.p_never))
-    return RiskProfile(mean, std, p_unsafe, p_never, float(w @ solved.length[k]), source)
+    std = sqrt(float(w @ (s**2 + (m - mean) ** 2))) if isfinite(mean) else nan
+    return RiskProfile(mean, std, _snap(float(w @ unsafe)), _snap(float(w @ never)), float(w @ length), source)
 
 
-def _checked(mdp: Any, policy: Any, start: Any, discounted: bool) -> tuple[Chain, Floats, float]:
-    """The checked arguments: chain, start and γ."""
-    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    start_p = (mdp if start is None else mdp.with_start(start)).start
-    return chain_of(mdp, policy), start_p, mdp.gamma if _checks.flag("discounted", discounted) else 1.0
-
-
-def _solved(chain: Chain, gamma: float) -> _Solved:
+def _solved(chain: Chain, gamma: float) -> tuple[Floats, ...]:
     mean, variance = _moments(chain, gamma)
     doomed = chain.active & ~chain.ends
     entering = ~chain.terminal & doomed[chain.s_next]
@@ -274,7 +296,7 @@ def _solved(chain: Chain, gamma: float) -> _Solved:
     exposed = chain.can_reach(chain.unsafe)
     p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, exposed)
     std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
-    return _Solved(mean, std, _snapped(p_unsafe), _snapped(p_never), length)
+    return mean, std, _snapped(p_unsafe), _snapped(p_never), length
 
 
 def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
@@ -467,33 +489,6 @@ def _merged(s: Ints, x: Floats, p: Floats) -> tuple[Ints, Floats, Floats]:
     apart = np.diff(x) > 1e-13 * np.maximum(np.abs(x[1:]), np.abs(x[:-1]))
     first = np.flatnonzero(np.concatenate(([True], apart | (np.diff(s) > 0))))
     return s[first], x[first], np.add.reduceat(p, first)
-
-
-def sample_returns(
-    mdp: TabularMDP,
-    policy: Any,
-    episodes: int,
-    start: Any = None,
-    *,
-    discounted: bool = False,
-    seed: int = 0,
-    max_steps: int = 10_000,
-    threads: int | None = None,
-    quiet: bool = False,
-) -> Episodes:
-    """Sample episodes of a policy ([S] or [S, A]): their returns, lengths, and whether they met an unsafe outcome.
-
-    An episode is truncated after ``max_steps``. The same seed gives the same bits for any number of threads.
-
-    >>> import safereplay as sr
-    >>> played = sample_returns(sr.grids.volatile(), [1] * 20, 1_000, start=5)
-    >>> sorted({float(x) for x in played.returns}), bool(played.ended.all())
-    ([-150.0, 50.0, 250.0, 450.0], True)
-    """
-    chain, start_p, gamma = _checked(mdp, policy, start, discounted)
-    episodes, max_steps = _checks.whole("episodes", episodes, 1, 32), _checks.whole("max_steps", max_steps, 1)
-    seed = _checks.whole("seed", seed, 0, 64)
-    return chain.play(start_p, gamma, episodes, max_steps, seed, threads, quiet)
 
 
 def _sampled(

@@ -1,6 +1,6 @@
-"""The limit of shaped replay from a large memory of transitions.
+"""The limit of shaped replay from a large memory of transitions, and the properties of a sound tilt.
 
-A deep agent draws transitions (:class:`~safereplay.Shaper`), not distinct rewards, and its mixing is anchored: a draw at pair
+**The limit.** A deep agent draws transitions (:class:`~safereplay.Shaper`), not distinct rewards, and its mixing is anchored: a draw at pair
 (s,a) uses the tilt with probability ρ(s,a) = v·min(1, W(s,a)). With many transitions per pair the draws there follow
 
     p̃(s',r|s,a)  =  (1 − ρ)·q  +  ρ·ŵ,          ŵ ∝ q(s',r|s,a)·e^{log_tilt(x)},
@@ -9,9 +9,7 @@ with the statistics of x under q. For a pooled scheme (:class:`~safereplay.Entro
 pairs together. Q-learning on those draws converges to the fixed point Q for p̃; so should a network that can
 represent each pair separately. If x is the target r + γ·max Q(s',·), ŵ depends on Q: then Q must be a fixed point for the p̃ of its own targets.
 
-Properties of a sound tilt, and a search for counterexamples.
-
-Let q be the outcomes of a pair and p̃ = (1 − ρ)·q + ρ·ŵ those of its updates. A sound tilt has four properties:
+**A sound tilt.** Let q be the outcomes of a pair and p̃ = (1 − ρ)·q + ρ·ŵ those of its updates. A sound tilt has four properties:
 
     order      of two pairs with the same two outcomes, the one with more probability on the bad one has more of it in p̃; and a pair
                whose outcomes are at least as good in every case (first-order dominance) is not valued less
@@ -50,15 +48,8 @@ MAX_BACKUPS = 20_000
 TILTS = ("reward", "target")
 
 
-class Drawn(NamedTuple):
-    """The distribution of draws in the limit."""
-
-    p: Floats  #: p̃ of every outcome, [K]
-    rho: Floats  #: ρ(s,a), [S, A]
-
-
-def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | None = None) -> Drawn:
-    """p̃ and ρ if outcome k has the number x[k]; ``unit`` None weights all pairs equally."""
+def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | None = None) -> tuple[Floats, Floats]:
+    """p̃ [K] and ρ [S, A] if outcome k has the number x[k]; ``unit`` None weights all pairs equally."""
     mean = mdp.expect(x).ravel()
     d = x - mean[mdp.pair]
     pairs = np.zeros(mdp.n_pairs, PAIR)
@@ -70,7 +61,7 @@ def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | No
         slope /= (pooled_unit(mdp, x) if unit is None else unit) or 1.0
     w = shares(mdp.pair, mdp.p, -slope[mdp.pair] * d, scheme.POOLED)
     rho = v * np.minimum(W, 1.0)
-    return Drawn((1.0 - rho[mdp.pair]) * mdp.p + rho[mdp.pair] * w, rho.reshape(mdp.n_states, mdp.n_actions))
+    return (1.0 - rho[mdp.pair]) * mdp.p + rho[mdp.pair] * w, rho.reshape(mdp.n_states, mdp.n_actions)
 
 
 def pooled_unit(mdp: TabularMDP, x: Floats) -> float:
@@ -89,18 +80,33 @@ def _constant(mdp: TabularMDP, x: Floats) -> Bools:
 
 
 def shaped_limit(
-    mdp: TabularMDP,
-    scheme: Scheme | None = None,
-    v: float = 0.5,
-    tilt_on: str = "reward",
-    unit: float | None = None,
+    mdp: TabularMDP, scheme: Scheme | None = None, v: float = 0.5, tilt_on: str = "reward", unit: float | None = None
 ) -> Floats:
-    """The limit Q [S, A] of an agent with a shaped replay memory, if its key separates all pairs.
+    """The limit Q of an agent with a shaped replay memory, if its key separates all pairs.
 
-    ``tilt_on`` is "reward" or "target", as in :class:`~safereplay.Shaper`. For targets, Q is iterated with the
-    p̃ of the previous Q; an error is raised if that does not converge. ``unit`` is that of the memory, ``shaper.index.unit``;
-    None assumes that all pairs are visited equally.
+    Parameters
+    ----------
+    mdp : TabularMDP
+    scheme : Scheme, optional
+        Default: :class:`~safereplay.EntropicReplay`.
+    v : float
+        Share of tilted draws, in [0, 1].
+    tilt_on : {"reward", "target"}
+        As in :class:`~safereplay.Shaper`. For targets, Q is iterated with the p̃ of the previous Q.
+    unit : float, optional
+        The unit of the memory, ``shaper.index.unit``. Default: that of equal visits of all pairs.
 
+    Returns
+    -------
+    array [S, A]
+
+    Raises
+    ------
+    BadInput
+        If an argument is invalid, or the iteration does not converge.
+
+    Examples
+    --------
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
     >>> sr.verdict(mdp, sr.shaped_limit(mdp, v=0.0).argmax(1)), sr.verdict(mdp, sr.shaped_limit(mdp, v=0.5).argmax(1))
@@ -112,7 +118,7 @@ def shaped_limit(
     tilt_on = _checks.choice("tilt_on", tilt_on, TILTS)
     if unit is not None:
         unit = _checks.between("unit", unit, "(0, inf)")
-    Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r, unit).p)
+    Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r, unit)[0])
     return Q if tilt_on == "reward" else _fitting_itself(mdp, scheme, v, Q, unit)
 
 
@@ -123,7 +129,7 @@ def _fitting_itself(mdp: TabularMDP, scheme: Scheme, v: float, Q: Floats, unit: 
         backups += 1
         _checks.require(backups <= MAX_BACKUPS, "scheme", "let targets converge", scheme, "try a smaller beta or v")
         x = targets(mdp, Q.max(1))
-        new = mdp.expect(x, drawn(mdp, scheme, v, x, unit).p)
+        new = mdp.expect(x, drawn(mdp, scheme, v, x, unit)[0])
         near = bool(np.abs(new - Q).max() <= slack(TOLERANCE * (1.0 - mdp.gamma), new, mdp.r))
         Q = new
     return Q
@@ -211,12 +217,8 @@ def _shaped(scheme: Scheme, memory: str, v: float, gambles: list[Gamble], flagge
     with np.errstate(divide="ignore", invalid="ignore"):
         w = (p - (1.0 - rho.ravel()[mdp.pair]) * mdp.p) / rho.ravel()[mdp.pair]
     bad = mdp.r == extremes(mdp)[0][mdp.pair]
-    return _Shaped(
-        mdp.expect(bad, p)[0],
-        mdp.expect(np.where(bad, w, 0.0), np.ones_like(p))[0],
-        mdp.expect(mdp.r, p)[0],
-        mdp.expect(mdp.r)[0],
-    )
+    replayed = mdp.expect(np.where(bad, w, 0.0), np.ones_like(p))
+    return _Shaped(mdp.expect(bad, p)[0], replayed[0], mdp.expect(mdp.r, p)[0], mdp.expect(mdp.r)[0])
 
 
 def _risks(loss: float, *probabilities: float) -> list[Gamble]:
@@ -269,16 +271,12 @@ def _misdirection(scheme: Scheme, memory: str) -> Iterator[str]:
 def _units(scheme: Scheme, memory: str) -> Iterator[str]:
     for loss in LOSSES:
         plain = _shaped(scheme, memory, 0.5, _risks(loss)).bad
-        for change, c, plus in (
-            ("1 is added", 1.0, 1.0),
-            ("rewards are doubled", 2.0, 0.0),
-            ("rewards are a thousandth", 1e-3, 0.0),
-        ):
-            if scheme.UNIT and c != 1.0:
-                continue
-            other = _shaped(
-                scheme, memory, 0.5, [tuple((p, c * r + plus) for p, r in risk) for risk in _risks(loss)]
-            ).bad
+        changes = [("1 is added", 1.0, 1.0)]
+        if not scheme.UNIT:
+            changes += [("rewards are doubled", 2.0, 0.0), ("rewards are a thousandth", 1e-3, 0.0)]
+        for change, c, plus in changes:
+            changed: list[Gamble] = [tuple((p, c * r + plus) for p, r in risk) for risk in _risks(loss)]
+            other = _shaped(scheme, memory, 0.5, changed).bad
             for i in np.flatnonzero(np.abs(other - plain) > 1e-6)[:1]:
                 yield f"{-loss:g} with probability {PROBABILITIES[i]:g} has p̃ = {plain[i]:.4g}, and {other[i]:.4g} when {change}"
 
@@ -287,9 +285,8 @@ def _rare(scheme: Scheme, memory: str) -> Iterator[str]:
     for loss in LOSSES:
         w = _shaped(scheme, memory, 0.5, _risks(loss)).replayed
         for i in np.flatnonzero(np.diff(w) <= 0.0)[:1]:
-            yield (
-                f"the bad outcome of 0 or {-loss:g} has ŵ = {w[i]:.4g} at probability {PROBABILITIES[i]:g}, and {w[i + 1]:.4g} at {PROBABILITIES[i + 1]:g}"
-            )
+            less, more = (f"{w[k]:.4g} at{' probability' * (k == i)} {PROBABILITIES[k]:g}" for k in (i, i + 1))
+            yield f"the bad outcome of 0 or {-loss:g} has ŵ = {less}, and {more}"
 
 
 SEARCHES = {"order": _disorder, "direction": _misdirection, "units": _units, "rarity": _rare}

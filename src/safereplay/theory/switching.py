@@ -37,8 +37,7 @@ from .limits import exact
 from .occupancy import SLACK, Limit
 from .operator import Along
 from .risk import RiskProfile, evaluate
-from .solver import extremes, largest, optimal, slack
-from .theorem2 import TIE, first_below, lead
+from .solver import TIE, extremes, first_below, largest, lead, optimal, slack
 from .visits import self_consistent
 
 MOST_RHO = 0.99  # largest share of replays at the most replayed pair

@@ -34,9 +34,7 @@ Ref: Szlak & Shamir (2021), Assumption 1, Theorem 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
 from math import exp, inf, isfinite, isnan, log
 from typing import Any
 
@@ -52,9 +50,8 @@ from ..kernels.memory import STATISTICS
 from ..mdp import TabularMDP
 from ..schemes import Scheme
 from .operator import Along, Entries, Table, Weights, evaluated, limit_table, limit_weights, operator, taken_apart
-from .solver import extremes, largest, log_sums, optimal, slack, targets
+from .solver import TIE, extremes, first_below, largest, lead, log_sums, optimal, slack, targets, without
 
-TIE = 1e-9  # variances, or values of Q, that differ by less (relative) are equal
 LOG_TIE = 1e-10  # weights of different pairs whose logarithms differ by less are equal
 WIDE = 1e8  # spread of a pair's rewards, relative to the widest pair's, that stands for infinity
 NEARLY = 0.99  # a share of the variance, or of w, that counts as 'sufficiently close to 1'
@@ -442,7 +439,7 @@ def theorem_2(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any =
     y, lean = targets(mdp, Q.max(1)), _worst_outcomes(mdp)
     T, U = mdp.expect(y), mdp.expect(y, lean)
     bound, bound_rho = (Q0 - T + x * (T - U) for x in (v, H.rho))
-    before, now = _without(Q0, a), _without(Q, a)  # the other actions
+    before, now = without(Q0, a), without(Q, a)  # the other actions
     b, rival = before.argmax(1), now.argmax(1)
     gap, needed = Q0[s, a] - before.max(1), Q0[s, a] - now.max(1)
     met = Q0[s, a][:, None] - before < bound[s, a][:, None] - tie
@@ -525,18 +522,6 @@ def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
     return rho if rho < 1.0 else inf
 
 
-def lead(Q: Floats, a: Ints) -> Floats:
-    """The lead of action a of each state over the others, [S]: below 0 if one of them is better."""
-    return np.asarray(Q[np.arange(a.size), a] - _without(Q, a).max(1))
-
-
-def _without(Q: Floats, a: Ints) -> Floats:
-    """Q with −inf for action a of each state."""
-    rest = Q.copy()
-    rest[np.arange(a.size), a] = -inf
-    return rest
-
-
 def _worst_outcomes(mdp: TabularMDP) -> Floats:
     """The limit of the replays of a pair: the next states of its worst reward equally, [K]."""
     slot = slots_of(mdp)
@@ -561,34 +546,3 @@ def _first_switch(mdp: TabularMDP, scheme: Scheme, visitation: Any, a: Ints, tie
     grid = [*np.linspace(0.0, 1.0, SWEEP + 1)[:-1].tolist(), 1.0 - V_TOLERANCE]
     along = Along(mdp, scheme, visitation)
     return first_below(lambda v: lead(along(v), a) + tie, grid, V_TOLERANCE)
-
-
-def first_below(look: Callable[[float], Floats], grid: Sequence[float], tight: float) -> Floats:
-    """The smallest x at which each entry of look(x) [S] is below 0, from above, to ``tight``; nan if none is.
-
-    The grid begins where no entry is below 0; an entry that falls below and returns within one step is missed. Each
-    evaluation serves all entries: it narrows the bracket of each entry that contains it. Evaluations are at the crossing of
-    a straight line, slightly to either side; each third one bisects the bracket.
-
-    >>> first_below(lambda x: np.array([1.0, 0.3]) - x, [0.0, 0.5], 0.01).round(2)
-    array([nan, 0.3])
-    """
-    at_low = look(grid[0])
-    low, high, at_high = np.full(at_low.size, grid[0]), np.full(at_low.size, np.nan), at_low.copy()
-
-    def narrow(x: float, entries: Bools) -> None:
-        found = look(x)
-        left, stays = entries & (found < 0), entries & (found >= 0)
-        high[left], at_high[left] = x, found[left]
-        low[stays], at_low[stays] = x, found[stays]
-
-    for x in grid[1:]:
-        narrow(x, np.isnan(high))
-    sides = cycle((0.45, -0.45, None))
-    while (wide := np.flatnonzero(high - low > tight)).size:
-        s, side = wide[0], next(sides)
-        line = low[s] + (high[s] - low[s]) * at_low[s] / (at_low[s] - at_high[s])
-        x = float((low[s] + high[s]) / 2 if side is None else line + side * tight)
-        x = float(np.clip(x, low[s] + 0.1 * tight, high[s] - 0.1 * tight))
-        narrow(x, (low < x) & (x < high))
-    return high

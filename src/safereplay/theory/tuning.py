@@ -451,15 +451,12 @@ def _where(start: Any) -> str:
 
 
 def _headline(plan: Plan) -> str:
-    name = plan.learner.describe()
+    name, limit = plan.learner.describe(), plan.limit
     if plan.meets:
-        return (
-            f"{plan.limit}: {name} keeps it{'' if plan.confirmed else ' in the exact limit; not confirmed by learning'}"
-        )
-    if plan.profile.p_never > SLACK:
-        return f"{plan.limit}: no replay setting keeps it. Under {name} episodes may never end"
-    best = f"{name} with {plan.limit.label} {plan.limit.shown(plan.risk)} in the exact limit"
-    return f"{plan.limit}: no replay setting keeps it. Best found: {best}"
+        return f"{limit}: {name} keeps it" + " in the exact limit; not confirmed by learning" * (not plan.confirmed)
+    best = f"Best found: {name} with {limit.label} {limit.shown(plan.risk)} in the exact limit"
+    endless = plan.profile.p_never > SLACK
+    return f"{limit}: no replay setting keeps it. {f'Under {name} episodes may never end' if endless else best}"
 
 
 def _lines(plan: Plan) -> list[tuple[str, str]]:
@@ -469,14 +466,13 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
     def numbers(mean: float, risk: float) -> str:
         return f"mean {mean:.4g}, {limit.label} {limit.shown(risk)}"
 
+    nobody = f", {ceiling.reason}" if ceiling.reason else f"; at best {numbers(ceiling.value, ceiling.best)}"
     best = {
         "optimal": f"mean {ceiling.value:.4g} at best, discounted {ceiling.value_discounted:.4g}",
         "unbounded": f"any mean, as {ceiling.reason}; discounted {ceiling.value_discounted:.4g} at best",
-        "infeasible": f"no policy can keep it; at best {numbers(ceiling.value, ceiling.best)}",
+        "infeasible": f"no policy can keep it{nobody}",
         "unknown": f"unknown: {ceiling.reason}",
     }[ceiling.status]
-    if ceiling.reason and ceiling.status == "infeasible":
-        best = f"no policy can keep it, {ceiling.reason}"
     discounted = not isfinite(price.safety)
     must, own = (price.safety_discounted, price.replay_discounted) if discounted else (price.safety, price.replay)
     relaxed = "at most " if discounted or limit.measure == "std" else ""  # a bound that may not be attained

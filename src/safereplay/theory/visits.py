@@ -124,6 +124,23 @@ def _stepped(P: Any, x: Floats, steps: int) -> Floats:
 class SelfConsistent(NamedTuple):
     """A limit of literal replay: Q is the fixed point of H with d, and d are the visits when exploring by Q.
 
+    Parameters
+    ----------
+    Q, d : array [S, A]
+    policy : array [S]
+        Greedy for Q; for a mixture, the policy with the largest share.
+    starts : int
+        Number of starts of the search that led here.
+    learned, distance : float or None
+        Share of the seeds whose learning ends here, and the median of their largest |Q_learned − Q| as a share of Q's
+        range; None without seeds.
+    settled : bool
+        Whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie.
+    residual : float
+        How far a policy of the mixture falls short of greedy (softmax: d from its own visits).
+
+    Examples
+    --------
     >>> import safereplay as sr
     >>> bold = sr.VarianceReplay(beta=-2.0)
     >>> rows = [(0, 0, 0.5, 1, 1.0, True), (0, 0, 0.5, 1, -1.0, True), (0, 1, 1.0, 1, 0.7, True)]
@@ -133,14 +150,14 @@ class SelfConsistent(NamedTuple):
     (False, array([0.7, 0.7]), array([0.377, 0.623]))
     """
 
-    Q: Floats  #: [S, A]
-    d: Floats  #: [S, A]
-    policy: Ints  #: [S] greedy for Q; for a mixture, the policy with the largest share
-    starts: int  #: number of starts of the search that led here
-    learned: float | None  #: share of the seeds whose learning ends here; None if nothing was learned
-    distance: float | None  #: median of their largest |Q_learned − Q|, as a share of Q's range; None without seeds
-    settled: bool  #: whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie
-    residual: float  #: how far a policy of the mixture falls short of greedy (softmax: d from its own visits)
+    Q: Floats
+    d: Floats
+    policy: Ints
+    starts: int
+    learned: float | None
+    distance: float | None
+    settled: bool
+    residual: float
 
     def __repr__(self) -> str:
         learned = "" if self.learned is None else f", learned={self.learned:g}"
