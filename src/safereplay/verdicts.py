@@ -59,6 +59,10 @@ def _drawing(mdp: TabularMDP) -> _Drawing:
 def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
     """The drawn path of a policy. It is meaningful only if :func:`has_paths`.
 
+    >>> import safereplay as sr
+    >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
+    'unsafe'
+
     Parameters
     ----------
     mdp : TabularMDP
@@ -75,12 +79,6 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
     ------
     BadInput
         If an argument is invalid, or the origin is terminal.
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
-    'unsafe'
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     actions = checked_policy(mdp, policy)
@@ -103,6 +101,12 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
 def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
     """The verdict on a policy.
 
+    >>> import safereplay as sr
+    >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
+    'risky'
+    >>> sr.verdict(sr.grids.frozen_lake(), [1] * 16)
+    'no path'
+
     Parameters
     ----------
     mdp, policy, origin
@@ -117,14 +121,6 @@ def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
     ------
     BadInput
         If an argument is invalid, or the origin is terminal.
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
-    'risky'
-    >>> sr.verdict(sr.grids.frozen_lake(), [1] * 16)
-    'no path'
     """
     drawn = path(mdp, policy, origin)
     if not has_paths(mdp):

@@ -53,13 +53,7 @@ class Episodes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The outcomes of a policy: from state s with probability p to s_next, with r; sorted by s.
-
-    >>> import safereplay as sr
-    >>> chain = chain_of(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
-    >>> chain.can_reach(chain.unsafe).sum(), chain.worst()[5]
-    (np.int64(3), np.float64(-150.0))
-    """
+    """The outcomes of a policy: from state s with probability p to s_next, with r; sorted by s."""
 
     s: Ints
     p: Floats
@@ -330,13 +324,7 @@ class _Moves:
 
 
 def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
-    """The chain of a policy: actions [S], or probabilities of actions [S, A].
-
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 2, [(0, 0, 1.0, 1, 2.0, True), (0, 1, 1.0, 1, -2.0, True)])
-    >>> chain_of(coin, [[0.75, 0.25], [1.0, 0.0]]).p
-    array([0.75, 0.25])
-    """
+    """The chain of a policy: actions [S], or probabilities of actions [S, A]."""
     s, a = np.divmod(mdp.pair, mdp.n_actions)
     try:
         dimensions = np.ndim(policy)

@@ -126,6 +126,11 @@ class Contraction(Part):
 class CheckReport:
     """The result of :func:`check`; printing it gives a report.
 
+    >>> import safereplay as sr
+    >>> found = sr.check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), episodes=2_000, seeds=2)
+    >>> found.steps.holds, found.exploring.holds, found.contraction.factor
+    (True, True, 0.9)
+
     Parameters
     ----------
     mdp, scheme, v, mixing, exploration, step_size, visitation
@@ -133,13 +138,6 @@ class CheckReport:
     steps, exploring, settling, contraction, assumption, theorem, tilt
         The conditions. Each has ``holds`` (None if unknown) and a ``reason``.
     warnings : list of str
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> found = sr.check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), episodes=2_000, seeds=2)
-    >>> found.steps.holds, found.exploring.holds, found.contraction.factor
-    (True, True, 0.9)
     """
 
     mdp: str
@@ -194,12 +192,17 @@ def check(
 ) -> CheckReport:
     """Check the paper's conditions for a scheme on a model: each holds, fails, or is unknown.
 
+    >>> import safereplay as sr
+    >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), mixing="matched", episodes=2_000, seeds=3)
+    >>> found.conditions_hold, [point.holds for point in found.assumption.points]
+    (True, [True, True, False])
+    >>> found.theorem.holds, found.theorem.reason
+    (None, "says nothing here: of all variance, no state's best action has more than 33.3%")
+
     Parameters
     ----------
-    mdp : TabularMDP
-    scheme : Scheme
-    v : float
-        Share of replay iterations, in [0, 1).
+    mdp, scheme, v
+        The model, the scheme, and the share of replay iterations, in [0, 1).
     mixing : {"literal", "matched"}
         Matched mixing has the paper's limit, d ≡ 1. That of literal mixing depends on d(s,a).
     exploration, step_size : optional
@@ -219,15 +222,6 @@ def check(
     ------
     BadInput
         If an argument is invalid.
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), mixing="matched", episodes=2_000, seeds=3)
-    >>> found.conditions_hold, [point.holds for point in found.assumption.points]
-    (True, [True, True, False])
-    >>> found.theorem.holds, found.theorem.reason
-    (None, "says nothing here: of all variance, no state's best action has more than 33.3%")
 
     Ref: Szlak & Shamir (2021), Lemma 2, Lemma 4, Theorem 1, Assumption 1, Theorem 2.
     """

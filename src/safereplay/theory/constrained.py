@@ -297,13 +297,7 @@ def ceiling(mdp: TabularMDP, *, alpha: float = 0.1, start: Any = None, **limit: 
 
 
 class Ceilings:
-    """Ceilings under one kind of limit, for any of its values. Shared parts are computed once.
-
-    >>> import safereplay as sr
-    >>> ceilings = Ceilings(sr.grids.cliff(), Limit("max_p_unsafe", 0.01))
-    >>> [round(point.value, 2) for point in ceilings.frontier([0.005, 0.01, 0.02])]     # 0.5 % is out of reach
-    [5.31, 5.45]
-    """
+    """Ceilings under one kind of limit, for any of its values. Shared parts are computed once."""
 
     def __init__(self, mdp: TabularMDP, limit: Limit, start: Any = None) -> None:
         _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)

@@ -93,6 +93,13 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
     If a loop gains forever the value, ∞, is a supremum: policies that repeat the loop more often approach it, and none
     attains it. The policy returned may then never end.
 
+    A coin for 0 or −10 has mean −5, and its certainty equivalent at θ = 0.1 is about 1.2 less.
+
+    >>> import safereplay as sr
+    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)], start=0)
+    >>> [round(exponential_utility(coin, theta).value, 2) for theta in (1e-9, 0.1, 1.0, 100.0)]
+    [-5.0, -6.2, -9.31, -9.99]
+
     Parameters
     ----------
     mdp : TabularMDP
@@ -110,15 +117,6 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
     ------
     BadInput
         If an argument is invalid, or no policy ends with probability 1.
-
-    Examples
-    --------
-    A coin for 0 or −10 has mean −5, and its certainty equivalent at θ = 0.1 is about 1.2 less.
-
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)], start=0)
-    >>> [round(exponential_utility(coin, theta).value, 2) for theta in (1e-9, 0.1, 1.0, 100.0)]
-    [-5.0, -6.2, -9.31, -9.99]
 
     Ref: Howard & Matheson (1972).
     """
@@ -145,11 +143,6 @@ def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
     """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; at θ = 0 the mean.
 
     Also the mean if θ·(range of y) is below rounding, since the two then differ by less than rounding.
-
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)])
-    >>> [round(float(entropic(coin, coin.r, theta)[0, 0]), 3) for theta in (-1e3, 0.0, 0.1, 1e3)]
-    [-0.001, -5.0, -6.201, -9.999]
     """
     if abs(theta) * float(np.ptp(y)) < EPSILON:
         return mdp.expect(y)
@@ -324,12 +317,6 @@ class Augmented:
 def augmented(mdp: TabularMDP, target: float) -> Augmented:
     """The model whose state includes the amount still owed of ``target``.
 
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 5.0, True), (0, 0, 0.5, 1, -5.0, True)], start=0)
-    >>> owed = augmented(coin, 2.0)
-    >>> owed.owed[0], owed.training_model.outcomes(0, 0).r, owed.judging_model.outcomes(0, 0).r        # to owe 7, or nothing, after 2
-    (np.float64(2.0), array([-5.,  2.]), array([-5.,  5.]))
-
     Ref: Bäuerle & Ott (2011).
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
@@ -359,12 +346,7 @@ def _window(mdp: TabularMDP, target: float, unit: float, shift: Ints) -> tuple[I
 
 
 def guaranteed(mdp: TabularMDP) -> Floats:
-    """The largest return that some policy guarantees from each state within |S| steps, [S]; −inf if there is none.
-
-    >>> import safereplay as sr
-    >>> guaranteed(sr.grids.from_map("S>.G", goal=10.0)).tolist()                    # one move may cost 100
-    [-91.0, -90.0, 10.0, 0.0]
-    """
+    """The largest return that some policy guarantees from each state within |S| steps, [S]; −inf if there is none."""
     full = np.flatnonzero(np.diff(mdp.row) > 0)
     best = np.where(mdp.is_terminal, 0.0, -inf)
     for _ in range(mdp.n_states + 1):
@@ -432,6 +414,11 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
     The target is found over all targets at once, by the program of :mod:`safereplay.theory.constrained`. It underestimates
     the shortfall beyond its window, so its CVaR is an upper bound, where that of :func:`augmented` is a lower one.
 
+    >>> import safereplay as sr
+    >>> best = best_cvar(sr.grids.cliff(), 0.1)
+    >>> round(best.value, 4), round(best.bound, 4), best.target
+    (-0.4045, -0.4045, 2.0)
+
     Parameters
     ----------
     mdp : TabularMDP
@@ -448,13 +435,6 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
     ------
     BadInput
         If an argument is invalid, rewards have no common unit, some loop gains forever, or the model is too large.
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> best = best_cvar(sr.grids.cliff(), 0.1)
-    >>> round(best.value, 4), round(best.bound, 4), best.target
-    (-0.4045, -0.4045, 2.0)
 
     Ref: Bäuerle & Ott (2011).
     """
@@ -474,10 +454,6 @@ def least_shortfall(training: TabularMDP) -> Floats:
 
     n sweeps from 0 give the best of n steps. A state without an end, whose cost grows forever, stops after
     MAX_SWEEPS.
-
-    >>> import safereplay as sr
-    >>> float(least_shortfall(augmented(sr.grids.from_map("S..G", goal=5.0), 9.0).training_model)[0].max().round(6))
-    3.0
     """
     model, chain, order = made_ready(training, training.p)
     V, Q = np.zeros(training.n_states), np.empty(training.n_pairs)

@@ -44,6 +44,15 @@ def fixed_point(
 ) -> Floats | tuple[SelfConsistent, ...]:
     """The limit of shaped replay: the fixed point of H, [S, A].
 
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> Q = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5)
+    >>> sr.verdict(mdp, Q.argmax(1))
+    'safe'
+    >>> limits = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5, visitation="self", seeds=0)
+    >>> len(limits) > 1, {sr.verdict(mdp, limit.policy) for limit in limits}
+    (True, {'safe'})
+
     Parameters
     ----------
     mdp : TabularMDP
@@ -66,17 +75,6 @@ def fixed_point(
     BadInput
         If an argument is invalid, or the scheme has no limit.
 
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> Q = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5)
-    >>> sr.verdict(mdp, Q.argmax(1))
-    'safe'
-    >>> limits = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5, visitation="self", seeds=0)
-    >>> len(limits) > 1, {sr.verdict(mdp, limit.policy) for limit in limits}
-    (True, {'safe'})
-
     Ref: Szlak & Shamir (2021), Theorem 1.
     """
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
@@ -95,6 +93,11 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
 
     The limits of literal replay depend on the visitation: see :func:`fixed_point` with ``visitation="self"``.
 
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> [sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)) for k in (0.0, 0.6, 0.95)]
+    ['risky', 'safe', 'jumps']
+
     Parameters
     ----------
     mdp : TabularMDP
@@ -103,19 +106,12 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     Returns
     -------
     array [S, A]
-        Q.
+        Q of every pair.
 
     Raises
     ------
     BadInput
         If an argument is invalid, the learner has no exact limit, or values overflow.
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> [sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)) for k in (0.0, 0.6, 0.95)]
-    ['risky', 'safe', 'jumps']
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     return finite(limit_of(learner, mdp))

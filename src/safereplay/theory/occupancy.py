@@ -138,12 +138,6 @@ class Ceiling:
 
     ``policy`` attains it: probabilities [S, A], or [2, S, A] if it depends on whether harm has happened. A limit on
     CVaR or on the standard deviation has none: a mixture of two policies that depend on the return so far attains it.
-
-    >>> import safereplay as sr
-    >>> from safereplay.theory.constrained import ceiling
-    >>> tail = ceiling(sr.grids.cliff(), min_cvar=-1.0)
-    >>> tail.status, round(tail.value, 3), round(tail.best, 3)
-    ('optimal', 5.383, -0.405)
     """
 
     limit: Limit
@@ -518,9 +512,6 @@ def settled(found: T | None) -> T:
 def mixed(points: Sequence[tuple[float, float]], budget: float) -> tuple[float, float, tuple[tuple[float, int], ...]]:
     """The best gain of a mixture of two (cost, gain) within the budget, the gain per unit of cost between them, and
     the shares of the points.
-
-    >>> mixed([(0.0, 1.0), (0.5, 2.0)], 0.25)
-    (1.5, 2.0, ((0.5, 0), (0.5, 1)))
     """
     best: tuple[float, float, tuple[tuple[float, int], ...]] = (-inf, 0.0, ())
     for i, (cost, gain) in enumerate(points):

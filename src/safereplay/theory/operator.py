@@ -282,14 +282,7 @@ def _by_reward(reward: Ints, tilt: Floats, share: Floats) -> tuple[Floats, Float
 
 
 def valued(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats) -> tuple[Floats, Operator]:
-    """A Q [S, A] with Q = H_{w(Q)} Q, and that operator.
-
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> Q, H = valued(mdp, sr.ReturnReplay(beta=5.0), 0.5, np.ones((mdp.n_states, mdp.n_actions)))
-    >>> bool(abs(H(Q) - Q).max() < 1e-8)
-    True
-    """
+    """A Q [S, A] with Q = H_{w(Q)} Q, and that operator."""
     Q, eta, least, since = optimal(mdp, mdp.p), 1.0, np.inf, 0
     for _ in range(MAX_STEPS):
         H = weighted(mdp, limit_weights(mdp, scheme, Q), v, d)

@@ -62,10 +62,6 @@ class Distribution(NamedTuple):
     Dvoretzky–Kiefer–Wolfowitz band, and ``cut``). ``cut`` is the probability of episodes that were not followed to
     their end. If computed, they are left out. If sampled, they count with their return so far plus the expected rest,
     which differs from their true return by ``rest`` in the root mean square over all episodes.
-
-    >>> import safereplay as sr
-    >>> sr.evaluate(sr.grids.from_map("S>.G"), [1] * 4, start=1).distribution.returns
-    array([-90., 110.])
     """
 
     returns: Floats
@@ -113,6 +109,14 @@ class RiskProfile:
     Its moments and probabilities are solutions of linear equations. The distribution of the return, and with it
     quantiles and CVaR, is computed at first use; so are the worst case and the profile by state.
 
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> edge = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
+    >>> round(edge.p_unsafe, 3), edge.quantile(0.5), edge.distribution.exact
+    (0.119, 4.0, True)
+    >>> edge.worst, edge.per_state.worst.min()        # slips can go on for as long as one likes
+    (-inf, np.float64(-inf))
+
     Parameters
     ----------
     mean, std : float
@@ -123,16 +127,6 @@ class RiskProfile:
         Expected steps.
     source
         The data that it was computed from.
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> edge = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
-    >>> round(edge.p_unsafe, 3), edge.quantile(0.5), edge.distribution.exact
-    (0.119, 4.0, True)
-    >>> edge.worst, edge.per_state.worst.min()        # slips can go on for as long as one likes
-    (-inf, np.float64(-inf))
     """
 
     mean: float
@@ -240,6 +234,12 @@ def evaluate(
 ) -> RiskProfile:
     """The risk profile of a policy, from the model's start, a state, or a distribution over states.
 
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.volatile()
+    >>> risk = sr.evaluate(mdp, [1] * 20, start=mdp.origin)         # right: three gambles, then the goal
+    >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1)), risk.worst
+    (210, 0.784, -78, -150.0)
+
     Parameters
     ----------
     mdp : TabularMDP
@@ -262,14 +262,6 @@ def evaluate(
     ------
     BadInput
         If an argument is invalid, or rounding hides whether episodes end.
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.volatile()
-    >>> risk = sr.evaluate(mdp, [1] * 20, start=mdp.origin)         # right: three gambles, then the goal
-    >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1)), risk.worst
-    (210, 0.784, -78, -150.0)
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     start_p = (mdp if start is None else mdp.with_start(start)).start
@@ -283,7 +275,7 @@ def evaluate(
     with np.errstate(invalid="ignore"):  # inf − inf has no mean
         mean = float((w * m).sum())
     std = sqrt(float(w @ (s**2 + (m - mean) ** 2))) if isfinite(mean) else nan
-    return RiskProfile(mean, std, _snap(float(w @ unsafe)), _snap(float(w @ never)), float(w @ length), source)
+    return RiskProfile(mean, std, float(_snapped(w @ unsafe)), float(_snapped(w @ never)), float(w @ length), source)
 
 
 def _solved(chain: Chain, gamma: float) -> tuple[Floats, ...]:
@@ -315,12 +307,8 @@ def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
     return m, np.where(np.isfinite(m), variance, nan)
 
 
-def _snap(p: float) -> float:
-    """A probability without the rounding of a solve: 1 if it is within 1e-12 of it."""
-    return float(_snapped(np.array(p)))
-
-
-def _snapped(p: Floats) -> Floats:
+def _snapped(p: Any) -> Floats:
+    """Probabilities without the rounding of a solve: 1 if within 1e-12 of it."""
     return np.where(p > 1.0 - 1e-12, 1.0, np.maximum(p, 0.0))
 
 
@@ -361,7 +349,7 @@ def _chance(chain: Chain, start: Floats, fate: float) -> float:
     if np.isfinite(chain.r).all():
         return 0.0
     goal = np.isnan(chain.r) if isnan(fate) else chain.r == fate
-    return _snap(float(start @ chain.solve(goal, ~chain.terminal, chain.can_reach(goal))))
+    return float(_snapped(start @ chain.solve(goal, ~chain.terminal, chain.can_reach(goal))))
 
 
 def _without(chain: Chain, gone: Bools) -> Chain:

@@ -84,6 +84,11 @@ def shaped_limit(
 ) -> Floats:
     """The limit Q of an agent with a shaped replay memory, if its key separates all pairs.
 
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> sr.verdict(mdp, sr.shaped_limit(mdp, v=0.0).argmax(1)), sr.verdict(mdp, sr.shaped_limit(mdp, v=0.5).argmax(1))
+    ('risky', 'safe')
+
     Parameters
     ----------
     mdp : TabularMDP
@@ -98,19 +103,12 @@ def shaped_limit(
 
     Returns
     -------
-    array [S, A]
+    Q : array [S, A]
 
     Raises
     ------
     BadInput
         If an argument is invalid, or the iteration does not converge.
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> sr.verdict(mdp, sr.shaped_limit(mdp, v=0.0).argmax(1)), sr.verdict(mdp, sr.shaped_limit(mdp, v=0.5).argmax(1))
-    ('risky', 'safe')
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     scheme = linear(EntropicReplay() if scheme is None else scheme)

@@ -44,11 +44,7 @@ ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # relative to the largest x: 
 
 
 def largest(*values: Any) -> float:
-    """The largest |x| of all finite entries; 0 if there are none.
-
-    >>> largest([-3.0, 2.0], float("inf"))
-    3.0
-    """
+    """The largest |x| of all finite entries; 0 if there are none."""
     sizes = [np.abs(np.asarray(x, np.float64)) for x in values]
     return max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
 
@@ -58,9 +54,6 @@ def slack(share: float, values: Any, rewards: Any) -> float:
 
     It is a share of the largest value. If rewards cancel, values may be far smaller than the rewards; so it is at least
     the rounding error of the rewards.
-
-    >>> slack(0.5, [10.0, 4.0], [1.0])
-    5.0
     """
     return max(share * largest(values), ROUNDING * largest(rewards))
 
@@ -75,12 +68,7 @@ def log_sums(index: Ints, n: int, x: Floats) -> Floats:
 
 
 def solve(P: Any, b: Floats) -> Floats:
-    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish and b [S] or [S, n]; nan if it is singular.
-
-    >>> from scipy import sparse
-    >>> solve(sparse.csr_array([[0.5, 0.25], [0.0, 0.0]]), np.array([1.0, 4.0]))
-    array([4., 4.])
-    """
+    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish and b [S] or [S, n]; nan if it is singular."""
     return Equation(P).solve(b)
 
 
@@ -329,9 +317,6 @@ def first_below(look: Callable[[float], Floats], grid: Sequence[float], tight: f
     The grid begins where no entry is below 0; an entry that falls below and returns within one step is missed. Each
     evaluation serves all entries: it narrows the bracket of each entry that contains it. Evaluations are at the crossing of
     a straight line, slightly to either side; each third one bisects the bracket.
-
-    >>> first_below(lambda x: np.array([1.0, 0.3]) - x, [0.0, 0.5], 0.01).round(2)
-    array([nan, 0.3])
     """
     at_low = look(grid[0])
     low, high, at_high = np.full(at_low.size, grid[0]), np.full(at_low.size, np.nan), at_low.copy()

@@ -227,7 +227,7 @@ def _volatile_but_light(mdp: TabularMDP, entries: Entries, i: int, j: int, lacks
     )
     rewards = () if np.isnan(entries.r[j]) else (float(entries.r[j]),)
     s_next = () if entries.place[j] < 0 else (int(entries.place[j]) // 2,)
-    return Witness(text, (_pair(mdp, pairs[0]), _pair(mdp, pairs[1])), rewards, s_next, log_w)
+    return Witness(text, tuple(divmod(i, mdp.n_actions) for i in pairs), rewards, s_next, log_w)
 
 
 def _at_every_reward(mdp: TabularMDP, weights: Weights, level: Ints, key: Ints, shared: Reading) -> Reading:
@@ -279,16 +279,12 @@ def _falling(mdp: TabularMDP, name: str, entries: Entries, lightest: Ints, heavi
     lighter, heavier = (f"w({entries.argument(k)}) = {_shown(x)}" for k, x in zip((i, j), log_w, strict=True))
     s_next = () if entries.place[i] < 0 else (int(entries.place[i]) // 2, int(entries.place[j]) // 2)
     text, rewards = f"{_named(mdp, pair)}: {lighter}, not above {heavier}", (float(entries.r[i]), float(entries.r[j]))
-    witness = Witness(text, (_pair(mdp, pair),), rewards, s_next, log_w)
+    witness = Witness(text, (divmod(pair, mdp.n_actions),), rewards, s_next, log_w)
     return Reading(name, False, int(row.size), int(bad.size), witness)
 
 
-def _pair(mdp: TabularMDP, i: int) -> tuple[int, int]:
-    return i // mdp.n_actions, i % mdp.n_actions
-
-
 def _named(mdp: TabularMDP, i: int) -> str:
-    return "(s={}, a={})".format(*_pair(mdp, i))
+    return "(s={}, a={})".format(*divmod(i, mdp.n_actions))
 
 
 def _shown(log_w: float) -> str:
@@ -366,7 +362,7 @@ def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile
         f"{_named(mdp, i)}: w(s_next={s_next}, r={r:g}) → {_shown(log_w)}, "
         f"short of {_shown(wanted)} by {_shown(float(missing.max()) + wanted)}"
     )
-    witness = Witness(text, (_pair(mdp, i),), (r,), (s_next,), (log_w, wanted))
+    witness = Witness(text, (divmod(i, mdp.n_actions),), (r,), (s_next,), (log_w, wanted))
     return Reading(name, False, int(volatile.size), int(short.sum()), witness)
 
 
@@ -501,11 +497,6 @@ def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
         ρ  >  ( T(V⁻) − V⁻(s) ) / ( T(V⁻) − U(V⁻) ),
 
     for all larger ρ as well, since it is linear. Infinity if no share below 1 is enough, 0 if a is not the best action.
-
-    >>> import safereplay as sr
-    >>> rows = [(0, 0, 0.5, 1, 20, True), (0, 0, 0.5, 1, 0, True), (0, 1, 1, 1, 6, True)]     # gamble, or take 6
-    >>> critical_share(sr.TabularMDP.from_outcomes(2, 2, rows, start=0), 0, 0)
-    0.4
 
     Ref: Szlak & Shamir (2021), Theorem 2.
     """

@@ -57,10 +57,6 @@ def behaviour(Q: Any, exploration: Exploration | None = None) -> Floats:
 
     Greedy (ties go to the first) with probability 1 − ε, else uniform, the greedy action included; or ∝ e^{Q/T}.
     A rate that falls to 0 leaves the greedy action. ``exploration`` defaults to ε-greedy with ε = 0.1.
-
-    >>> import safereplay as sr
-    >>> behaviour([[1.0, 2.0, 0.0]], sr.EpsilonGreedy(0.3))
-    array([[0.1, 0.8, 0.1]])
     """
     exploration = EpsilonGreedy() if exploration is None else exploration
     _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
@@ -80,11 +76,6 @@ def visitation(mdp: TabularMDP, behaviour: Any, max_steps: int = 1_000) -> Float
 
     An episode begins at the model's start, and ends with a terminal outcome or after ``max_steps`` steps, as in
     :func:`safereplay.learn`. Exact: Σ_{t<T} start·P^t, by doubling t for small models, else step by step.
-
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0, True), (0, 0, 0.5, 0, 0, False)])
-    >>> visitation(coin, [[1.0], [1.0]])
-    array([[1.], [0.]])
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     b = _checks.finite_array("behaviour", behaviour, (mdp.n_states, mdp.n_actions))
@@ -124,6 +115,14 @@ def _stepped(P: Any, x: Floats, steps: int) -> Floats:
 class SelfConsistent(NamedTuple):
     """A limit of literal replay: Q is the fixed point of H with d, and d are the visits when exploring by Q.
 
+    >>> import safereplay as sr
+    >>> bold = sr.VarianceReplay(beta=-2.0)
+    >>> rows = [(0, 0, 0.5, 1, 1.0, True), (0, 0, 0.5, 1, -1.0, True), (0, 1, 1.0, 1, 0.7, True)]
+    >>> coin = sr.TabularMDP.from_outcomes(2, 2, rows)            # toss a coin for ±1, or take 0.7
+    >>> (limit,) = sr.fixed_point(coin, bold, v=0.5, visitation="self", seeds=0)
+    >>> limit.settled, limit.Q[0].round(3), limit.d[0].round(3)   # tossed as often as makes it worth 0.7
+    (False, array([0.7, 0.7]), array([0.377, 0.623]))
+
     Parameters
     ----------
     Q, d : array [S, A]
@@ -138,16 +137,6 @@ class SelfConsistent(NamedTuple):
         Whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie.
     residual : float
         How far a policy of the mixture falls short of greedy (softmax: d from its own visits).
-
-    Examples
-    --------
-    >>> import safereplay as sr
-    >>> bold = sr.VarianceReplay(beta=-2.0)
-    >>> rows = [(0, 0, 0.5, 1, 1.0, True), (0, 0, 0.5, 1, -1.0, True), (0, 1, 1.0, 1, 0.7, True)]
-    >>> coin = sr.TabularMDP.from_outcomes(2, 2, rows)            # toss a coin for ±1, or take 0.7
-    >>> (limit,) = sr.fixed_point(coin, bold, v=0.5, visitation="self", seeds=0)
-    >>> limit.settled, limit.Q[0].round(3), limit.d[0].round(3)   # tossed as often as makes it worth 0.7
-    (False, array([0.7, 0.7]), array([0.377, 0.623]))
     """
 
     Q: Floats
@@ -202,10 +191,6 @@ def self_consistent(
     ``solves`` bounds the search: about this many fixed points of H are solved. All starts are followed first, since
     those that converge do so soon; the rest is used for averaging. If no limit is found, the best approximation is
     listed, with its residual.
-
-    >>> import safereplay as sr
-    >>> self_consistent(sr.grids.volatile(), sr.VarianceReplay(5.0), 0.5, seeds=0)
-    (SelfConsistent(Q from -14.38 to 150, starts=64, settled),)
     """
     learner = ReplayQLearning(scheme, v)
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
