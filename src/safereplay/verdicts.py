@@ -67,18 +67,15 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
     ----------
     mdp : TabularMDP
     policy : array [S]
-    origin : int, optional
-        Default: the model's own.
+    origin : int, optional; default: the model's own
 
     Returns
     -------
-    Path
-        Its ``states``, the number of ``exposed`` steps, and its ``end``: "goal", "unsafe" or "loop".
+    Path : its ``states``, the number of ``exposed`` steps, and its ``end``: "goal", "unsafe" or "loop"
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, or the origin is terminal.
+    BadInput : if an argument is invalid, or the origin is terminal
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     actions = checked_policy(mdp, policy)
@@ -109,18 +106,15 @@ def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
 
     Parameters
     ----------
-    mdp, policy, origin
-        As in :func:`path`.
+    mdp, policy, origin : as in :func:`path`
 
     Returns
     -------
-    str
-        'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`.
+    str : 'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, or the origin is terminal.
+    BadInput : if an argument is invalid, or the origin is terminal
     """
     drawn = path(mdp, policy, origin)
     if not has_paths(mdp):

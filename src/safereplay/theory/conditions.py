@@ -133,8 +133,7 @@ class CheckReport:
 
     Parameters
     ----------
-    mdp, scheme, v, mixing, exploration, step_size, visitation
-        The settings that were checked.
+    mdp, scheme, v, mixing, exploration, step_size, visitation : the settings that were checked
     steps, exploring, settling, contraction, assumption, theorem, tilt
         The conditions. Each has ``holds`` (None if unknown) and a ``reason``.
     warnings : list of str
@@ -201,18 +200,14 @@ def check(
 
     Parameters
     ----------
-    mdp, scheme, v
-        The model, the scheme, and the share of replay iterations, in [0, 1).
+    mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1)
     mixing : {"literal", "matched"}
         Matched mixing has the paper's limit, d ≡ 1. That of literal mixing depends on d(s,a).
-    exploration, step_size : optional
-        Default: those of :func:`safereplay.learn`.
+    exploration, step_size : optional; default: those of :func:`safereplay.learn`
     visitation : array [S, A], optional
         d(s,a) for literal mixing. Default: the mean over the runs.
-    episodes, seeds, seed : int
-        Length and number of the runs, and the first seed.
-    quiet : bool
-        Without a progress bar.
+    episodes, seeds, seed : int; length and number of the runs, and the first seed
+    quiet : bool; without a progress bar
 
     Returns
     -------
@@ -220,8 +215,7 @@ def check(
 
     Raises
     ------
-    BadInput
-        If an argument is invalid.
+    BadInput : if an argument is invalid
 
     Ref: Szlak & Shamir (2021), Lemma 2, Lemma 4, Theorem 1, Assumption 1, Theorem 2.
     """

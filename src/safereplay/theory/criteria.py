@@ -103,20 +103,16 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
     Parameters
     ----------
     mdp : TabularMDP
-    theta : float
-        θ ≠ 0: above 0 risk-averse, below 0 risk-seeking.
-    start : state or distribution [S], optional
-        Default: the model's start.
+    theta : float; θ ≠ 0: above 0 risk-averse, below 0 risk-seeking
+    start : state or distribution [S], optional; default: the model's start
 
     Returns
     -------
-    CertaintyEquivalent
-        ``value`` from the start, ``values`` [S] and ``policy`` [S].
+    CertaintyEquivalent : ``value`` from the start, ``values`` [S] and ``policy`` [S]
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, or no policy ends with probability 1.
+    BadInput : if an argument is invalid, or no policy ends with probability 1
 
     Ref: Howard & Matheson (1972).
     """
@@ -422,10 +418,8 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
     Parameters
     ----------
     mdp : TabularMDP
-    alpha : float
-        Share of the worst episodes, in (0, 1).
-    start : state or distribution [S], optional
-        Default: the model's start.
+    alpha : float; share of the worst episodes, in (0, 1)
+    start : state or distribution [S], optional; default: the model's start
 
     Returns
     -------

@@ -57,8 +57,7 @@ def fixed_point(
     ----------
     mdp : TabularMDP
     scheme : Scheme
-    v : float
-        Share of replay iterations, in [0, 1).
+    v : float; share of replay iterations, in [0, 1)
     visitation : array [S, A] or "self", optional
         None is the paper's mapping, the limit of matched mixing. An array d(s,a), as in ``runs.visitation``, gives the
         limit of Algorithm 1 for that visitation. "self" searches for the limits of Algorithm 1 itself.
@@ -67,13 +66,11 @@ def fixed_point(
 
     Returns
     -------
-    array [S, A], or tuple of SelfConsistent
-        Q; for "self" self-consistent Q and d, most frequent in learning first.
+    array [S, A], or tuple of SelfConsistent : Q; for "self" self-consistent Q and d, most frequent in learning first
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, or the scheme has no limit.
+    BadInput : if an argument is invalid, or the scheme has no limit
 
     Ref: Szlak & Shamir (2021), Theorem 1.
     """
@@ -105,13 +102,11 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
 
     Returns
     -------
-    array [S, A]
-        Q of every pair.
+    array [S, A] : Q of every pair
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, the learner has no exact limit, or values overflow.
+    BadInput : if an argument is invalid, the learner has no exact limit, or values overflow
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     return finite(limit_of(learner, mdp))

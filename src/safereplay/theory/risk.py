@@ -119,14 +119,10 @@ class RiskProfile:
 
     Parameters
     ----------
-    mean, std : float
-        Of the return.
-    p_unsafe, p_never : float
-        Probability of an unsafe outcome, and that the episode never ends.
-    length : float
-        Expected steps.
-    source
-        The data that it was computed from.
+    mean, std : float; of the return
+    p_unsafe, p_never : float; probability of an unsafe outcome, and that the episode never ends
+    length : float; expected steps
+    source : the data that it was computed from
     """
 
     mean: float
@@ -243,16 +239,11 @@ def evaluate(
     Parameters
     ----------
     mdp : TabularMDP
-    policy : array [S] or [S, A]
-        One action per state, or probabilities of actions.
-    start : state or distribution [S], optional
-        Default: the model's start.
-    discounted : bool
-        Whether the return is discounted.
-    seed, threads : int, optional
-        Used only if the distribution must be sampled; the bits do not depend on ``threads``.
-    quiet : bool
-        Without a progress bar.
+    policy : array [S] or [S, A]; one action per state, or probabilities of actions
+    start : state or distribution [S], optional; default: the model's start
+    discounted : bool; whether the return is discounted
+    seed, threads : int, optional; used only if the distribution must be sampled; the bits do not depend on ``threads``
+    quiet : bool; without a progress bar
 
     Returns
     -------
@@ -260,8 +251,7 @@ def evaluate(
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, or rounding hides whether episodes end.
+    BadInput : if an argument is invalid, or rounding hides whether episodes end
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     start_p = (mdp if start is None else mdp.with_start(start)).start

@@ -92,10 +92,8 @@ def shaped_limit(
     Parameters
     ----------
     mdp : TabularMDP
-    scheme : Scheme, optional
-        Default: :class:`~safereplay.EntropicReplay`.
-    v : float
-        Share of tilted draws, in [0, 1].
+    scheme : Scheme, optional; default: :class:`~safereplay.EntropicReplay`
+    v : float; share of tilted draws, in [0, 1]
     tilt_on : {"reward", "target"}
         As in :class:`~safereplay.Shaper`. For targets, Q is iterated with the p̃ of the previous Q.
     unit : float, optional
@@ -107,8 +105,7 @@ def shaped_limit(
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, or the iteration does not converge.
+    BadInput : if an argument is invalid, or the iteration does not converge
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     scheme = linear(EntropicReplay() if scheme is None else scheme)

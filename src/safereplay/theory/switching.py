@@ -209,10 +209,8 @@ class Switches:
     Parameters
     ----------
     dial : {"v", "kappa", "beta"}
-    at : array [S]
-        The smallest value at which it differs, from above; nan if it never does.
-    to, before : array [S]
-        The action there, −1 if it never differs; the action at 0.
+    at : array [S]; the smallest value at which it differs, from above; nan if it never does
+    to, before : array [S]; the action there, −1 if it never differs; the action at 0
     """
 
     dial: str
@@ -262,12 +260,10 @@ def switches(
         Its dial is v, kappa or beta; the learner's own setting of it is not used.
     steps : int, optional
         Steps of the grid: 32, or 19 for literal mixing. An interval narrower than a step may be missed.
-    tight : float
-        Width to which each switch is found, from above.
+    tight : float; width to which each switch is found, from above
     most : float, optional
         End of the grid: ρ = 0.99 at the most replayed pair, v = 0.95 for literal mixing, kappa = 0.99, beta = 1.
-    exploration, starts, solves : optional
-        Of the search for limits of literal mixing.
+    exploration, starts, solves : optional; of the search for limits of literal mixing
 
     Returns
     -------
@@ -275,8 +271,7 @@ def switches(
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, or the learner has no such dial.
+    BadInput : if an argument is invalid, or the learner has no such dial
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     valid = exploration is None or isinstance(exploration, Exploration)
@@ -284,7 +279,8 @@ def switches(
     tight = _checks.between("tight", tight, "(0, 1)")
     dial = _dial(learner, mdp, {"exploration": exploration, "starts": starts, "solves": solves})
     count = dial.steps if steps is None else _checks.whole("steps", steps, 1, bits=16)
-    grid = dial.grid(dial.most if most is None else _checks.between("most", most, dial.range), count)
+    end = dial.back(dial.most if most is None else _checks.between("most", most, dial.range))
+    grid = [dial.even(x) for x in np.linspace(0.0, end, count + 1).tolist()]
     before = np.asarray(optimal(mdp, mdp.p).argmax(1), np.int64)
     policies: dict[float, Ints] = {}
 
@@ -293,9 +289,9 @@ def switches(
         found = dial.limit(x)
         if found is None:
             return np.full(before.size, np.finfo(np.float64).tiny)
-        Q, rounding = found
+        Q, error = found
         policies[x] = np.asarray(Q.argmax(1), np.int64)
-        return lead(Q, before) + rounding
+        return lead(Q, before) + (slack(TIE, Q, mdp.r) + error)
 
     at = first_below(look, grid, tight)
     to = np.array([-1 if np.isnan(x) else policies[x][s] for s, x in enumerate(at.tolist())], np.int64)
@@ -309,13 +305,9 @@ class _Dial(NamedTuple):
     range: str  #: interval of its largest value
     most: float  #: that value by default
     steps: int
-    limit: Callable[[float], tuple[Floats, float] | None]  #: Q at a value, and its rounding error
+    limit: Callable[[float], tuple[Floats, float] | None]  #: Q at a value, and its error beyond rounding
     even: Callable[[float], float] = float  #: from the variable in which the grid is even, to the dial
     back: Callable[[float], float] = float  #: the inverse
-
-    def grid(self, most: float, steps: int) -> list[float]:
-        """Values from 0 to ``most``."""
-        return [self.even(x) for x in np.linspace(0.0, self.back(most), steps + 1).tolist()]
 
 
 @singledispatch
@@ -330,29 +322,21 @@ def _(learner: ReplayQLearning, mdp: TabularMDP, search: dict[str, Any]) -> _Dia
         if not found:
             return None
         Q, residual = found[0].Q, found[0].residual  # alternating policies tie, up to the residual
-        return Q, slack(TIE, Q, mdp.r) + 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
+        return Q, 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
 
     if learner.mixing == "literal":
         return _Dial("v", "(0, 1)", LITERAL_MOST, LITERAL_STEPS, literal)
     along = Along(mdp, learner.scheme)
     W = along.most_weight
-    limit, most = _rounded(mdp, along), dial_at(MOST_RHO, W)
-    return _Dial("v", "(0, 1)", most, STEPS, limit, lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
+    bounds = ("v", "(0, 1)", dial_at(MOST_RHO, W), STEPS)
+    return _Dial(*bounds, lambda v: (along(v), 0.0), lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
 
 
 @_dial.register
 def _(learner: RiskSensitive, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
-    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, _rounded(mdp, lambda x: exact(mdp, replace(learner, kappa=x))))
+    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, lambda x: (exact(mdp, replace(learner, kappa=x)), 0.0))
 
 
 @_dial.register
 def _(learner: Pessimistic, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
-    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, _rounded(mdp, lambda x: exact(mdp, replace(learner, beta=x))))
-
-
-def _rounded(mdp: TabularMDP, exactly: Callable[[float], Floats]) -> Callable[[float], tuple[Floats, float]]:
-    def limit(x: float) -> tuple[Floats, float]:
-        Q = exactly(x)
-        return Q, slack(TIE, Q, mdp.r)
-
-    return limit
+    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, lambda x: (exact(mdp, replace(learner, beta=x)), 0.0))

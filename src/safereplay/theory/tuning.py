@@ -127,10 +127,8 @@ class Plan:
     meets, confirmed : bool
         Whether some replay's exact limit keeps the limit, and whether learners did. If no exact limit keeps it, no
         learner was trained.
-    v, beta, scheme, learner
-        The recommended replay; if none was confirmed, the one at which most seeds kept the limit.
-    profile, plain, price, ceiling
-        Its risk, that of plain Q-learning, the price of safety, and the best of any policy.
+    v, beta, scheme, learner : the recommended replay; if none was confirmed, the one at which most seeds kept the limit
+    profile, plain, price, ceiling : its risk, that of plain Q-learning, the price of safety, and the best of any policy
     """
 
     limit: Limit
@@ -218,8 +216,7 @@ def tune(
     scheme : Scheme
     max_p_unsafe, min_cvar, max_std : float
         The limit: exactly one of them. A policy that may never end keeps no limit.
-    alpha : float
-        Share of the worst episodes in CVaR.
+    alpha : float; share of the worst episodes in CVaR
     start : state or distribution [S], optional
         The start of the episodes whose risk is limited. Learners always begin at the model's start.
     mixing : {"matched", "literal"}
@@ -228,12 +225,9 @@ def tune(
     betas : iterable of float, optional
         Tried if the scheme has this dial. Default: its own, 0, and some in steps of two over the range of the rewards;
         only its own with "literal".
-    v_step : float
-        Step of the grid of v.
-    episodes, seeds, exploration, step_size
-        Of the learners that confirm the plan.
-    quiet : bool
-        Without a progress bar.
+    v_step : float; step of the grid of v
+    episodes, seeds, exploration, step_size : of the learners that confirm the plan
+    quiet : bool; without a progress bar
 
     Returns
     -------
@@ -241,8 +235,7 @@ def tune(
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, or the scheme has no limit.
+    BadInput : if an argument is invalid, or the scheme has no limit
 
     Ref: Szlak & Shamir (2021), Section 5.
     """

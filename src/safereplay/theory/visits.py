@@ -126,17 +126,13 @@ class SelfConsistent(NamedTuple):
     Parameters
     ----------
     Q, d : array [S, A]
-    policy : array [S]
-        Greedy for Q; for a mixture, the policy with the largest share.
-    starts : int
-        Number of starts of the search that led here.
+    policy : array [S]; greedy for Q; for a mixture, the policy with the largest share
+    starts : int; number of starts of the search that led here
     learned, distance : float or None
         Share of the seeds whose learning ends here, and the median of their largest |Q_learned − Q| as a share of Q's
         range; None without seeds.
-    settled : bool
-        Whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie.
-    residual : float
-        How far a policy of the mixture falls short of greedy (softmax: d from its own visits).
+    settled : bool; whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie
+    residual : float; how far a policy of the mixture falls short of greedy (softmax: d from its own visits)
     """
 
     Q: Floats

@@ -110,14 +110,10 @@ class Xray:
 
     Parameters
     ----------
-    title, learner, layout
-        The run, for display.
-    pair, r, s_next, terminal, unsafe, p, seen, replayed, w
-        Columns of the outcomes, [K].
-    visits, replays
-        Updates of each pair from the MDP and from replay, [S, A].
-    p_predicted, rho_predicted
-        p̃ [K] and ρ [S, A] of the limit.
+    title, learner, layout : the run, for display
+    pair, r, s_next, terminal, unsafe, p, seen, replayed, w : columns of the outcomes, [K]
+    visits, replays : updates of each pair from the MDP and from replay, [S, A]
+    p_predicted, rho_predicted : p̃ [K] and ρ [S, A] of the limit
     """
 
     title: str
@@ -358,8 +354,7 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
 
     Raises
     ------
-    BadInput
-        If the learner does not replay, or the seed was not run.
+    BadInput : if the learner does not replay, or the seed was not run
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
     """
