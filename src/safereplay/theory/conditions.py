@@ -503,8 +503,7 @@ class Prospects:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        parts = {name: getattr(self, name).to_dict() for name in ("steps", "exploring", "settling", "limit")}
-        return {"mdp": self.mdp, "learner": plain(self.learner), **parts}
+        return dict(plain(self))
 
     def __str__(self) -> str:
         said = {True: "yes", False: "no", None: "open"}

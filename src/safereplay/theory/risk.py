@@ -302,12 +302,7 @@ def _snapped(p: Any) -> Floats:
     return np.where(p > 1.0 - 1e-12, 1.0, np.maximum(p, 0.0))
 
 
-class _Found(NamedTuple):
-    """Finite returns, their probabilities, and the part cut off."""
-
-    returns: Floats
-    probabilities: Floats
-    cut: float
+_Found = tuple[Floats, Floats, float]  # finite returns, their probabilities, and the part cut off
 
 
 def _distribution(source: _Source) -> Distribution:
@@ -330,7 +325,7 @@ def _distribution(source: _Source) -> Distribution:
     if found is None:
         found = _enumerated(finite, start, gamma)
     if found is not None:
-        return Distribution(*_with_atoms(found.returns, found.probabilities, atoms), True, cut=found.cut)
+        return Distribution(*_with_atoms(*found[:2], atoms), True, cut=found[2])
     return _sampled(source, chain, start, length, atoms)
 
 
@@ -407,7 +402,7 @@ def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: flo
             zero, window[kernels.LOW] = zero + ended.size, window[kernels.LOW] + ended.size
             ended = np.pad(ended, ended.size)
     k = np.flatnonzero(ended)
-    return _Found(np.asarray(unit * (k - zero), np.float64), ended[k], float(sums[kernels.CUT] + sums[kernels.LEFT]))
+    return np.asarray(unit * (k - zero), np.float64), ended[k], float(sums[kernels.CUT] + sums[kernels.LEFT])
 
 
 def _ahead(window: Ints, sums: Floats, length: float) -> float:
@@ -424,8 +419,7 @@ def _sure(chain: Chain, start: Floats, gamma: float) -> _Found | None:
     if (np.abs(chain.r + after - m[chain.s]) > 4.0 * ROUNDING * size).any():
         return None
     s = np.flatnonzero(start)
-    _, returns, mass = _merged(np.zeros(s.size, np.int64), m[s], start[s])
-    return _Found(returns, mass, 0.0)
+    return *_merged(np.zeros(s.size, np.int64), m[s], start[s])[1:], 0.0
 
 
 def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
@@ -454,8 +448,7 @@ def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
     else:
         cut += float(p.sum())
     returns, mass = (np.concatenate(parts) for parts in zip(*done, strict=True))
-    _, returns, mass = _merged(np.zeros(returns.size, np.int64), returns, mass)
-    return _Found(returns, mass, cut)
+    return *_merged(np.zeros(returns.size, np.int64), returns, mass)[1:], cut
 
 
 def _merged(s: Ints, x: Floats, p: Floats) -> tuple[Ints, Floats, Floats]:
