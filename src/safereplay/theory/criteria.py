@@ -446,8 +446,7 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
 def least_shortfall(training: TabularMDP) -> Floats:
     """Q of the best policy of a nearly undiscounted model, by sweeps from 0 until only rounding changes, [N, A].
 
-    n sweeps from 0 give the best of n steps. A state without an end, whose cost grows forever, stops after
-    MAX_SWEEPS.
+    n sweeps from 0 give the best of n steps. A state without an end, whose cost grows forever, stops after MAX_SWEEPS.
     """
     model, chain, order = made_ready(training, training.p)
     V, Q = np.zeros(training.n_states), np.empty(training.n_pairs)

@@ -1,8 +1,7 @@
 """Limits of literal replay: self-consistent action values and visits.
 
-In Algorithm 1 as written, the share of a pair's updates that are replays depends on d(s,a), the share of MDP
-iterations that visit it, and the visits depend on the policy, which explores by Q. So a limit is a self-consistent
-pair,
+In Algorithm 1 as written, the share of a pair's updates that are replays depends on d(s,a), the share of MDP iterations
+that visit it, and the visits depend on the policy, which explores by Q. So a limit is a self-consistent pair,
 
     Q  =  H_d Q,        d  =  the visits of the policy that explores by Q.
 
@@ -10,12 +9,11 @@ A run of at most T steps from the start, under probabilities π(a|s), visits
 
     d(s,a)  ∝  π(a|s) · Σ_{t<T} (start · P_π^t)(s),        P_π(s,s')  =  Σ_a π(a|s) · q(s'|s,a), ends left out.
 
-There can be many limits. A greedy pair is visited often, so fewer of its updates are replays; with pessimistic
-replay this keeps it greedy, so a policy reinforces itself. Under ε-greedy exploration d depends on the greedy
-policy alone. So a policy that is greedy for the Q of its own visits is a limit, and it is attracting:
-d is constant near it, and H is a contraction. With optimistic replay, two policies may each make the other one
-greedy. Learning then alternates between them, and its average is a mixture of their visits for which both are
-greedy.
+There can be many limits. A greedy pair is visited often, so fewer of its updates are replays; with pessimistic replay
+this keeps it greedy, so a policy reinforces itself. Under ε-greedy exploration d depends on the greedy policy alone. So
+a policy that is greedy for the Q of its own visits is a limit, and it is attracting: d is constant near it, and H is a
+contraction. With optimistic replay, two policies may each make the other one greedy. Learning then alternates between
+them, and its average is a mixture of their visits for which both are greedy.
 """
 
 from __future__ import annotations
