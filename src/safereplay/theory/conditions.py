@@ -328,7 +328,8 @@ def _settled(to: str, episodes: Ints, apart: Floats, proved: bool, jump: float, 
     if not episodes.size:
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
     distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))
-    rates = [_rate(episodes, distance, since) for since in (EARLY, max(EARLY, int(episodes[-1]) / 2**LATE))]
+    lately = max(EARLY, int(episodes[-1]) / 2**LATE)
+    rates = _rate(episodes, distance, EARLY), _rate(episodes, distance, lately)
     last, lacking = float(distance[-1]), sum(x.weight for x in unseen)
     holds: bool | None = None
     said = f"w_t is {last:.2g} from {to} in the end, and nears it as t^{rates[0]:.2f}, lately t^{rates[1]:.2f}"

@@ -30,6 +30,12 @@ def fixed_point(
 
 @overload
 def fixed_point(
+    mdp: TabularMDP, scheme: Scheme, v: float, visitation: Literal["self"], **search: Any
+) -> tuple[SelfConsistent, ...]: ...
+
+
+@overload
+def fixed_point(
     mdp: TabularMDP, scheme: Scheme, v: float = 0.5, *, visitation: Literal["self"], **search: Any
 ) -> tuple[SelfConsistent, ...]: ...
 

@@ -280,7 +280,10 @@ def _rare(scheme: Scheme, memory: str) -> Iterator[str]:
     for loss in LOSSES:
         w = _shaped(scheme, memory, 0.5, _risks(loss)).replayed
         for i in np.flatnonzero(np.diff(w) <= 0.0)[:1]:
-            less, more = (f"{w[k]:.4g} at{' probability' * (k == i)} {PROBABILITIES[k]:g}" for k in (i, i + 1))
+            less, more = (
+                f"{w[i]:.4g} at probability {PROBABILITIES[i]:g}",
+                f"{w[i + 1]:.4g} at {PROBABILITIES[i + 1]:g}",
+            )
             yield f"the bad outcome of 0 or {-loss:g} has ŵ = {less}, and {more}"
 
 
