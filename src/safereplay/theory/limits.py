@@ -30,7 +30,7 @@ def fixed_point(
 
 @overload
 def fixed_point(
-    mdp: TabularMDP, scheme: Scheme, v: float, visitation: Literal["self"], **search: Any
+    mdp: TabularMDP, scheme: Scheme, v: float, visitation: Literal["self"], exploration: Any = None, **search: Any
 ) -> tuple[SelfConsistent, ...]: ...
 
 

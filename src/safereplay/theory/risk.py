@@ -206,13 +206,17 @@ class RiskProfile:
         return {**plain, "exact": self.distribution.exact}
 
 
+#: The solutions of the linear equations: the first five fields of PerState.
+_Solved = tuple[Floats, Floats, Floats, Floats, Floats]
+
+
 class _Source(NamedTuple):
     """The data that a profile is computed from."""
 
     chain: Chain
     start: Floats
     gamma: float
-    solved: tuple[Floats, ...]  #: the solutions of the linear equations: the first five fields of PerState
+    solved: _Solved
     seed: int
     threads: int | None
     quiet: bool
@@ -268,7 +272,7 @@ def evaluate(
     return RiskProfile(mean, std, float(_snapped(w @ unsafe)), float(_snapped(w @ never)), float(w @ length), source)
 
 
-def _solved(chain: Chain, gamma: float) -> tuple[Floats, ...]:
+def _solved(chain: Chain, gamma: float) -> _Solved:
     mean, variance = _moments(chain, gamma)
     doomed = chain.active & ~chain.ends
     entering = ~chain.terminal & doomed[chain.s_next]
