@@ -14,9 +14,9 @@ import safereplay as sr
 from safereplay import catalog
 from safereplay.errors import SafeReplayError
 from safereplay.pair_index import unfit
-from safereplay.theory.assumption1 import assumption_1
 from safereplay.theory.limits import limit_of
-from safereplay.theory.tilts import judge
+from safereplay.theory.shaped import judge
+from safereplay.theory.theorem2 import assumption_1
 from safereplay.views.document import fold
 
 GRIDS = ("volatile", "cliff")

@@ -8,8 +8,7 @@ import pytest
 import safereplay as sr
 from safereplay import schemes
 from safereplay.kernels.memory import STATISTICS
-from safereplay.theory.operator import limit_weights
-from safereplay.theory.weights import limit_table
+from safereplay.theory.operator import limit_table, limit_weights
 
 
 def fails(message):

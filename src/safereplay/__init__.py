@@ -82,9 +82,10 @@ if TYPE_CHECKING:
     from .shaper import Shaper as Shaper
     from .stepping import Event as Event
     from .stepping import Stepper as Stepper
-    from .theory.augmented import best_cvar as best_cvar
     from .theory.conditions import CheckReport as CheckReport
     from .theory.conditions import check as check
+    from .theory.criteria import best_cvar as best_cvar
+    from .theory.criteria import exponential_utility as exponential_utility
     from .theory.limits import exact as exact
     from .theory.limits import fixed_point as fixed_point
     from .theory.risk import RiskProfile as RiskProfile
@@ -94,7 +95,6 @@ if TYPE_CHECKING:
     from .theory.switching import switches as switches
     from .theory.tuning import Plan as Plan
     from .theory.tuning import tune as tune
-    from .theory.utility import exponential_utility as exponential_utility
     from .theory.visits import SelfConsistent as SelfConsistent
     from .theory.xray import Xray as Xray
     from .theory.xray import xray as xray
@@ -141,7 +141,7 @@ _HOMES = {
     "Shaper": "shaper",
     "Event": "stepping",
     "Stepper": "stepping",
-    "best_cvar": "theory.augmented",
+    "best_cvar": "theory.criteria",
     "CheckReport": "theory.conditions",
     "check": "theory.conditions",
     "exact": "theory.limits",
@@ -156,7 +156,7 @@ _HOMES = {
     "SelfConsistent": "theory.visits",
     "Xray": "theory.xray",
     "xray": "theory.xray",
-    "exponential_utility": "theory.utility",
+    "exponential_utility": "theory.criteria",
     "path": "verdicts",
     "verdict": "verdicts",
 }

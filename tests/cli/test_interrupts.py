@@ -122,7 +122,7 @@ NOTHING = "nothing is finished"
         (["learn", "cliff"], "safereplay.sources.model_from"),
         (["solve", "cliff"], "safereplay.theory.limits.exact"),
         (["check", "cliff", *FEW], "safereplay.theory.conditions.theorem_2"),
-        (["check", "cliff", "--learner", "q"], "safereplay.theory.prospects.prospects"),
+        (["check", "cliff", "--learner", "q"], "safereplay.theory.conditions.prospects"),
         (["tune", "cliff", "--max-p-unsafe", "0.1"], "safereplay.theory.tuning.traced"),
         (["solve", "cliff", "--mixing", "matched", "--out", "page"], "safereplay.views.pages.write_page"),
         (["compare"], "safereplay.arena.report.planned"),

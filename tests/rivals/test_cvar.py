@@ -9,9 +9,9 @@ import pytest
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.rivals.criteria import CVaRQLearning
-from safereplay.theory import augmented as module
-from safereplay.theory.augmented import augmented, best_cvar, guaranteed, least_shortfall
+from safereplay.theory import criteria as module
 from safereplay.theory.constrained import Ceilings
+from safereplay.theory.criteria import augmented, best_cvar, guaranteed, least_shortfall
 from safereplay.theory.occupancy import Limit
 
 GRIDS = {name: sr.grids.NAMED[name] for name in ("cliff", "bridge", "ledge", "lottery")}

@@ -15,8 +15,8 @@ from scipy.special import logsumexp
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.rivals.criteria import ExponentialUtility
+from safereplay.theory.criteria import SLIGHT, entropic, exponential_utility
 from safereplay.theory.occupancy import Program
-from safereplay.theory.utility import SLIGHT, entropic, exponential_utility
 
 
 def geometric(p, cost, *others):

@@ -10,9 +10,8 @@ from random_models import random_model
 
 import safereplay as sr
 from safereplay.errors import BadInput
-from safereplay.theory.assumption1 import assumption_1
 from safereplay.theory.operator import limit_weights
-from safereplay.theory.theorem2 import theorem_2
+from safereplay.theory.theorem2 import assumption_1, theorem_2
 
 
 def reading(point, name):

@@ -298,19 +298,19 @@ def test_potentials_on_a_large_ring_leave_no_loop_and_one_broken_edge_makes_one(
 
 
 def test_an_episode_says_where_it_was_left():
-    played = chain(3, [(0, 1.0, 1, 1.0, False), (1, 1.0, 0, 1.0, False)]).play(np.eye(3)[0], 1.0, 5, 3, 0)
+    played = chain(3, [(0, 1.0, 1, 1.0, False), (1, 1.0, 0, 1.0, False)]).play(np.eye(3)[0], 1.0, 5, 3, 0, None, True)
     assert (played.last.tolist(), played.returns.tolist(), played.ended.any()) == ([1] * 5, [3.0] * 5, False)
 
 
 def test_threads_and_chunks_leave_every_bit_as_it_is():
     mdp = sr.grids.cliff()
     found = chain_of(mdp, sr.exact(mdp, sr.QLearning()).argmax(1))
-    one, two = (found.play(mdp.start, 0.9, 5_000, 100, 7, threads) for threads in (1, 2))
-    fewer = found.play(mdp.start, 0.9, 2_500, 100, 7, 2)
+    one, two = (found.play(mdp.start, 0.9, 5_000, 100, 7, threads, True) for threads in (1, 2))
+    fewer = found.play(mdp.start, 0.9, 2_500, 100, 7, 2, True)
     for a, b, c in zip(one, two, fewer, strict=True):
         assert a.tobytes() == b.tobytes()
         assert a[:2_048].tobytes() == c[:2_048].tobytes()
-    other = found.play(mdp.start, 0.9, 5_000, 100, 8)
+    other = found.play(mdp.start, 0.9, 5_000, 100, 8, None, True)
     assert not np.array_equal(one.returns, other.returns)
     assert not np.array_equal(one.returns[:1_000], one.returns[1_024:2_024])  # chunks have streams of their own
 
@@ -320,10 +320,10 @@ def test_the_compiled_kernels_do_what_their_source_says(in_new_process):
 import warnings; warnings.filterwarnings('ignore', 'overflow encountered', RuntimeWarning)  # random words wrap around
 import numpy as np
 import safereplay as sr
-from safereplay.theory.risk import sample_returns
+from safereplay.theory.chain import chain_of
 mdp = sr.grids.cliff()
 policy = np.full((mdp.n_states, 4), 0.25)
-played = sample_returns(mdp, policy, 300, seed=3, discounted=True)
+played = chain_of(mdp, policy).play(mdp.start, mdp.gamma, 300, 10_000, 3, None, True)
 print([x.hex() for x in played.returns.tolist()], played.lengths.tolist(), played.unsafe.tolist(), played.ended.tolist())
 risk = sr.evaluate(mdp, [1] * 24, discounted=True)
 print([x.hex() for x in risk.per_state.worst.tolist()])
@@ -355,7 +355,7 @@ def test_progress_is_told_and_can_be_kept_quiet(monkeypatch):
 
     monkeypatch.setattr(chains, "Bar", Bar)
     found = chain(2, [(0, 1.0, 1, 1.0, True)])
-    found.play(np.array([1.0, 0.0]), 1.0, 2_500, 10, 0, quiet=True)
+    found.play(np.array([1.0, 0.0]), 1.0, 2_500, 10, 0, None, True)
     assert told == [("sampling episodes", 2_500, True), 1_024, 2_048, 2_500, None]
 
 
@@ -375,4 +375,4 @@ def test_an_error_while_playing_ends_the_wait(monkeypatch):
 
     monkeypatch.setattr(chains, "Bar", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        chain(1, [(0, 1.0, 0, 1.0, False)]).play(np.ones(1), 1.0, 100_000, 1_000, 0)
+        chain(1, [(0, 1.0, 0, 1.0, False)]).play(np.ones(1), 1.0, 100_000, 1_000, 0, None, False)

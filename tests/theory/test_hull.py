@@ -10,10 +10,9 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 import safereplay as sr
-from safereplay.theory import hull
+from safereplay.theory import occupancy as hull
 from safereplay.theory.constrained import Ceilings, ceiling
-from safereplay.theory.hull import mixed
-from safereplay.theory.occupancy import Limit
+from safereplay.theory.occupancy import Limit, mixed
 
 
 def edge(n, **options):

@@ -16,13 +16,11 @@ from safereplay import catalog
 from safereplay.goals import goal_room
 from safereplay.rivals.lagrangian import bracket
 from safereplay.rivals.prioritised import prioritised_limit
-from safereplay.theory.assumption1 import assumption_1
-from safereplay.theory.augmented import best_cvar
 from safereplay.theory.conditions import check
 from safereplay.theory.constrained import ceiling
+from safereplay.theory.criteria import best_cvar, exponential_utility
 from safereplay.theory.risk import lattice
-from safereplay.theory.theorem2 import critical_share, theorem_2
-from safereplay.theory.utility import exponential_utility
+from safereplay.theory.theorem2 import assumption_1, critical_share, theorem_2
 
 SCALES = (1e-12, 1e-10, 1e-8, 1e-3, 1e3, 1e8, 1e12)
 POWERS = (2.0**-40, 2.0**40)

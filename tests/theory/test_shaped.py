@@ -39,7 +39,7 @@ def test_the_mean_of_what_entropic_replay_draws_is_the_entropic_risk(beta, tilt_
         with np.errstate(divide="ignore"):
             risk = -u / beta * (np.log(mdp.expect(np.exp(-beta * x / u - top))) + top)
         used = mdp.expect(np.ones_like(x)) > 0.5
-        found = mdp.expect(x, drawn(mdp, sr.EntropicReplay(beta), 1.0, x).p)
+        found = mdp.expect(x, drawn(mdp, sr.EntropicReplay(beta), 1.0, x)[0])
         np.testing.assert_allclose(found[used], risk[used], rtol=1e-9, atol=1e-9 * u)
 
 
@@ -81,7 +81,7 @@ def test_it_is_what_the_sampling_core_draws_from_a_memory_in_true_proportions(gr
         index.put(np.arange(outcome.size), mdp.pair[outcome], mdp.r[outcome])
         p = np.bincount(outcome, index.distribution(), mdp.p.size)
         p /= np.bincount(mdp.pair, p, mdp.n_pairs)[mdp.pair]
-        np.testing.assert_allclose(p, drawn(mdp, scheme, v, mdp.r).p, atol=0.01)
+        np.testing.assert_allclose(p, drawn(mdp, scheme, v, mdp.r)[0], atol=0.01)
 
 
 def test_q_learning_on_the_cores_draws_comes_to_it(gamble):
@@ -102,7 +102,7 @@ def test_a_target_tilt_sees_danger_that_comes_later_and_fits_itself():
     risk = [sr.evaluate(mdp, Q.argmax(1)).p_unsafe for Q in (plain, blind, seeing)]
     assert risk[1] == risk[0] > 1.8 * risk[2]
     x = targets(mdp, seeing.max(1))
-    np.testing.assert_allclose(mdp.expect(x, drawn(mdp, sr.EntropicReplay(), 0.5, x).p), seeing, atol=1e-8)
+    np.testing.assert_allclose(mdp.expect(x, drawn(mdp, sr.EntropicReplay(), 0.5, x)[0]), seeing, atol=1e-8)
 
 
 def test_bad_arguments_get_one_line():

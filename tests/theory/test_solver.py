@@ -14,7 +14,6 @@ from random_models import random_model
 from scipy import sparse
 
 import safereplay as sr
-from safereplay.errors import BadInput
 from safereplay.kernels import sweep
 from safereplay.theory import solver
 from safereplay.theory.operator import operator
@@ -183,19 +182,12 @@ def test_a_discount_near_one_and_a_tolerance_out_of_reach_still_end(gamma, toler
         assert residual(mdp, Q) <= 1e-13 / (1.0 - gamma) * np.abs(Q).max()
 
 
-def test_small_models_are_solved_exactly_whatever_the_tolerance():
+def test_small_models_are_solved_by_policies_and_larger_ones_by_sweeps():
     mdp = endless(solver.SMALL, 0.9)
-    assert np.array_equal(optimal(mdp, mdp.p, 10.0), by_policies(mdp, mdp.p))
+    assert np.array_equal(optimal(mdp, mdp.p), by_policies(mdp, mdp.p))
     larger = endless(solver.SMALL + 1, 0.9)
-    assert np.array_equal(optimal(larger, larger.p, 1e-4), by_sweeps(larger, larger.p, 1e-4))
-    assert not np.array_equal(optimal(larger, larger.p, 1e-4), by_policies(larger, larger.p))
-
-
-@pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan"), "small"])
-def test_a_tolerance_that_is_none_is_refused(tolerance):
-    mdp = sr.grids.cliff()
-    with pytest.raises(BadInput, match="tolerance must be"):
-        optimal(mdp, mdp.p, tolerance)
+    assert np.array_equal(optimal(larger, larger.p), by_sweeps(larger, larger.p))
+    assert not np.array_equal(optimal(larger, larger.p), by_policies(larger, larger.p))
 
 
 @settings(max_examples=25)
@@ -314,7 +306,7 @@ MILLION = """
 import resource
 import numpy as np
 import safereplay as sr
-from safereplay.theory.solver import optimal, targets
+from safereplay.theory.solver import by_sweeps, targets
 n = 1_000
 text = "\\n".join(["S" + "." * (n - 1)] + ["." * n] * (n - 2) + ["." * (n - 2) + "XG"])
 mdp = sr.grids.from_map(text, slip=0.1, gamma=0.99)

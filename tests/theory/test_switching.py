@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import safereplay as sr
 from safereplay.theory.limits import exact
+from safereplay.theory.operator import Along
 from safereplay.theory.switching import dial_at
 from safereplay.theory.theorem2 import first_below
-from safereplay.theory.valued import Along
 from safereplay.theory.visits import self_consistent
 
 TIGHT = 1e-4

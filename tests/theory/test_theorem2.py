@@ -8,10 +8,9 @@ from random_models import random_model
 
 import safereplay as sr
 from safereplay.theory import theorem2
-from safereplay.theory.assumption1 import assumption_1
 from safereplay.theory.chain import chain_of
 from safereplay.theory.operator import operator
-from safereplay.theory.theorem2 import critical_share, theorem_2
+from safereplay.theory.theorem2 import assumption_1, critical_share, theorem_2
 
 
 @pytest.mark.parametrize("scheme", [STEEP, Worst()], ids=str)

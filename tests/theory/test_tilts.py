@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import safereplay as sr
 from safereplay import catalog
 from safereplay.pair_index import unfit
-from safereplay.theory.tilts import PROBABILITIES, judge
+from safereplay.theory.shaped import PROBABILITIES, judge
 
 SCHEMES = [*(catalog.scheme(name)() for name in catalog.SCHEMES), sr.EntropicReplay()]
 N = 2000  # transitions of a pair

@@ -156,7 +156,7 @@ def check(
     from .. import _checks
     from ..schedules import PowerStep
     from ..theory.conditions import check as check_conditions
-    from ..theory.prospects import prospects
+    from ..theory.conditions import prospects
     from ..views.pages import check_page, write_page
 
     exploration = build_exploration(epsilon, epsilon_power, temperature)

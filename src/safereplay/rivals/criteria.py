@@ -13,11 +13,11 @@ from .._config import dial
 from .._types import Floats
 from ..learners import Learner, QLearning
 from ..mdp import TabularMDP
-from ..theory.augmented import Augmented, augmented, best_target, least_shortfall
+from ..theory.constrained import Tail
+from ..theory.criteria import Augmented, augmented, entropic, least_shortfall
 from ..theory.limits import exact, limit_of
 from ..theory.risk import evaluate
 from ..theory.solver import iterate, targets
-from ..theory.utility import entropic
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class ExponentialUtility(Learner):
     **Limit.** Q(s,a) = −(1/θ)·log E e^{−θ(r + γ·max_b Q(s',b))}: a γ-contraction, since CE(y + c) = CE(y) + c and CE is
     monotone. This is the risk of a single step, nested; because of discounting it is not the exponential utility of the
     discounted return. Howard & Matheson's criterion, the utility of the whole episode without discounting, is solved
-    exactly by :func:`safereplay.theory.utility.exponential_utility`; as γ → 1 the nested limit tends to it. From the
+    exactly by :func:`safereplay.theory.criteria.exponential_utility`; as γ → 1 the nested limit tends to it. From the
     start of the cliff at θ = 0.1 it is −1.753 for γ = 0.95, −0.0004 for 0.999, 0.0457 for 0.99999, and 0.0462 without γ.
 
     **Sources.** Borkar learns the product form, as a table, for the average cost of a process that never ends, with a
@@ -201,14 +201,14 @@ class CVaRQLearning(Learner):
         CVaR_α(G)  =  max_{y₀}  y₀ − E[(y₀ − G)⁺] / α,
 
     and the learner is plain Q-learning on states (s, y), y = y₀ − return so far, with rewards y⁺ − (y − r)⁺ that add up to
-    y₀⁺ − (y₀ − G)⁺ (see :mod:`safereplay.theory.augmented`). It learns on ``training_model``; its policy is evaluated on
+    y₀⁺ − (y₀ − G)⁺ (see :mod:`safereplay.theory.criteria`). It learns on ``training_model``; its policy is evaluated on
     ``judging_model``, which has the same states and the real rewards.
 
     **The target.** The outer maximum is not learned. ``target=None`` uses the best y₀ for α, computed from the model. If
     a loop gains forever there is none, and the α-quantile of the best discounted policy's return is used.
 
     **Limit.** That of Q-learning on the augmented model: the least expected shortfall of any policy, with or without memory.
-    With the best y₀ its CVaR is the maximum: see :func:`safereplay.theory.augmented.best_cvar`.
+    With the best y₀ its CVaR is the maximum: see :func:`safereplay.theory.criteria.best_cvar`.
 
     **When it fails.** The table grows: at α = 0.1 from 24 states to 99 on the cliff, from 20 to 3,848 on the volatile grid, from
     28 to 1,516 on the lottery, from 40 to 275 on the bridge. For small α the relevant episodes are rare: on the
@@ -250,7 +250,7 @@ class CVaRQLearning(Learner):
         """The target used for learning."""
         if self.target is not None:
             return self.target
-        found = best_target(mdp, self.alpha)
+        found = Tail(mdp, self.alpha)
         if not found.trouble:
             return found.target
         quantile = evaluate(mdp, exact(mdp, QLearning()).argmax(1), quiet=True).quantile(self.alpha)

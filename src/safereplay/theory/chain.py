@@ -2,10 +2,10 @@
 
 Under a policy π an outcome of (s,a) has probability π(a|s)·q(s',r|s,a). Questions about the policy are of four kinds:
 
-        expectation   x(s) = Σ p·(g + f·x(s')),          a linear equation (:meth:`Chain.solve`),
-        possibility   which outcomes can be reached?      a search in the graph of moves (:meth:`Chain.can_reach`),
-        worst case    x(s) = min (r + γ·x(s')),           a shortest path (:meth:`Chain.worst`),
-        sampling      episodes drawn at random            (:meth:`Chain.play`).
+    expectation   x(s) = Σ p·(g + f·x(s')),          a linear equation (:meth:`Chain.solve`),
+    possibility   which outcomes can be reached?      a search in the graph of moves (:meth:`Chain.can_reach`),
+    worst case    x(s) = min (r + γ·x(s')),           a shortest path (:meth:`Chain.worst`),
+    sampling      episodes drawn at random            (:meth:`Chain.play`).
 
 **Never ending.** A set of states that the chain cannot leave and where no episode ends is *endless*. An episode that
 enters one never ends. Its return is the limit of its sums, the *fate* of the set: constant if all of its rewards
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
 from .._progress import Bar
@@ -31,7 +31,7 @@ from .._types import Bools, Floats, Ints
 from ..arrays import sampling_model
 from ..kernels import episodes as kernels
 from ..kernels import rng
-from ..mdp import TabularMDP
+from ..mdp import TabularMDP, reached
 from ..verdicts import checked_policy
 from .solver import Equation
 
@@ -53,13 +53,7 @@ class Episodes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The outcomes of a policy: from state s with probability p to s_next, with r; sorted by s.
-
-    >>> import safereplay as sr
-    >>> chain = chain_of(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
-    >>> chain.can_reach(chain.unsafe).sum(), chain.worst()[5]
-    (np.int64(3), np.float64(-150.0))
-    """
+    """The outcomes of a policy: from state s with probability p to s_next, with r; sorted by s."""
 
     s: Ints
     p: Floats
@@ -68,8 +62,6 @@ class Chain:
     terminal: Bools
     unsafe: Bools
     n_states: int
-
-    # -- expectation --------------------------------------------------------------------------------------------------
 
     def solve(self, gain: Floats | Bools, passing: Bools | Floats, inside: Bools) -> Floats:
         """x(s) = Σ p·(gain + passing·x(s')) over the states ``inside``; x = 0 elsewhere.
@@ -113,8 +105,6 @@ class Chain:
         condition = "lead to an end with a probability above rounding"
         _checks.fail(f"outcomes of s={self.s[k]}", condition, float(self.p[k]), "the least likely outcome on the way")
 
-    # -- possibility --------------------------------------------------------------------------------------------------
-
     @cached_property
     def row(self) -> Ints:
         """State s has outcomes row[s], ..., row[s+1] − 1."""
@@ -128,19 +118,20 @@ class Chain:
     def reached(self, start: Floats | Bools) -> Bools:
         """States that can be reached from the start [S]."""
         on = ~self.terminal
-        return _found(self.s[on], self.s_next[on], start > 0)
+        return reached(self.n_states, np.flatnonzero(start > 0), self.s[on], self.s_next[on])
 
     def can_reach(self, goal: Bools) -> Bools:
         """States from which an outcome marked ``goal`` [K] can be reached."""
         on = ~self.terminal
-        holders = np.bincount(self.s, weights=goal, minlength=self.n_states) > 0
-        return _found(self.s_next[on], self.s[on], holders)
+        holders = np.unique(self.s[goal])
+        return reached(self.n_states, holders, self.s_next[on], self.s[on])
 
     @cached_property
     def classes(self) -> Ints:
         """The strongly connected component of each state, by number, [S]."""
         on = ~self.terminal
-        graph = _graph(self.s[on], self.s_next[on], self.n_states)
+        moves = (np.ones(int(on.sum())), (self.s[on], self.s_next[on]))
+        graph = sparse.csr_array(moves, shape=(self.n_states, self.n_states))
         return np.asarray(connected_components(graph, directed=True, connection="strong")[1], np.int64)
 
     @cached_property
@@ -194,8 +185,6 @@ class Chain:
         drift[numbers] = np.where(np.abs(lap) > least, np.copysign(inf, lap), nan)
         return drift
 
-    # -- variants -----------------------------------------------------------------------------------------------------
-
     def settled(self) -> Chain:
         """The chain with an end in each endless set, whose reward is the set's fate."""
         if not self.endless.any():
@@ -212,17 +201,8 @@ class Chain:
         outcomes = (number[self.s[k]], self.p[k], target, self.r[k], self.terminal[k], self.unsafe[k])
         return Chain(*outcomes, int(kept.sum())), start[kept]
 
-    # -- sampling -----------------------------------------------------------------------------------------------------
-
     def play(
-        self,
-        start: Floats,
-        gamma: float,
-        episodes: int,
-        max_steps: int,
-        seed: int,
-        threads: int | None = None,
-        quiet: bool = False,
+        self, start: Floats, gamma: float, episodes: int, max_steps: int, seed: int, threads: int | None, quiet: bool
     ) -> Episodes:
         """Sample episodes from a start [S], in chunks with their own random streams, on several threads."""
         workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
@@ -243,8 +223,6 @@ class Chain:
                 pool.shutdown(wait=False, cancel_futures=True)  # cancel the other chunks, whatever ended the wait
                 raise
         return played
-
-    # -- worst case ---------------------------------------------------------------------------------------------------
 
     def worst(self, gamma: float = 1.0) -> Floats:
         """The infimum of the possible returns, [S]; 0 for states without outcomes.
@@ -346,13 +324,7 @@ class _Moves:
 
 
 def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
-    """The chain of a policy: actions [S], or probabilities of actions [S, A].
-
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 2, [(0, 0, 1.0, 1, 2.0, True), (0, 1, 1.0, 1, -2.0, True)])
-    >>> chain_of(coin, [[0.75, 0.25], [1.0, 0.0]]).p
-    array([0.75, 0.25])
-    """
+    """The chain of a policy: actions [S], or probabilities of actions [S, A]."""
     s, a = np.divmod(mdp.pair, mdp.n_actions)
     try:
         dimensions = np.ndim(policy)
@@ -375,18 +347,3 @@ def checked_probabilities(mdp: TabularMDP, policy: Any) -> Floats:
     for s in np.flatnonzero(np.abs(sums - 1.0) > 1e-9)[:1]:
         _checks.fail(f"policy of s={s}", "sum to 1", float(sums[s]))
     return _checks.rescaled(pi, sums[:, None])
-
-
-def _graph(tail: Ints, head: Ints, n: int) -> Any:
-    """The graph of edges tail → head over n nodes."""
-    return sparse.csr_array((np.ones(tail.size), (tail, head)), shape=(n, n))
-
-
-def _found(tail: Ints, head: Ints, seeds: Bools) -> Bools:
-    """The nodes reachable from the seeds along edges tail → head, seeds included; breadth first, in one pass."""
-    n = seeds.size
-    first = np.flatnonzero(seeds)
-    graph = _graph(np.append(tail, np.full(first.size, n)), np.append(head, first), n + 1)
-    found = np.zeros(n + 1, bool)
-    found[breadth_first_order(graph, n, return_predecessors=False)] = True
-    return found[:-1]

@@ -3,15 +3,18 @@
 By Theorem 1 learning converges, if
 
     step sizes     Σα = ∞ and Σα² < ∞ at each pair;
-        exploration    every action of a state that is visited infinitely often is taken infinitely often. The paper calls
-                       this GLIE, but its definition and its proof use only the second half of that name;
-        w_t settles    w_t → w^∞. Lemma 4 shows it for variance replay, and its proof holds for any factors that are
-                       continuous in the statistics of a pair. Here it is also measured, on runs;
-        contraction    ‖HQ − HQ'‖ ≤ γ·‖Q − Q'‖, by Lemma 2. A sharper factor is γ·max Σ p̃ over the outcomes of a pair
-                       that do not end: Q and Q + c show that it is the smallest.
+    exploration    every action of a state that is visited infinitely often is taken infinitely often. The paper calls
+                   this GLIE, but its definition and its proof use only the second half of that name;
+    w_t settles    w_t → w^∞. Lemma 4 shows it for variance replay, and its proof holds for any factors that are
+                   continuous in the statistics of a pair. Here it is also measured, on runs;
+    contraction    ‖HQ − HQ'‖ ≤ γ·‖Q − Q'‖, by Lemma 2. A sharper factor is γ·max Σ p̃ over the outcomes of a pair
+                   that do not end: Q and Q + c show that it is the smallest.
 
 By Theorem 2 the limit is safe if w favours volatile pairs and bad rewards (Assumption 1): see
 :mod:`safereplay.theory.theorem2`.
+
+:func:`prospects` is for other learners, which have no such w_t: their class attributes ``SETTLES`` and ``WHY`` state
+whether their replay distribution converges.
 
 Ref: Szlak & Shamir (2021), Lemma 1, Lemma 2, Lemma 3, Lemma 4, Theorem 1.
 """
@@ -19,28 +22,27 @@ Ref: Szlak & Shamir (2021), Lemma 1, Lemma 2, Lemma 3, Lemma 4, Theorem 1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from math import isfinite
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import Any
 
 import numpy as np
 
 from .. import _checks
 from .._config import plain
-from .._types import Bools, Floats, Ints
+from .._types import Floats, Ints
+from ..errors import BadInput
 from ..kernels.memory import STATISTICS
-from ..learners import ReplayQLearning
+from ..learners import Learner, ReplayQLearning
 from ..mdp import TabularMDP
-from ..runs import Runs, learn
-from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
+from ..runs import Runs, learn, resolved
+from ..schedules import Exploration, StepSize
 from ..schemes import DownsideReplay, DynaReplay, ErrorReplay, Scheme, VarianceReplay, alike, if_seen, no_tilt
-from .assumption1 import Assumption1, Part, assumption_1
-from .limits import fixed_point
-from .operator import limit_weights, operator
+from .limits import exact, fixed_point
+from .operator import given_visits, limit_table, limit_weights, operator, taken_apart
+from .shaped import Soundness, judge
 from .solver import largest
-from .theorem2 import Switch, Theorem2, theorem_2
-from .tilts import Soundness, judge
-from .weights import limit_table, taken_apart
+from .theorem2 import Assumption1, Part, Switch, Theorem2, assumption_1, theorem_2
 
 OCTAVES = 9  # of episodes over which w_t is followed, two snapshots each
 EARLY = 16  # distances before this episode are not used for the rate
@@ -125,10 +127,16 @@ class CheckReport:
     """The result of :func:`check`; printing it gives a report.
 
     >>> import safereplay as sr
-    >>> from safereplay.theory.conditions import check
-    >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), episodes=2_000, seeds=2)
+    >>> found = sr.check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), episodes=2_000, seeds=2)
     >>> found.steps.holds, found.exploring.holds, found.contraction.factor
     (True, True, 0.9)
+
+    Parameters
+    ----------
+    mdp, scheme, v, mixing, exploration, step_size, visitation : the settings that were checked
+    steps, exploring, settling, contraction, assumption, theorem, tilt
+        The conditions. Each has ``holds`` (None if unknown) and a ``reason``.
+    warnings : list of str
     """
 
     mdp: str
@@ -159,13 +167,9 @@ class CheckReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; numbers that are not finite become None."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        configs = {name: values.pop(name).to_dict() for name in ("scheme", "exploration", "step_size")}
-        return {
-            **configs,
-            **{name: plain(value) for name, value in values.items()},
-            "conditions_hold": self.conditions_hold,
-        }
+        values = plain(self)
+        configs = {name: values[name] for name in ("scheme", "exploration", "step_size")}
+        return {**configs, **values, "conditions_hold": self.conditions_hold}
 
     def __str__(self) -> str:
         return "\n".join(_page(self))
@@ -187,9 +191,6 @@ def check(
 ) -> CheckReport:
     """Check the paper's conditions for a scheme on a model: each holds, fails, or is unknown.
 
-    Schedules default to those of ``learn``. Matched mixing has the paper's limit, d ≡ 1. That of literal mixing depends
-    on d(s,a): ``visitation`` [S, A], or the mean visitation of the runs. There are ``seeds`` runs, from ``seed`` on.
-
     >>> import safereplay as sr
     >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), mixing="matched", episodes=2_000, seeds=3)
     >>> found.conditions_hold, [point.holds for point in found.assumption.points]
@@ -197,63 +198,53 @@ def check(
     >>> found.theorem.holds, found.theorem.reason
     (None, "says nothing here: of all variance, no state's best action has more than 33.3%")
 
+    Parameters
+    ----------
+    mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1)
+    mixing : {"literal", "matched"}
+        Matched mixing has the paper's limit, d ≡ 1. That of literal mixing depends on d(s,a).
+    exploration, step_size : optional; default: those of :func:`safereplay.learn`
+    visitation : array [S, A], optional
+        d(s,a) for literal mixing. Default: the mean over the runs.
+    episodes, seeds, seed : int; length and number of the runs, and the first seed
+    quiet : bool; without a progress bar
+
+    Returns
+    -------
+    CheckReport
+
+    Raises
+    ------
+    BadInput : if an argument is invalid
+
     Ref: Szlak & Shamir (2021), Lemma 2, Lemma 4, Theorem 1, Assumption 1, Theorem 2.
     """
-    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     learner = ReplayQLearning(scheme, v=v, mixing=mixing)
-    exploration = EpsilonGreedy() if exploration is None else exploration
-    step_size = PowerStep() if step_size is None else step_size
+    exploration, step_size = resolved(mdp, learner, exploration, step_size)
     episodes = _checks.whole("episodes", episodes, 2)
     count, first = _checks.whole("seeds", seeds, 1, bits=24), _checks.whole("seed", seed, 0, bits=62)
-    d = _given_visitation(mdp, mixing, visitation)
+    hint = "its limit does not depend on the visitation"
+    given = visitation is not None
+    _checks.require(mixing == "literal" or not given, "visitation", "be left out with matched mixing", "one", hint)
+    d = given_visits(mdp, learner.v, visitation) if given else None
     points = np.unique((episodes * 2.0 ** (-np.arange(2 * OCTAVES + 1) / 2)).astype(np.int64))
-    runs = learn(
-        mdp,
-        learner,
-        episodes,
-        range(first, first + count),
-        exploration,
-        step_size,
-        snapshots=points[points > 0].tolist(),
-        quiet=quiet,
-    ).whole()
+    runs_of, shots = range(first, first + count), points[points > 0].tolist()
+    runs = learn(mdp, learner, episodes, runs_of, exploration, step_size, snapshots=shots, quiet=quiet).whole()
     where = "d ≡ 1" if mixing == "matched" else "d(s,a) as given"
     if mixing == "literal" and d is None:
         d = runs.visitation.mean(0)
         where = f"d(s,a) as measured on {len(runs.seeds)} run{'s' * (len(runs.seeds) > 1)} of {episodes:,} episodes"
-    reached = mdp.is_reachable
-    parts = _Parts(
+    parts = (
         step_sizes(step_size),
-        exploring(mdp, exploration, reached),
-        _settling(runs, reached, exploration.glie().explores is True),
+        exploring(mdp, exploration),
+        _settling(runs, exploration.glie().explores is True),
         _contraction(mdp, scheme, v, d, first),
         *_safety(mdp, scheme, v, d),
     )
-    warnings = list(_warnings(parts, runs, visitation is None))
     settings = (scheme, learner.v, mixing, exploration, step_size, where)
-    return CheckReport(mdp.name, *settings, *parts, judge(scheme), warnings)
-
-
-class _Parts(NamedTuple):
-    steps: StepSizes
-    exploring: Exploring
-    settling: Settling
-    contraction: Contraction
-    assumption: Assumption1
-    theorem: Theorem2
-
-
-def _given_visitation(mdp: TabularMDP, mixing: str, visitation: Any) -> Floats | None:
-    if visitation is None:
-        return None
-    hint = "its limit does not depend on the visitation"
-    _checks.require(mixing == "literal", "visitation", "be left out with matched mixing", "one", hint)
-    d = _checks.finite_array("visitation", visitation, (mdp.n_states, mdp.n_actions))
-    _checks.require(bool((d >= 0).all()), "visitation", "have no negative entry", float(d.min()))
-    return d
-
-
-# -- Theorem 1 --------------------------------------------------------------------------------------------------------
+    report = CheckReport(mdp.name, *settings, *parts, judge(scheme), [])
+    report.warnings.extend(_warnings(report, runs, not given))
+    return report
 
 
 def step_sizes(step_size: StepSize) -> StepSizes:
@@ -268,11 +259,11 @@ def step_sizes(step_size: StepSize) -> StepSizes:
     return StepSizes(holds, reason, *both, sums.decay.power, sums.decay.proved, sums.partial)
 
 
-def exploring(mdp: TabularMDP, exploration: Exploration, reached: Bools) -> Exploring:
-    """The conditions on exploration for a model whose states are ``reached`` or not."""
+def exploring(mdp: TabularMDP, exploration: Exploration) -> Exploring:
+    """The conditions on exploration."""
     glie = exploration.glie()
-    lost = np.flatnonzero(np.repeat(~reached & ~mdp.is_terminal, mdp.n_actions))
-    unreachable = tuple((int(i) // mdp.n_actions, int(i) % mdp.n_actions) for i in lost)
+    lost = np.flatnonzero(np.repeat(~mdp.is_reachable & ~mdp.is_terminal, mdp.n_actions))
+    unreachable = tuple(divmod(int(i), mdp.n_actions) for i in lost)
     limit = {True: "greedy in the limit", False: "not greedy in the limit", None: "perhaps greedy in the limit"}
     how = "" if glie.decay.proved else ", measured, not proved"
     reason = f"{glie.reason}{how} ({limit[glie.greedy]}, which Theorem 1 does not need)"
@@ -290,7 +281,7 @@ CONTINUOUS = {
 }
 
 
-def _settling(runs: Runs, reached: Bools, explores: bool) -> Settling:
+def _settling(runs: Runs, explores: bool) -> Settling:
     """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t."""
     mdp, learner, shots = runs.mdp, runs.learner, runs.snapshots
     if shots is None or shots.w is None or not isinstance(learner, ReplayQLearning):
@@ -298,10 +289,10 @@ def _settling(runs: Runs, reached: Bools, explores: bool) -> Settling:
     scheme = learner.scheme
     if not scheme.has_limit:
         doubled = shots.w[:, 2:]  # two snapshots per octave
-        return _settled(_course("w_2t", shots.episodes[:-2], doubled - shots.w[:, :-2]), False, 0.0, ())
+        return _settled("w_2t", shots.episodes[:-2], doubled - shots.w[:, :-2], False, 0.0, ())
     w = limit_weights(mdp, scheme)
     proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
-    return _settled(_course("w^∞", shots.episodes, shots.w - w), proved, _jump(mdp, scheme), _unseen(runs, w))
+    return _settled("w^∞", shots.episodes, shots.w - w, proved, _jump(mdp, scheme), _unseen(runs, w))
 
 
 def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
@@ -323,37 +314,27 @@ def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
     return furthest
 
 
-class _Course(NamedTuple):
-    """The distance of w_t from a limit along the runs."""
-
-    to: str
-    episodes: Ints  #: [m]
-    distance: Floats  #: [m] root mean square over the seeds, so that one run that is near by chance has little effect
-
-    def rate(self, since: float = EARLY) -> float:
-        """The slope of log distance on log episodes; nan with fewer than two distances."""
-        use = (self.episodes >= since) & (self.distance > SETTLED)
-        if use.sum() < 2:
-            return float("nan")
-        return float(np.polyfit(np.log(self.episodes[use]), np.log(self.distance[use]), 1)[0])
+def _rate(episodes: Ints, distance: Floats, since: float) -> float:
+    """The slope of log distance on log episodes; nan with fewer than two distances."""
+    use = (episodes >= since) & (distance > SETTLED)
+    return float(np.polyfit(np.log(episodes[use]), np.log(distance[use]), 1)[0]) if use.sum() >= 2 else nan
 
 
-def _course(to: str, episodes: Ints, apart: Floats) -> _Course:
-    """The course of differences [seeds, m, K] in total variation."""
-    return _Course(to, episodes, np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0)))
+def _settled(to: str, episodes: Ints, apart: Floats, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
+    """The verdict on the differences from a limit, [seeds, m, K].
 
-
-def _settled(course: _Course, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
-    """The verdict on such a course."""
-    if not course.episodes.size:
-        nan = float("nan")
+    Distances are root mean squares over the seeds, so that one run that is near by chance has little effect.
+    """
+    if not episodes.size:
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
-    rates = course.rate(), course.rate(since=max(EARLY, int(course.episodes[-1]) / 2**LATE))
-    last, lacking = float(course.distance[-1]), sum(x.weight for x in unseen)
+    distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))
+    lately = max(EARLY, int(episodes[-1]) / 2**LATE)
+    rates = _rate(episodes, distance, EARLY), _rate(episodes, distance, lately)
+    last, lacking = float(distance[-1]), sum(x.weight for x in unseen)
     holds: bool | None = None
-    said = f"w_t is {last:.2g} from {course.to} in the end, and nears it as t^{rates[0]:.2f}, lately t^{rates[1]:.2f}"
-    if course.distance[-5:].max() <= SETTLED:
-        holds, said = True, f"w_t is {course.to} in the end"
+    said = f"w_t is {last:.2g} from {to} in the end, and nears it as t^{rates[0]:.2f}, lately t^{rates[1]:.2f}"
+    if distance[-5:].max() <= SETTLED:
+        holds, said = True, f"w_t is {to} in the end"
     elif unseen and lacking >= 0.5 * last:
         x = unseen[0]
         said = f"{said}; {lacking:.2g} of w^∞ was never seen, most of it at (s={x.s}, a={x.a})"
@@ -364,8 +345,8 @@ def _settled(course: _Course, proved: bool, jump: float, unseen: tuple[Unseen, .
     if holds and jump > JUMP:
         holds, said = None, f"{said}; but w jumps by {jump:.2g} where its statistics settle"
     how = "proved (Lemma 4)" if proved else "measured"
-    points = tuple(map(int, course.episodes)), tuple(map(float, course.distance))
-    return Settling(proved or holds, f"{how}: {said}", course.to == "w^∞", *points, *rates, proved, jump, unseen)
+    points = tuple(map(int, episodes)), tuple(map(float, distance))
+    return Settling(proved or holds, f"{how}: {said}", to == "w^∞", *points, *rates, proved, jump, unseen)
 
 
 def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
@@ -374,37 +355,31 @@ def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
     if runs.w is None:
         raise AssertionError("a replaying run has weights")
     lacking = np.stack([mdp.expect(w * (seen == 0), np.ones_like(w)).ravel() for seen in runs.w])
-    visits = runs.visits.reshape(len(runs.seeds), -1)
-    mean = lacking.mean(0)
-    order = [int(i) for i in np.argsort(-mean, kind="stable") if mean[i] > SETTLED]
-    return tuple(
-        Unseen(
-            i // mdp.n_actions,
-            i % mdp.n_actions,
-            float(mean[i]),
-            int((lacking[:, i] > 0).sum()),
-            bool(visits[lacking[:, i] > 0, i].any()),
-        )
-        for i in order
-    )
+    visits, mean = runs.visits.reshape(len(runs.seeds), -1), lacking.mean(0)
+    found = []
+    for i in np.argsort(-mean, kind="stable"):
+        if mean[i] > SETTLED:
+            in_runs = lacking[:, i] > 0
+            pair = divmod(int(i), mdp.n_actions)
+            found.append(Unseen(*pair, float(mean[i]), int(in_runs.sum()), bool(visits[in_runs, i].any())))
+    return tuple(found)
 
 
 def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, seed: int) -> Contraction:
-    gamma, nan = mdp.gamma, float("nan")
+    gamma = mdp.gamma
     if not scheme.has_limit:
         return Contraction(True, f"γ = {gamma:g} whatever w_t is (Lemma 2)", gamma, gamma, nan, nan)
     H = operator(mdp, scheme, v, d)
     factor = gamma * min(1.0, float(mdp.expect((~mdp.terminal).astype(np.float64), H.p).max()))
     generator = np.random.default_rng(seed)
     one = largest(mdp.r) or 1.0
-    ratios = []
-    for P, Q in generator.normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, mdp.n_states, mdp.n_actions)):
-        ratios.append(float(np.abs(H(P) - H(Q)).max() / np.abs(P - Q).max()))
+    trials = generator.normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, mdp.n_states, mdp.n_actions))
+    most = max(float(np.abs(H(P) - H(Q)).max() / np.abs(P - Q).max()) for P, Q in trials)
     Q = np.zeros((mdp.n_states, mdp.n_actions))
     reached = float(np.abs(H(Q + one) - H(Q)).max()) / one
-    holds = max(max(ratios), reached) <= factor + 1e-9 and factor <= gamma + 1e-9
-    reason = f"factor {factor:.4g} (γ = {gamma:g}); at most {max(ratios):.4g} on random Q, {reached:.4g} at Q and Q + 1"
-    return Contraction(holds, reason, gamma, factor, max(ratios), reached)
+    holds = max(most, reached) <= factor + 1e-9 and factor <= gamma + 1e-9
+    reason = f"factor {factor:.4g} (γ = {gamma:g}); at most {most:.4g} on random Q, {reached:.4g} at Q and Q + 1"
+    return Contraction(holds, reason, gamma, factor, most, reached)
 
 
 def _safety(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None) -> tuple[Assumption1, Theorem2]:
@@ -417,14 +392,10 @@ def _safety(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None) -> tupl
     return Assumption1(None, reason, ()), Theorem2(None, reason, v, (), None, None)
 
 
-# -- text -------------------------------------------------------------------------------------------------------------
-
-
-def _warnings(parts: _Parts, runs: Runs, measured: bool) -> Iterator[str]:
-    """The warnings of a report."""
-    steps, exploring, settling, _, assumption, theorem = parts
-    if not steps.holds:
-        yield f"step sizes: {steps.reason}"
+def _warnings(report: CheckReport, runs: Runs, measured: bool) -> Iterator[str]:
+    exploring, settling, theorem = report.exploring, report.settling, report.theorem
+    if not report.steps.holds:
+        yield f"step sizes: {report.steps.reason}"
     if not exploring.holds:
         yield f"exploration: {exploring.reason}"
     if exploring.unreachable:
@@ -435,31 +406,24 @@ def _warnings(parts: _Parts, runs: Runs, measured: bool) -> Iterator[str]:
     for x in settling.unseen[:3]:
         how = "not every outcome was seen" if x.visited else "never visited"
         yield f"(s={x.s}, a={x.a}): {how} in {x.runs} of {len(runs.seeds)} runs; it has {x.weight:.2g} of w^∞"
-    literal = isinstance(runs.learner, ReplayQLearning) and runs.learner.mixing == "literal"
+    literal = report.mixing == "literal"
     if literal:
         yield "literal mixing converges to the limit with d(s,a), not to the paper's (d ≡ 1): matched mixing does"
     if literal and exploring.greedy:
         yield "greedy in the limit: d → 0 where the policy does not go, so that volatile pairs there become all replay"
     if literal and measured and theorem.states:
-        yield from _disagreement(runs)
-    for number, point in enumerate(assumption.points, 1):
+        # The visits of the runs may differ so much that their limits have different policies.
+        limits = [fixed_point(runs.mdp, report.scheme, report.v, d) for d in runs.visitation]
+        scale = largest(*limits) or 1.0
+        policies = {tuple((Q / scale).round(9).argmax(1).tolist()) for Q in limits}
+        if len(policies) > 1:
+            yield f"the visits of {len(runs.seeds)} runs give limits with {len(policies)} different policies"
+    for number, point in enumerate(report.assumption.points, 1):
         witness = point.readings[0].witness
         if witness is not None:
             yield f"Assumption 1, point {number}: {witness.text}"
     if theorem.holds is False:
         yield f"Theorem 2 is wrong here: {theorem.reason}"
-
-
-def _disagreement(runs: Runs) -> Iterator[str]:
-    """Whether the visits of the runs differ so much that their limits have different policies."""
-    if not isinstance(runs.learner, ReplayQLearning):
-        return
-    setting = (runs.mdp, runs.learner.scheme, runs.learner.v)
-    limits = [fixed_point(*setting, d) for d in runs.visitation]
-    scale = largest(*limits) or 1.0
-    policies = {tuple((Q / scale).round(9).argmax(1).tolist()) for Q in limits}
-    if len(policies) > 1:
-        yield f"the visits of {len(runs.seeds)} runs give limits with {len(policies)} different policies"
 
 
 def _page(report: CheckReport) -> Iterator[str]:
@@ -468,14 +432,14 @@ def _page(report: CheckReport) -> Iterator[str]:
     yield ""
     gap = "" if report.mixing == "matched" else " (its proof takes d ≡ 1, so it does not cover literal mixing)"
     yield f"Theorem 1, its conditions hold: {_mark(report.conditions_hold).strip()}{gap}"
-    yield from _line("step sizes", report.steps)
-    yield from _line("exploration", report.exploring)
-    yield from _line("w_t settles", report.settling)
-    yield from _line("contraction", report.contraction)
+    yield _line("step sizes", report.steps)
+    yield _line("exploration", report.exploring)
+    yield _line("w_t settles", report.settling)
+    yield _line("contraction", report.contraction)
     yield ""
     yield f"Assumption 1, w favours volatile pairs and bad rewards: {report.assumption.reason}"
     for number, point in enumerate(report.assumption.points, 1):
-        yield from _line(f"point {number}", point)
+        yield _line(f"point {number}", point)
         for reading in point.readings:
             yield f"      {_mark(reading.holds)} {reading.name}"
     yield ""
@@ -484,8 +448,7 @@ def _page(report: CheckReport) -> Iterator[str]:
     yield ""
     broken = report.tilt.broken
     yield f"A sound tilt, whatever the model: {'breaks ' + ' and '.join(broken) if broken else 'no promise is broken'}"
-    for name, part in report.tilt.parts():
-        yield from _line(name, part)
+    yield from (_line(name, part) for name, part in report.tilt.parts())
     if report.warnings:
         yield ""
         yield from (f"! {line}" for line in report.warnings)
@@ -495,39 +458,22 @@ def _mark(holds: bool | None) -> str:
     return {True: "yes", False: "no ", None: "?  "}[holds]
 
 
-def _line(name: str, part: Part) -> Iterator[str]:
-    yield f"  {name:<12} {_mark(part.holds)}  {part.reason}"
+def _line(name: str, part: Part) -> str:
+    return f"  {name:<12} {_mark(part.holds)}  {part.reason}"
 
 
 def _switches(theorem: Theorem2) -> Iterator[str]:
     """The table of states; states where the policy changes come first."""
     if not theorem.states:
         return
-    names = ("predicted", "corrected", "switched")
-    yield "  states where it " + ", ".join(
-        f"{word}: {theorem.count(name)}"
-        for name, word in zip(
-            names, ("is predicted", "is predicted by the corrected inequality", "happens"), strict=True
-        )
-    )
+    predicted, corrected, switched = (theorem.count(name) for name in ("predicted", "corrected", "switched"))
+    by_the_corrected = f"is predicted by the corrected inequality: {corrected}"
+    yield f"  states where it is predicted: {predicted}, {by_the_corrected}, happens: {switched}"
     if theorem.v_limit is not None:
         when = f"from v = {theorem.v_limit:.6g} on" if isfinite(theorem.v_limit) else "at no v"
         yield f"  in closed form, if nothing else were replayed, state {theorem.premise} switches {when}"
-    head = (
-        "s",
-        "a",
-        "share",
-        "b",
-        "gap",
-        "bound",
-        "predicts",
-        "gap+fall",
-        "bound(ρ)",
-        "corrected",
-        "switches",
-        "first v",
-    )
-    yield "  " + " ".join(f"{name:>9}" for name in head)
+    head = "s a share b gap bound predicts gap+fall bound(ρ) corrected switches"
+    yield "  " + " ".join(f"{name:>9}" for name in [*head.split(), "first v"])
     ranked = sorted(theorem.states, key=lambda x: (not x.switched, not x.predicted, -x.share, x.s))
     least = 1e-12 * largest([(x.gap, x.bound, x.needed, x.bound_rho) for x in ranked])
     for x in ranked[:ROWS]:
@@ -543,3 +489,49 @@ def _cells(x: Switch, least: float) -> tuple[str, ...]:
     gap, bound, needed, bound_rho = (f"{0.0 if abs(y) < least else y:.4g}" for y in values)
     yes = [_mark(y).strip() for y in (x.predicted, x.corrected, x.switched)]
     return str(x.s), str(x.a), f"{x.share:.4g}", str(x.b), gap, bound, yes[0], needed, bound_rho, yes[1], yes[2], first
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """The result of :func:`prospects`; printing it gives a report."""
+
+    mdp: str
+    learner: Learner
+    steps: StepSizes
+    exploring: Exploring
+    settling: Part  #: of its replay distribution
+    limit: Part  #: whether an exact limit is known here
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return dict(plain(self))
+
+    def __str__(self) -> str:
+        said = {True: "yes", False: "no", None: "open"}
+        parts = {"step sizes": self.steps, "exploration": self.exploring, "w_t settles": self.settling}
+        parts["exact limit"] = self.limit
+        lines = [f"  {label:<12} {said[part.holds]:<5} {part.reason}" for label, part in parts.items()]
+        return "\n".join([f"{self.learner.describe()} on {self.mdp}", *lines])
+
+
+def prospects(
+    mdp: TabularMDP, learner: Learner, exploration: Exploration | None = None, step_size: StepSize | None = None
+) -> Prospects:
+    """What is known about a learner on a model before training.
+
+    >>> import safereplay as sr
+    >>> print(prospects(sr.grids.cliff(), sr.PrioritisedReplay()).settling.holds)
+    False
+    >>> prospects(sr.grids.cliff(), sr.WindowReplay()).limit.holds
+    True
+    """
+    exploration, step_size = resolved(mdp, learner, exploration, step_size)
+    hint = "use check(mdp, learner.scheme, v, mixing=...)"
+    _checks.require(not isinstance(learner, ReplayQLearning), "learner", "be another than Algorithm 1", learner, hint)
+    settles = Part(learner.SETTLES, learner.WHY) if learner.WHY else Part(True, "nothing is replayed: there is no w_t")
+    try:
+        exact(mdp, learner)
+        limit = Part(True, "known: sr.exact(mdp, learner)")
+    except BadInput as error:
+        limit = Part(False, str(error))
+    return Prospects(mdp.name, learner, step_sizes(step_size), exploring(mdp, exploration), settles, limit)

@@ -1,6 +1,8 @@
-"""Ceilings: the best mean return of any policy under a limit on its risk.
+"""Ceilings: the best mean return of any policy under a limit on its risk, as solutions of constrained MDPs.
 
-Limits on CVaR or on the standard deviation, by a dual over the amount still owed.
+A limit on P(unsafe) is linear in the expected visits of pairs, so a mixture of two policies is the best:
+:mod:`safereplay.theory.occupancy`. Limits on CVaR and on the standard deviation need the return so far: this module, by a
+dual over the amount still owed.
 
 **CVaR_α ≥ c.** CVaR_α(R) = max_η η − E[(η−R)⁺]/α, so the limit means that for some η, E[(η−R)⁺] ≤ α·(η−c). The best η is
 a quantile, so a point of the rewards' lattice. The state includes the amount owed, z = η − return so far. By the duality
@@ -20,20 +22,13 @@ The amount owed is kept within a window. Beyond it, with V the best mean from th
 E[(z−R)⁺] than (z−μ)⁺ (Jensen), so V at the cost (z−V)⁺ is a bound, exact if every return falls short of z.
 So for any window the answer is an upper bound; ``reason`` says so where it may not be tight.
 
+**Policies that never end** have no finite occupancy. The ceiling is over policies that end with probability 1. If some
+loop gains forever, the mean return is **unbounded**. The *discounted* return always has a bound, with the cost discounted
+as well. It is valid: a cost C ≥ 0 at step T counts γ^T·C ≤ C, so E[γ^T·C] ≤ E[C], and a policy that keeps the limit keeps
+the discounted one. For a limit on CVaR or on the standard deviation it is not computed, since such a loop might
+compensate for losses on the way to it.
+
 Ref: Rockafellar & Uryasev (2000), Optimization of CVaR.
-
-All ceilings are solutions of constrained MDPs.
-
-A limit on P(unsafe) is linear in the expected visits of pairs, so a mixture of two policies is the best:
-:mod:`safereplay.theory.occupancy`.
-Limits on CVaR and on the standard deviation need the return so far: this module.
-
-**Policies that never end** have no finite occupancy. The ceiling is over policies that end with probability 1.
-
-**Unbounded.** If some loop gains forever, the mean return has no upper bound. The *discounted* return always has one,
-with the cost discounted as well. It is valid: a cost C ≥ 0 at step T counts γ^T·C ≤ C, so
-E[γ^T·C] ≤ E[C], and a policy that keeps the limit keeps the discounted one. For a limit on CVaR or on the standard
-deviation it is not computed, since such a loop might compensate for losses on the way to it.
 """
 
 from __future__ import annotations
@@ -50,8 +45,7 @@ from scipy import sparse
 from .. import _checks
 from .._types import Bools, Floats
 from ..mdp import TabularMDP
-from .hull import Game, Hull
-from .occupancy import INFEASIBLE, OPTIMAL, SLACK, UNBOUNDED, UNKNOWN, Ceiling, Harm, Limit, Program
+from .occupancy import INFEASIBLE, OPTIMAL, SLACK, UNBOUNDED, UNKNOWN, Ceiling, Game, Harm, Hull, Limit, Program
 from .risk import lattice
 from .solver import ROUNDING, largest
 
@@ -59,15 +53,8 @@ MAX_VARIABLES = 60_000  # (state, owed, action) triples of a dynamic program
 MESH = 4  # points per unit of reward for a limit on the standard deviation
 
 
-# -- the dynamic program ----------------------------------------------------------------------------------------------
-
-
 class _Owed(Game):
-    """max_π E[R] − λ·E[cost] as a dynamic program over (z, s), z the amount still owed, for all z at once.
-
-    Policy iteration. It begins with a policy that ends with probability 1; a strict improvement also ends,
-    unless some loop gains forever.
-    """
+    """max_π E[R] − λ·E[cost] as a dynamic program over (z, s), z the amount still owed, for all z at once."""
 
     def __init__(self, program: _Windowed, low: int, levels: int, gamma: float) -> None:
         mdp, endable = program.mdp, program.endable
@@ -96,9 +83,6 @@ class _Owed(Game):
         allowed = np.tile(endable.use.reshape(-1, A)[endable.states], (levels, 1))
         policy = np.tile(endable.policy[endable.states], levels)
         super().__init__(P, np.stack(sums, axis=1), ends, allowed, policy, mdp.start[endable.states], levels)
-
-
-# -- limits -----------------------------------------------------------------------------------------------------------
 
 
 class _Windowed(Program):
@@ -183,11 +167,9 @@ class _Windowed(Program):
         least = max(SLACK * unit, ROUNDING * largest(self.dual.game.totals[:, 1]))
         budget = budget + np.maximum(least, SLACK * np.abs(np.where(budget > -inf, budget, 0.0)))
         found = self.dual.solve(budget)
-        reason = (
-            f"an upper bound: {found.loose:.2g} of probability is followed no further" if found.loose > SLACK else ""
-        )
-        wider = np.concatenate([budget, np.full(self.typical, -inf)])
-        discounted = self.dual_discounted.solve(wider).upper
+        reason = f"an upper bound: {found.loose:.2g} of probability is followed no further"
+        reason = reason if found.loose > SLACK else ""
+        discounted = self.dual_discounted.solve(np.concatenate([budget, np.full(self.typical, -inf)])).upper
         return Ceiling(limit, OPTIMAL, found.upper, discounted, limit.value, self.best, reason)
 
     def unhindered(self, limit: Limit) -> Ceiling:
@@ -225,8 +207,18 @@ class Tail(_Windowed):
         """The largest CVaR: max_η η − min E[(η−R)⁺]/α."""
         if self.alpha == 1.0:
             return self.unlimited()
+        return float(np.max(self._worth))
+
+    @property
+    def target(self) -> float:
+        """The η of the largest CVaR."""
+        return float(self.z[int(np.argmax(self._worth))])
+
+    @property
+    def _worth(self) -> Floats:
+        """η − min E[(η−R)⁺]/α for each η, [L]; −inf above every quantile."""
         of_interest = self.z <= self.highest_eta(self.lowest) + self.step
-        return float(np.max((self.z - self.dual.least / self.alpha)[of_interest]))
+        return np.where(of_interest, self.z - self.dual.least / self.alpha, -inf)
 
     def solve(self, limit: Limit) -> Ceiling:
         """The ceiling under CVaR_α ≥ limit."""
@@ -288,16 +280,8 @@ class CeilingPoint:
     value_discounted: float
 
 
-def ceiling(
-    mdp: TabularMDP,
-    *,
-    max_p_unsafe: float | None = None,
-    min_cvar: float | None = None,
-    max_std: float | None = None,
-    alpha: float = 0.1,
-    start: Any = None,
-) -> Ceiling:
-    """The best mean return of any policy under one limit, from the model's start or another.
+def ceiling(mdp: TabularMDP, *, alpha: float = 0.1, start: Any = None, **limit: float | None) -> Ceiling:
+    """The best mean return of any policy under one limit (max_p_unsafe, min_cvar, max_std), from the model's start or another.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -308,18 +292,12 @@ def ceiling(
     >>> nobody.status, round(nobody.best, 4)
     ('infeasible', 0.0278)
     """
-    limit = Limit.one_of(max_p_unsafe, min_cvar, max_std, alpha=alpha)
-    return Ceilings(mdp, limit, start).at(limit.value)
+    one = Limit.one_of(alpha=alpha, **limit)
+    return Ceilings(mdp, one, start).at(one.value)
 
 
 class Ceilings:
-    """Ceilings under one kind of limit, for any of its values. Shared parts are computed once.
-
-    >>> import safereplay as sr
-    >>> ceilings = Ceilings(sr.grids.cliff(), Limit("max_p_unsafe", 0.01))
-    >>> [round(point.value, 2) for point in ceilings.frontier([0.005, 0.01, 0.02])]     # 0.5 % is out of reach
-    [5.31, 5.45]
-    """
+    """Ceilings under one kind of limit, for any of its values. Shared parts are computed once."""
 
     def __init__(self, mdp: TabularMDP, limit: Limit, start: Any = None) -> None:
         _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)

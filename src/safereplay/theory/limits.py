@@ -16,9 +16,9 @@ from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
 from ..verdicts import verdict
+from .operator import Along, places
 from .risk import RiskProfile, evaluate
 from .solver import MAX_ROUNDS, ROUNDING, TOLERANCE, finite, iterate, optimal, slack, targets
-from .valued import Along
 from .visits import SelfConsistent, self_consistent
 
 
@@ -30,24 +30,13 @@ def fixed_point(
 
 @overload
 def fixed_point(
-    mdp: TabularMDP,
-    scheme: Scheme,
-    v: float,
-    visitation: Literal["self"],
-    exploration: Exploration | None = None,
-    **search: Any,
+    mdp: TabularMDP, scheme: Scheme, v: float, visitation: Literal["self"], exploration: Any = None, **search: Any
 ) -> tuple[SelfConsistent, ...]: ...
 
 
 @overload
 def fixed_point(
-    mdp: TabularMDP,
-    scheme: Scheme,
-    v: float = 0.5,
-    *,
-    visitation: Literal["self"],
-    exploration: Exploration | None = None,
-    **search: Any,
+    mdp: TabularMDP, scheme: Scheme, v: float = 0.5, *, visitation: Literal["self"], **search: Any
 ) -> tuple[SelfConsistent, ...]: ...
 
 
@@ -61,11 +50,6 @@ def fixed_point(
 ) -> Floats | tuple[SelfConsistent, ...]:
     """The limit of shaped replay: the fixed point of H, [S, A].
 
-    ``visitation`` None is the paper's mapping, the limit of matched mixing; an array d(s,a) [S, A], as in
-    ``runs.visitation``, gives the limit of Algorithm 1 for that visitation. ``"self"`` searches for the limits of
-    Algorithm 1 itself, self-consistent Q and d, and lists them, most frequent in learning first: ``exploration``
-    and the options of :func:`safereplay.theory.visits.self_consistent` (starts, seeds, episodes, ...) apply to it.
-
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
     >>> Q = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5)
@@ -74,6 +58,25 @@ def fixed_point(
     >>> limits = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5, visitation="self", seeds=0)
     >>> len(limits) > 1, {sr.verdict(mdp, limit.policy) for limit in limits}
     (True, {'safe'})
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    scheme : Scheme
+    v : float; share of replay iterations, in [0, 1)
+    visitation : array [S, A] or "self", optional
+        None is the paper's mapping, the limit of matched mixing. An array d(s,a), as in ``runs.visitation``, gives the
+        limit of Algorithm 1 for that visitation. "self" searches for the limits of Algorithm 1 itself.
+    exploration, **search : optional
+        For "self": see :func:`safereplay.theory.visits.self_consistent` (starts, seeds, episodes, ...).
+
+    Returns
+    -------
+    array [S, A], or tuple of SelfConsistent : Q; for "self" self-consistent Q and d, most frequent in learning first
+
+    Raises
+    ------
+    BadInput : if an argument is invalid, or the scheme has no limit
 
     Ref: Szlak & Shamir (2021), Theorem 1.
     """
@@ -97,6 +100,19 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     >>> mdp = sr.grids.cliff()
     >>> [sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)) for k in (0.0, 0.6, 0.95)]
     ['risky', 'safe', 'jumps']
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    learner : Learner
+
+    Returns
+    -------
+    array [S, A] : Q of every pair
+
+    Raises
+    ------
+    BadInput : if an argument is invalid, the learner has no exact limit, or values overflow
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     return finite(limit_of(learner, mdp))
@@ -165,11 +181,9 @@ def _(learner: WorstCase, mdp: TabularMDP) -> Floats:
 
 @limit_of.register
 def _(learner: WorstTransition, mdp: TabularMDP) -> Floats:
-    keys = np.stack([mdp.pair, mdp.s_next, mdp.terminal])
-    groups, member = np.unique(keys, axis=1, return_inverse=True)
-    mass = np.bincount(member, weights=mdp.p)
-    mean = np.bincount(member, weights=mdp.p * mdp.r) / mass
-    return _worst_of(mdp, groups[0], mean, groups[1], groups[2].astype(bool))
+    (pair, s_next, terminal), member = places(mdp)
+    mean = np.bincount(member, weights=mdp.p * mdp.r) / np.bincount(member, weights=mdp.p)
+    return _worst_of(mdp, pair, mean, s_next, terminal.astype(bool))
 
 
 def _worst_of(mdp: TabularMDP, pair: Any, r: Floats, s_next: Any, terminal: Any) -> Floats:

@@ -14,26 +14,36 @@ The paper's equations 1–4 are the case d ≡ 1: its proof has Pr(s,a | MDP ite
 Algorithm 1 converges to the fixed point with d, and matched mixing to the one with d ≡ 1. H is a γ-contraction in
 both cases, since p̃ is a distribution for each pair.
 
+**Weights that depend on Q** of the next states (``y``, ``spread``): each Q has its own w(Q), and a limit is a fixed point
+of its own operator, Q = H_{w(Q)} Q. Each H_w is a γ-contraction, but w(Q) changes with Q, and the whole need not contract.
+:func:`valued` follows the expected updates, Q ← Q + η·(H_{w(Q)} Q − Q), from Q* of the model, with η halved whenever they
+oscillate. It ends at a Q with residue 0, up to the tolerance, or raises an error.
+
 Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4, Lemma 2.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import _checks
 from .._types import Bools, Floats, Ints
-from ..arrays import model_memory, slots_of, weights_of
+from ..arrays import model_memory, slots_of, unsafe_slots, weights_of
 from ..kernels import memory as mem
-from ..kernels.memory import make_limit
+from ..kernels.compile import Array, Bound, digest_of, specialise
+from ..kernels.memory import OF_OUTCOME, STATISTICS, make_limit
 from ..mdp import TabularMDP
 from ..schemes import Scheme, check_tabular
-from .solver import optimal, targets
+from .solver import TOLERANCE, extremes, log_sums, optimal, slack, targets
 
 MANY = 1e15  # visits that represent infinity
+MAX_STEPS = 20_000  # of :func:`valued`
+PATIENCE = 200  # steps without a smaller residue before η is halved
 
 
 def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visitation: Floats | None = None) -> Floats:
@@ -110,21 +120,21 @@ class Operator(NamedTuple):
 
     def transitions(self) -> Transitions:
         """p̃ and R̃ by next state, as the paper writes them."""
-        mdp = self.mdp
-        key = 2 * (mdp.pair * mdp.n_states + mdp.s_next) + mdp.terminal
-        groups, member = np.unique(key, return_inverse=True)
+        (pair, s_next, terminal), member = places(self.mdp)
         p = np.asarray(np.bincount(member, weights=self.p), np.float64)
-        gained = np.bincount(member, weights=self.p * mdp.r)
+        gained = np.bincount(member, weights=self.p * self.mdp.r)
         R = np.divide(gained, p, out=np.zeros_like(p), where=p > 0)
-        place, terminal = np.divmod(groups, 2)
-        pair, s_next = np.divmod(place, mdp.n_states)
         return Transitions(pair, s_next, terminal.astype(bool), p, R)
 
 
-def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = None) -> Operator:
-    """H; ``visitation`` is d(s,a) [S, A], or None for the paper's d ≡ 1.
+def places(table: Any) -> tuple[Ints, Ints]:
+    """The distinct (pair, s_next, terminal) of a table with these columns, [3, J], and that of each outcome, [K]."""
+    keys, member = np.unique(np.stack([table.pair, table.s_next, table.terminal]), axis=1, return_inverse=True)
+    return keys, member.ravel()
 
-    A pair that is neither visited nor replayed keeps its own outcomes: p̃ = q.
+
+def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = None) -> Operator:
+    """H; ``visitation`` is d(s,a) [S, A], or None for the paper's d ≡ 1. A pair without updates keeps its own outcomes: p̃ = q.
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4.
     """
@@ -150,3 +160,174 @@ def weighted(mdp: TabularMDP, w: Floats, v: float, d: Floats) -> Operator:
     phi1 = (d / updates).ravel()[mdp.pair] * mdp.p
     phi2 = w / updates.ravel()[mdp.pair]
     return Operator(mdp, (1.0 - v) * phi1 + v * phi2, v * W / updates, w, phi1, phi2)
+
+
+class Entries(NamedTuple):
+    """Parallel arrays of weights: of pairs, of their rewards, or of their outcomes. All sorted by pair, then reward.
+
+    Weights are logarithms: e^{−1000} is small but not 0, so underflow makes no false ties.
+    """
+
+    pair: Ints
+    r: Floats  #: nan if summed over rewards
+    place: Ints  #: 2·s' + (whether the episode ends there); −1 if summed over next states
+    within: Floats  #: log of the share of its pair's weight
+    log_w: Floats  #: log w
+
+    def argument(self, k: int) -> str:
+        """The entry as the argument of w."""
+        to = "·" if self.place[k] < 0 else f"s_next={self.place[k] // 2}"
+        return "·, ·" if np.isnan(self.r[k]) else f"{to}, r={self.r[k]:g}"
+
+
+class Weights(NamedTuple):
+    """A scheme's w on a model: per pair, summed over next states, and per outcome."""
+
+    raw: Floats  #: [P] pair_weight, not normalised
+    pairs: Entries
+    rewards: Entries
+    outcomes: Entries
+
+
+class Table(NamedTuple):
+    """The J distinct outcomes of a model, and the statistics of its pairs after infinitely many visits."""
+
+    pair: Ints  #: [J]
+    r: Floats  #: [J]
+    place: Ints  #: [J]
+    seen: Floats  #: [J] counts
+    stats: Floats  #: [P, 9] in the order of STATISTICS
+    y: Floats  #: [J] r + γ·max_b Q(s',b)
+    unsafe: Floats  #: [J] 1 where the outcome is unsafe
+
+
+def limit_table(mdp: TabularMDP, Q: Floats | None = None) -> Table:
+    """The outcomes and statistics that w^∞ depends on; those that depend on Q use this one (default 0)."""
+    slot = slots_of(mdp)
+    k = np.unique(slot)
+    y = targets(mdp, np.zeros(mdp.n_states) if Q is None else Q.max(1))
+    mean, unsafe = mdp.expect(mdp.r).ravel(), unsafe_slots(mdp).astype(np.float64)
+    seen = np.asarray(np.bincount(slot, weights=mdp.p, minlength=mdp.p.size)[k] * MANY, np.float64)
+    r_min, r_max = extremes(mdp)
+    columns = {
+        "n": np.full(mdp.n_pairs, MANY),
+        "mean": mean,
+        "var": mdp.reward_variance.ravel(),
+        "r_min": r_min,
+        "r_max": r_max,
+        "td": np.zeros(mdp.n_pairs),
+        "down": mdp.expect(np.minimum(mdp.r - mean[mdp.pair], 0.0) ** 2).ravel(),
+        "harm": mdp.expect(unsafe[slot]).ravel(),
+        "spread": mdp.expect((y - mdp.expect(y).ravel()[mdp.pair]) ** 2).ravel(),
+    }
+    stats = np.column_stack([columns[name] for name in STATISTICS])
+    return Table(mdp.pair[k], mdp.r[k], 2 * mdp.s_next[k] + mdp.terminal[k], seen, stats, y[k], unsafe[k])
+
+
+def evaluated(scheme: Scheme, table: Table) -> tuple[Floats, Floats, Floats]:
+    """(pair_weight [P], log_tilt [J], next_weight [J])."""
+    factors = np.empty(len(table.stats)), np.empty(table.r.size), np.empty(table.r.size)
+    _evaluator(*(scheme.bound(factor) for factor in scheme.OFFERS))(table, scheme.params(), *factors)
+    return factors
+
+
+@lru_cache(maxsize=64)
+def _evaluator(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Callable[..., None]:
+    weight_of, tilt_of, next_of = pair_weight.call, log_tilt.call, next_weight.call
+
+    def evaluate(table: Table, params: Any, weight: Array, tilt: Array, share: Array) -> None:
+        for i in range(weight.size):
+            x = table.stats[i]
+            weight[i] = weight_of((x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], *params))
+        for k in range(tilt.size):
+            x = table.stats[table.pair[k]]
+            stats = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8]
+            tilt[k] = tilt_of((table.r[k], *stats, table.seen[k], table.y[k], table.unsafe[k], *params))
+            share[k] = next_of((table.seen[k], *params))
+
+    return specialise(evaluate, digest_of([pair_weight, log_tilt, next_weight]))
+
+
+def taken_apart(scheme: Scheme, table: Table) -> Weights:
+    """w for these statistics, by factor."""
+    raw, tilt, share = evaluated(scheme, table)
+    new = np.ones(table.r.size, bool)
+    new[1:] = (np.diff(table.pair) != 0) | (np.diff(table.r) != 0)
+    reward = np.cumsum(new) - 1
+    if scheme.bound("log_tilt").uses(*OF_OUTCOME):
+        tilt, share = _by_reward(reward, tilt, share)
+    pair, mass = table.pair[new], np.bincount(reward, weights=share)
+    with np.errstate(divide="ignore", invalid="ignore"):  # log 0 is −inf, as intended
+        tilt = np.where(mass > 0, tilt[new], -inf)
+        total = log_sums(pair, raw.size, tilt)
+        raw = np.where(np.isfinite(total), raw, 0.0)
+        W = np.where(raw > 0, np.log(raw) - np.log(raw.sum()), -inf)
+        tilt = np.where(W[pair] > -inf, tilt - total[pair], -inf)
+        within = tilt[reward] + np.where(share > 0, np.log(share / mass[reward]), -inf)
+    used = np.unique(pair)
+    none = np.full(pair.size, -1)
+    pairs = Entries(used, np.full(used.size, np.nan), none[: used.size], np.zeros(used.size), W[used])
+    rewards = Entries(pair, table.r[new], none, tilt, W[pair] + tilt)
+    return Weights(raw, pairs, rewards, Entries(table.pair, table.r, table.place, within, W[table.pair] + within))
+
+
+def _by_reward(reward: Ints, tilt: Floats, share: Floats) -> tuple[Floats, Floats]:
+    """A tilt over outcomes as one over rewards and shares within them: e^tilt·share, summed over the outcomes of a reward."""
+    with np.errstate(divide="ignore"):
+        log_w = tilt + np.log(share)
+    of_reward = log_sums(reward, int(reward[-1]) + 1, log_w)[reward]
+    whole = np.isfinite(of_reward)
+    return of_reward, np.exp(log_w - np.where(whole, of_reward, 0.0), where=whole, out=np.zeros_like(log_w))
+
+
+def valued(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats) -> tuple[Floats, Operator]:
+    """A Q [S, A] with Q = H_{w(Q)} Q, and that operator."""
+    Q, eta, least, since = optimal(mdp, mdp.p), 1.0, np.inf, 0
+    for _ in range(MAX_STEPS):
+        H = weighted(mdp, limit_weights(mdp, scheme, Q), v, d)
+        step = H(Q) - Q
+        residue = float(np.abs(step).max())
+        if residue <= slack(TOLERANCE, Q, mdp.r):
+            break
+        if residue < 0.999 * least:
+            least, since = residue, 0
+        elif (since := since + 1) > PATIENCE:
+            eta, since = eta / 2.0, 0
+        Q = Q + eta * step
+    else:
+        _checks.fail("scheme", "converge on this model", scheme, f"Q still changes by {residue:.2g} per round")
+    return Q, H
+
+
+class Along:
+    """The limits of one scheme along v: w is computed once, and each limit starts the search for the next.
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> along = Along(mdp, sr.VarianceReplay(beta=5.0))
+    >>> [sr.verdict(mdp, along(v).argmax(1)) for v in (0.0, 0.5)]
+    ['risky', 'safe']
+    """
+
+    def __init__(self, mdp: TabularMDP, scheme: Scheme, visitation: Any = None) -> None:
+        self.mdp, self.scheme, self.visitation = mdp, scheme, visitation
+        self.near: Floats | None = None
+
+    @cached_property
+    def w(self) -> Floats:
+        """w^∞ of every outcome, [K]: it does not depend on v."""
+        return limit_weights(self.mdp, self.scheme, visitation=given_visits(self.mdp, 0.0, self.visitation))
+
+    @property
+    def most_weight(self) -> float:
+        """W of the most replayed pair; 1 if there is none."""
+        return float(np.bincount(self.mdp.pair, weights=self.w).max()) or 1.0
+
+    def __call__(self, v: float) -> Floats:
+        """The fixed point of H at v, [S, A]."""
+        d = given_visits(self.mdp, v, self.visitation)
+        if self.scheme.follows_values:
+            return valued(self.mdp, self.scheme, v, d)[0]
+        Q = weighted(self.mdp, self.w, v, d).fixed_point(self.near)
+        self.near = Q.max(1)
+        return Q

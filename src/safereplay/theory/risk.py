@@ -8,9 +8,9 @@ Under a fixed policy the model is a chain (see :mod:`safereplay.theory.chain`). 
 and the probability of an unsafe outcome, the probability of never ending and the expected length solve linear equations
 of the same kind. The worst case is a shortest path. The whole distribution of the return is computed in one of three ways:
 
-        carried      probability propagated over (state, return so far), if rewards have a lattice (−12, 0.1, 10; not √2);
-        enumerated   the same for any rewards, discounted or not, over the pairs (state, return) that occur, if few;
-        sampled      episodes are sampled; the distribution has their number and an error bound.
+    carried      probability propagated over (state, return so far), if rewards have a lattice (−12, 0.1, 10; not √2);
+    enumerated   the same for any rewards, discounted or not, over the pairs (state, return) that occur, if few;
+    sampled      episodes are sampled; the distribution has their number and an error bound.
 
 A discounted return without spread is its mean. A sampled episode that is truncated in state s after T steps counts
 its return so far plus the expected rest, γ^T·m(s). This does not change the mean, but reduces the spread:
@@ -62,10 +62,6 @@ class Distribution(NamedTuple):
     Dvoretzky–Kiefer–Wolfowitz band, and ``cut``). ``cut`` is the probability of episodes that were not followed to
     their end. If computed, they are left out. If sampled, they count with their return so far plus the expected rest,
     which differs from their true return by ``rest`` in the root mean square over all episodes.
-
-    >>> import safereplay as sr
-    >>> sr.evaluate(sr.grids.from_map("S>.G"), [1] * 4, start=1).distribution.returns
-    array([-90., 110.])
     """
 
     returns: Floats
@@ -84,6 +80,11 @@ class Distribution(NamedTuple):
         k = np.isfinite(self.returns)
         x, p = self.returns[k], self.probabilities[k] / self.probabilities[k].sum()
         return float(self.rest**2 / (self.rest**2 + (x - x @ p) ** 2 @ p))
+
+    @property
+    def known(self) -> bool:
+        """Whether it gives quantiles: every episode has a return, and little is missing from the samples."""
+        return not isnan(self.returns[-1]) and self.unseen <= UNSEEN
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,21 +116,27 @@ class RiskProfile:
     (0.119, 4.0, True)
     >>> edge.worst, edge.per_state.worst.min()        # slips can go on for as long as one likes
     (-inf, np.float64(-inf))
+
+    Parameters
+    ----------
+    mean, std : float; of the return
+    p_unsafe, p_never : float; probability of an unsafe outcome, and that the episode never ends
+    length : float; expected steps
+    source : the data that it was computed from
     """
 
     mean: float
     std: float
     p_unsafe: float
-    p_never: float  #: probability that the episode never ends
-    length: float  #: expected steps
+    p_never: float
+    length: float
     source: _Source = field(repr=False, compare=False)
 
     @cached_property
     def worst(self) -> float:
         """The infimum of the possible returns; −inf if a loop of negative total can be taken."""
-        return min(
-            float(self.per_state.worst[self.source.start > 0].min()), self.mean
-        )  # up to rounding; nan is ignored
+        worst = float(self.per_state.worst[self.source.start > 0].min())
+        return min(worst, self.mean)  # up to rounding; nan is ignored
 
     @cached_property
     def per_state(self) -> PerState:
@@ -147,9 +154,9 @@ class RiskProfile:
         It is nan if some episodes have no return, or if too much is missing from the samples.
         """
         q = _checks.between("q", q, "(0, 1]")
-        returns, probabilities = self.distribution[:2]
-        if isnan(returns[-1]) or self.distribution.unseen > UNSEEN:
+        if not self.distribution.known:
             return nan
+        returns, probabilities = self.distribution[:2]
         k = int(np.searchsorted(np.cumsum(probabilities), q - 1e-12))
         return self._no_worse(float(returns[min(k, returns.size - 1)]))
 
@@ -160,9 +167,9 @@ class RiskProfile:
         worst return or above the mean.
         """
         alpha = _checks.between("alpha", alpha, "(0, 1]")
-        returns, probabilities = self.distribution[:2]
-        if isnan(returns[-1]) or self.distribution.unseen > UNSEEN:
+        if not self.distribution.known:
             return nan
+        returns, probabilities = self.distribution[:2]
         before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
         mass = np.clip(alpha - before, 0.0, probabilities)
         k = mass > 0.0
@@ -199,14 +206,8 @@ class RiskProfile:
         return {**plain, "exact": self.distribution.exact}
 
 
-class _Solved(NamedTuple):
-    """The solutions of the linear equations, [S] each."""
-
-    mean: Floats
-    std: Floats
-    p_unsafe: Floats
-    p_never: Floats
-    length: Floats
+#: The solutions of the linear equations: the first five fields of PerState.
+_Solved = tuple[Floats, Floats, Floats, Floats, Floats]
 
 
 class _Source(NamedTuple):
@@ -233,38 +234,42 @@ def evaluate(
 ) -> RiskProfile:
     """The risk profile of a policy, from the model's start, a state, or a distribution over states.
 
-    ``policy`` is one action per state [S], or probabilities of actions [S, A]. ``seed`` and ``threads`` are used only if
-    the distribution must be sampled; the bits do not depend on ``threads``.
-
     >>> import safereplay as sr
     >>> mdp = sr.grids.volatile()
     >>> risk = sr.evaluate(mdp, [1] * 20, start=mdp.origin)         # right: three gambles, then the goal
     >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1)), risk.worst
     (210, 0.784, -78, -150.0)
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    policy : array [S] or [S, A]; one action per state, or probabilities of actions
+    start : state or distribution [S], optional; default: the model's start
+    discounted : bool; whether the return is discounted
+    seed, threads : int, optional; used only if the distribution must be sampled; the bits do not depend on ``threads``
+    quiet : bool; without a progress bar
+
+    Returns
+    -------
+    RiskProfile
+
+    Raises
+    ------
+    BadInput : if an argument is invalid, or rounding hides whether episodes end
     """
-    chain, start_p, gamma = _checked(mdp, policy, start, discounted)
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    start_p = (mdp if start is None else mdp.with_start(start)).start
+    chain, gamma = chain_of(mdp, policy), mdp.gamma if _checks.flag("discounted", discounted) else 1.0
     seed = _checks.whole("seed", seed, 0, 64)
     threads = None if threads is None else _checks.whole("threads", threads, 1)
     solved = _solved(chain, gamma)
     chain.forget()
     source = _Source(chain, start_p, gamma, solved, seed, threads, quiet)
-    k = start_p > 0
-    w, m = start_p[k], solved.mean[k]
+    w, (m, s, unsafe, never, length) = start_p[start_p > 0], (x[start_p > 0] for x in solved)
     with np.errstate(invalid="ignore"):  # inf − inf has no mean
         mean = float((w * m).sum())
-    std = sqrt(float(w @ (solved.std[k] ** 2 + (m - mean) ** 2))) if isfinite(mean) else nan
-    p_unsafe, p_never = (_snap(float(w @ p[k])) for p in (solved.p_unsafe, solved.p_never))
-    return RiskProfile(mean, std, p_unsafe, p_never, float(w @ solved.length[k]), source)
-
-
-def _checked(mdp: Any, policy: Any, start: Any, discounted: bool) -> tuple[Chain, Floats, float]:
-    """The checked arguments: chain, start and γ."""
-    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    start_p = (mdp if start is None else mdp.with_start(start)).start
-    return chain_of(mdp, policy), start_p, mdp.gamma if _checks.flag("discounted", discounted) else 1.0
-
-
-# -- by linear equations --------------------------------------------------------------------------------------------------
+    std = sqrt(float(w @ (s**2 + (m - mean) ** 2))) if isfinite(mean) else nan
+    return RiskProfile(mean, std, float(_snapped(w @ unsafe)), float(_snapped(w @ never)), float(w @ length), source)
 
 
 def _solved(chain: Chain, gamma: float) -> _Solved:
@@ -277,7 +282,7 @@ def _solved(chain: Chain, gamma: float) -> _Solved:
     exposed = chain.can_reach(chain.unsafe)
     p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, exposed)
     std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
-    return _Solved(mean, std, _snapped(p_unsafe), _snapped(p_never), length)
+    return mean, std, _snapped(p_unsafe), _snapped(p_never), length
 
 
 def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
@@ -296,24 +301,12 @@ def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
     return m, np.where(np.isfinite(m), variance, nan)
 
 
-def _snap(p: float) -> float:
-    """A probability without the rounding of a solve: 1 if it is within 1e-12 of it."""
-    return float(_snapped(np.array(p)))
-
-
-def _snapped(p: Floats) -> Floats:
+def _snapped(p: Any) -> Floats:
+    """Probabilities without the rounding of a solve: 1 if within 1e-12 of it."""
     return np.where(p > 1.0 - 1e-12, 1.0, np.maximum(p, 0.0))
 
 
-# -- the distribution -----------------------------------------------------------------------------------------------------
-
-
-class _Found(NamedTuple):
-    """Finite returns, their probabilities, and the part cut off."""
-
-    returns: Floats
-    probabilities: Floats
-    cut: float
+_Found = tuple[Floats, Floats, float]  # finite returns, their probabilities, and the part cut off
 
 
 def _distribution(source: _Source) -> Distribution:
@@ -336,7 +329,7 @@ def _distribution(source: _Source) -> Distribution:
     if found is None:
         found = _enumerated(finite, start, gamma)
     if found is not None:
-        return Distribution(*_with_atoms(found.returns, found.probabilities, atoms), True, cut=found.cut)
+        return Distribution(*_with_atoms(*found[:2], atoms), True, cut=found[2])
     return _sampled(source, chain, start, length, atoms)
 
 
@@ -345,7 +338,7 @@ def _chance(chain: Chain, start: Floats, fate: float) -> float:
     if np.isfinite(chain.r).all():
         return 0.0
     goal = np.isnan(chain.r) if isnan(fate) else chain.r == fate
-    return _snap(float(start @ chain.solve(goal, ~chain.terminal, chain.can_reach(goal))))
+    return float(_snapped(start @ chain.solve(goal, ~chain.terminal, chain.can_reach(goal))))
 
 
 def _without(chain: Chain, gone: Bools) -> Chain:
@@ -413,7 +406,7 @@ def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: flo
             zero, window[kernels.LOW] = zero + ended.size, window[kernels.LOW] + ended.size
             ended = np.pad(ended, ended.size)
     k = np.flatnonzero(ended)
-    return _Found(np.asarray(unit * (k - zero), np.float64), ended[k], float(sums[kernels.CUT] + sums[kernels.LEFT]))
+    return np.asarray(unit * (k - zero), np.float64), ended[k], float(sums[kernels.CUT] + sums[kernels.LEFT])
 
 
 def _ahead(window: Ints, sums: Floats, length: float) -> float:
@@ -430,8 +423,7 @@ def _sure(chain: Chain, start: Floats, gamma: float) -> _Found | None:
     if (np.abs(chain.r + after - m[chain.s]) > 4.0 * ROUNDING * size).any():
         return None
     s = np.flatnonzero(start)
-    _, returns, mass = _merged(np.zeros(s.size, np.int64), m[s], start[s])
-    return _Found(returns, mass, 0.0)
+    return *_merged(np.zeros(s.size, np.int64), m[s], start[s])[1:], 0.0
 
 
 def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
@@ -460,8 +452,7 @@ def _enumerated(chain: Chain, start: Floats, gamma: float) -> _Found | None:
     else:
         cut += float(p.sum())
     returns, mass = (np.concatenate(parts) for parts in zip(*done, strict=True))
-    _, returns, mass = _merged(np.zeros(returns.size, np.int64), returns, mass)
-    return _Found(returns, mass, cut)
+    return *_merged(np.zeros(returns.size, np.int64), returns, mass)[1:], cut
 
 
 def _merged(s: Ints, x: Floats, p: Floats) -> tuple[Ints, Floats, Floats]:
@@ -473,36 +464,6 @@ def _merged(s: Ints, x: Floats, p: Floats) -> tuple[Ints, Floats, Floats]:
     apart = np.diff(x) > 1e-13 * np.maximum(np.abs(x[1:]), np.abs(x[:-1]))
     first = np.flatnonzero(np.concatenate(([True], apart | (np.diff(s) > 0))))
     return s[first], x[first], np.add.reduceat(p, first)
-
-
-# -- by sampling ----------------------------------------------------------------------------------------------------------
-
-
-def sample_returns(
-    mdp: TabularMDP,
-    policy: Any,
-    episodes: int,
-    start: Any = None,
-    *,
-    discounted: bool = False,
-    seed: int = 0,
-    max_steps: int = 10_000,
-    threads: int | None = None,
-    quiet: bool = False,
-) -> Episodes:
-    """Sample episodes of a policy ([S] or [S, A]): their returns, lengths, and whether they met an unsafe outcome.
-
-    An episode is truncated after ``max_steps``. The same seed gives the same bits for any number of threads.
-
-    >>> import safereplay as sr
-    >>> played = sample_returns(sr.grids.volatile(), [1] * 20, 1_000, start=5)
-    >>> sorted({float(x) for x in played.returns}), bool(played.ended.all())
-    ([-150.0, 50.0, 250.0, 450.0], True)
-    """
-    chain, start_p, gamma = _checked(mdp, policy, start, discounted)
-    episodes, max_steps = _checks.whole("episodes", episodes, 1, 32), _checks.whole("max_steps", max_steps, 1)
-    seed = _checks.whole("seed", seed, 0, 64)
-    return chain.play(start_p, gamma, episodes, max_steps, seed, threads, quiet)
 
 
 def _sampled(

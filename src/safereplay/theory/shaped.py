@@ -1,6 +1,6 @@
-"""The limit of shaped replay from a large memory of transitions.
+"""The limit of shaped replay from a large memory of transitions, and the properties of a sound tilt.
 
-A deep agent draws transitions (:class:`~safereplay.Shaper`), not distinct rewards, and its mixing is anchored: a draw at pair
+**The limit.** A deep agent draws transitions (:class:`~safereplay.Shaper`), not distinct rewards, and its mixing is anchored: a draw at pair
 (s,a) uses the tilt with probability ρ(s,a) = v·min(1, W(s,a)). With many transitions per pair the draws there follow
 
     p̃(s',r|s,a)  =  (1 − ρ)·q  +  ρ·ŵ,          ŵ ∝ q(s',r|s,a)·e^{log_tilt(x)},
@@ -8,36 +8,48 @@ A deep agent draws transitions (:class:`~safereplay.Shaper`), not distinct rewar
 with the statistics of x under q. For a pooled scheme (:class:`~safereplay.EntropicReplay`) ŵ is averaged over slopes, in the unit of all
 pairs together. Q-learning on those draws converges to the fixed point Q for p̃; so should a network that can
 represent each pair separately. If x is the target r + γ·max Q(s',·), ŵ depends on Q: then Q must be a fixed point for the p̃ of its own targets.
+
+**A sound tilt.** Let q be the outcomes of a pair and p̃ = (1 − ρ)·q + ρ·ŵ those of its updates. A sound tilt has four properties:
+
+    order      of two pairs with the same two outcomes, the one with more probability on the bad one has more of it in p̃; and a pair
+               whose outcomes are at least as good in every case (first-order dominance) is not valued less
+    direction  a cautious tilt never values a pair above its mean, and more v or β never lowers p̃ of the bad outcome
+    units      adding a constant to all rewards changes no p̃; multiplying them by c > 0 changes none, unless β has a unit
+    rarity     ŵ of an outcome grows with its probability
+
+:func:`judge` searches for the first counterexample of each in a fixed family of gambles: one step, two or three outcomes, probabilities from
+0.001 to 0.9, prizes from 0.25 to 16 times the stake. A counterexample is a disproof; finding none is not a proof. Proofs, if there are any,
+are in the docstrings of the schemes. The gambles have one step, so that only the tilt is judged: if the danger of an outcome lies in the
+next state, no tilt on rewards can detect it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise, product
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from .. import _checks
 from .._types import Bools, Floats
+from ..errors import BadInput
 from ..kernels.layers import PAIR
 from ..mdp import TabularMDP
-from ..pair_index import linear, pieces_of, shares
+from ..pair_index import linear, pieces_of, shares, unfit
 from ..schemes import EntropicReplay, Scheme
-from .solver import TOLERANCE, optimal, slack, targets
+from .operator import limit_weights, weighted
+from .solver import TOLERANCE, extremes, optimal, slack, targets
+from .theorem2 import Part
 
 MANY = 1 << 30  # transitions per pair that represent infinity
 MAX_BACKUPS = 20_000
 TILTS = ("reward", "target")
 
 
-class Drawn(NamedTuple):
-    """The distribution of draws in the limit."""
-
-    p: Floats  #: p̃ of every outcome, [K]
-    rho: Floats  #: ρ(s,a), [S, A]
-
-
-def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | None = None) -> Drawn:
-    """p̃ and ρ if outcome k has the number x[k]; ``unit`` None weights all pairs equally."""
+def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | None = None) -> tuple[Floats, Floats]:
+    """p̃ [K] and ρ [S, A] if outcome k has the number x[k]; ``unit`` None weights all pairs equally."""
     mean = mdp.expect(x).ravel()
     d = x - mean[mdp.pair]
     pairs = np.zeros(mdp.n_pairs, PAIR)
@@ -49,7 +61,7 @@ def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | No
         slope /= (pooled_unit(mdp, x) if unit is None else unit) or 1.0
     w = shares(mdp.pair, mdp.p, -slope[mdp.pair] * d, scheme.POOLED)
     rho = v * np.minimum(W, 1.0)
-    return Drawn((1.0 - rho[mdp.pair]) * mdp.p + rho[mdp.pair] * w, rho.reshape(mdp.n_states, mdp.n_actions))
+    return (1.0 - rho[mdp.pair]) * mdp.p + rho[mdp.pair] * w, rho.reshape(mdp.n_states, mdp.n_actions)
 
 
 def pooled_unit(mdp: TabularMDP, x: Floats) -> float:
@@ -68,22 +80,32 @@ def _constant(mdp: TabularMDP, x: Floats) -> Bools:
 
 
 def shaped_limit(
-    mdp: TabularMDP,
-    scheme: Scheme | None = None,
-    v: float = 0.5,
-    tilt_on: str = "reward",
-    unit: float | None = None,
+    mdp: TabularMDP, scheme: Scheme | None = None, v: float = 0.5, tilt_on: str = "reward", unit: float | None = None
 ) -> Floats:
-    """The limit Q [S, A] of an agent with a shaped replay memory, if its key separates all pairs.
-
-    ``tilt_on`` is "reward" or "target", as in :class:`~safereplay.Shaper`. For targets, Q is iterated with the
-    p̃ of the previous Q; an error is raised if that does not converge. ``unit`` is that of the memory, ``shaper.index.unit``;
-    None assumes that all pairs are visited equally.
+    """The limit Q of an agent with a shaped replay memory, if its key separates all pairs.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
     >>> sr.verdict(mdp, sr.shaped_limit(mdp, v=0.0).argmax(1)), sr.verdict(mdp, sr.shaped_limit(mdp, v=0.5).argmax(1))
     ('risky', 'safe')
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    scheme : Scheme, optional; default: :class:`~safereplay.EntropicReplay`
+    v : float; share of tilted draws, in [0, 1]
+    tilt_on : {"reward", "target"}
+        As in :class:`~safereplay.Shaper`. For targets, Q is iterated with the p̃ of the previous Q.
+    unit : float, optional
+        The unit of the memory, ``shaper.index.unit``. Default: that of equal visits of all pairs.
+
+    Returns
+    -------
+    Q : array [S, A]
+
+    Raises
+    ------
+    BadInput : if an argument is invalid, or the iteration does not converge
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     scheme = linear(EntropicReplay() if scheme is None else scheme)
@@ -91,7 +113,7 @@ def shaped_limit(
     tilt_on = _checks.choice("tilt_on", tilt_on, TILTS)
     if unit is not None:
         unit = _checks.between("unit", unit, "(0, inf)")
-    Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r, unit).p)
+    Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r, unit)[0])
     return Q if tilt_on == "reward" else _fitting_itself(mdp, scheme, v, Q, unit)
 
 
@@ -102,7 +124,167 @@ def _fitting_itself(mdp: TabularMDP, scheme: Scheme, v: float, Q: Floats, unit: 
         backups += 1
         _checks.require(backups <= MAX_BACKUPS, "scheme", "let targets converge", scheme, "try a smaller beta or v")
         x = targets(mdp, Q.max(1))
-        new = mdp.expect(x, drawn(mdp, scheme, v, x, unit).p)
+        new = mdp.expect(x, drawn(mdp, scheme, v, x, unit)[0])
         near = bool(np.abs(new - Q).max() <= slack(TOLERANCE * (1.0 - mdp.gamma), new, mdp.r))
         Q = new
     return Q
+
+
+PROBABILITIES = (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9)  #: of the bad outcome
+LOSSES = (1.0, 4.0, 16.0)  #: difference between the good and the bad outcome
+PRIZES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
+VS = (0.5, 0.1, 0.9, 0.99)
+TURNS = (0.25, 0.5, 1.0, 2.0, 4.0)  #: of β
+MEMORIES = ("table", "transitions")
+ROUNDING = 1e-9
+
+Gamble = tuple[tuple[float, float], ...]  #: outcomes (probability, reward)
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """Which of the four properties a scheme has on the family of gambles; each part has the first counterexample found.
+
+    >>> import safereplay as sr
+    >>> judge(sr.EntropicReplay(), "transitions").broken
+    ()
+    >>> judge(sr.ScoreReplay(), "transitions").broken
+    ('order', 'rarity')
+    >>> print(judge(sr.VarianceReplay(), "table").rarity.reason)
+    the bad outcome of 0 or -1 has ŵ = 0.9933 at probability 0.001, and 0.9933 at 0.01
+    """
+
+    memory: str  #: "table" for replay of distinct rewards, "transitions" for replay of stored transitions
+    order: Part
+    direction: Part
+    units: Part
+    rarity: Part
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The names of the properties that fail."""
+        return tuple(name for name, part in self.parts() if part.holds is False)
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """The four properties by name."""
+        yield from ((name, getattr(self, name)) for name in ("order", "direction", "units", "rarity"))
+
+
+def judge(scheme: Scheme, memory: str = "table") -> Soundness:
+    """Whether a scheme's tilt is sound in a ``memory``: a "table" of distinct outcomes, or "transitions" in a ring."""
+    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    _checks.choice("memory", memory, MEMORIES)
+    if memory == "transitions" and (reason := unfit(scheme)) is not None:
+        _checks.fail("scheme", "suit a memory of transitions", scheme, reason)
+    _checks.require(memory == "transitions" or not scheme.POOLED, "scheme", "suit a table", scheme)
+    return Soundness(memory, **{name: _judged(search, scheme, memory) for name, search in SEARCHES.items()})
+
+
+def _judged(search: Callable[[Scheme, str], Iterator[str]], scheme: Scheme, memory: str) -> Part:
+    """The first counterexample; None for a scheme without weights of its own on gambles."""
+    try:
+        text = next(search(scheme, memory), None)
+    except BadInput as error:
+        return Part(None, f"cannot be said: {error}")
+    return Part(text is None, text or "no counterexample among the gambles tried")
+
+
+class _Shaped(NamedTuple):
+    """The effective outcomes of gambles: [pairs] of each; the bad outcome is the lowest."""
+
+    bad: Floats  #: p̃ of the worst reward
+    replayed: Floats  #: ŵ of the worst reward; nan if it is not replayed
+    value: Floats  #: the mean under p̃
+    mean: Floats  #: the mean under q
+
+
+def _shaped(scheme: Scheme, memory: str, v: float, gambles: list[Gamble], flagged: Any = min) -> _Shaped:
+    """p̃ of some gambles, side by side in one model; the lowest reward is unsafe, or the highest if ``flagged`` is max."""
+    unsafe = flagged(r for gamble in gambles for _, r in gamble)
+    rows = [(0, a, p, 1, r, True, r == unsafe) for a, gamble in enumerate(gambles) for p, r in gamble]
+    mdp = TabularMDP.from_outcomes(2, len(gambles), rows, gamma=0.9, start=0)
+    if memory == "table":
+        ones = np.ones((mdp.n_states, mdp.n_actions))
+        H = weighted(mdp, limit_weights(mdp, scheme, np.zeros_like(ones), ones), v, ones)
+        p, rho = H.p, H.rho
+    else:
+        p, rho = drawn(mdp, scheme, v, mdp.r)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        w = (p - (1.0 - rho.ravel()[mdp.pair]) * mdp.p) / rho.ravel()[mdp.pair]
+    bad = mdp.r == extremes(mdp)[0][mdp.pair]
+    replayed = mdp.expect(np.where(bad, w, 0.0), np.ones_like(p))
+    return _Shaped(mdp.expect(bad, p)[0], replayed[0], mdp.expect(mdp.r, p)[0], mdp.expect(mdp.r)[0])
+
+
+def _risks(loss: float, *probabilities: float) -> list[Gamble]:
+    """Gambles for 0 or a loss, with each of these probabilities (default: all)."""
+    return [((p, -loss), (1.0 - p, 0.0)) for p in probabilities or PROBABILITIES]
+
+
+def _disorder(scheme: Scheme, memory: str) -> Iterator[str]:
+    for loss, v in product(LOSSES, VS):
+        for less, more in combinations(PROBABILITIES, 2):
+            bad = _shaped(scheme, memory, v, _risks(loss, less, more)).bad
+            if bad[1] < bad[0] - ROUNDING:
+                yield (
+                    f"of two pairs that give 0 or {-loss:g}, the one with probability {less:g} of {-loss:g} has p̃ = {bad[0]:.4g} of it, "
+                    f"the one with {more:g} has {bad[1]:.4g} (v = {v:g})"
+                )
+    for chance, v in product((0.5, 0.1, 0.9), VS):
+        for low, high in pairwise(PRIZES):
+            value = _shaped(scheme, memory, v, [((1.0 - chance, 0.0), (chance, x)) for x in (low, high)]).value
+            if value[1] < value[0] - ROUNDING:
+                yield (
+                    f"0 or {low:g} with probability {chance:g} is valued {value[0]:.4g}, 0 or {high:g} with the same probability "
+                    f"{value[1]:.4g} (v = {v:g}): a better prize looks worse"
+                )
+
+
+def _misdirection(scheme: Scheme, memory: str) -> Iterator[str]:
+    for loss, flagged in product(LOSSES, (min, max) if scheme.names("unsafe", "harm") else (min,)):
+        turned = [_shaped(scheme, memory, v, _risks(loss), flagged) for v in sorted(VS)]
+        for v, one in zip(sorted(VS), turned, strict=True):
+            for i in np.flatnonzero(one.value > one.mean + ROUNDING)[:1]:
+                yield (
+                    f"{-loss:g} with probability {PROBABILITIES[i]:g}, else 0{' (unsafe)' if flagged is max else ''}, is valued "
+                    f"{one.value[i]:.4g}, above its mean {one.mean[i]:.4g} (v = {v:g})"
+                )
+        dials = [("v", tuple(sorted(VS)), turned)]
+        if "beta" in scheme.params_names():
+            betas = tuple(turn * float(getattr(scheme, "beta")) for turn in TURNS)  # noqa: B009 (not every scheme has one)
+            schemes = (replace(cast(Any, scheme), beta=beta) for beta in betas)
+            dials.append(("β", betas, [_shaped(one, memory, 0.5, _risks(loss), flagged) for one in schemes]))
+        for dial, settings, found in dials:
+            falls = np.argwhere(np.diff([one.bad for one in found], axis=0) < -ROUNDING)
+            for k, i in falls[:1]:
+                yield (
+                    f"{-loss:g} with probability {PROBABILITIES[i]:g} has p̃ = {found[k].bad[i]:.4g} at {dial} = {settings[k]:g}, "
+                    f"and less, {found[k + 1].bad[i]:.4g}, at {settings[k + 1]:g}"
+                )
+
+
+def _units(scheme: Scheme, memory: str) -> Iterator[str]:
+    for loss in LOSSES:
+        plain = _shaped(scheme, memory, 0.5, _risks(loss)).bad
+        changes = [("1 is added", 1.0, 1.0)]
+        if not scheme.UNIT:
+            changes += [("rewards are doubled", 2.0, 0.0), ("rewards are a thousandth", 1e-3, 0.0)]
+        for change, c, plus in changes:
+            changed: list[Gamble] = [tuple((p, c * r + plus) for p, r in risk) for risk in _risks(loss)]
+            other = _shaped(scheme, memory, 0.5, changed).bad
+            for i in np.flatnonzero(np.abs(other - plain) > 1e-6)[:1]:
+                yield f"{-loss:g} with probability {PROBABILITIES[i]:g} has p̃ = {plain[i]:.4g}, and {other[i]:.4g} when {change}"
+
+
+def _rare(scheme: Scheme, memory: str) -> Iterator[str]:
+    for loss in LOSSES:
+        w = _shaped(scheme, memory, 0.5, _risks(loss)).replayed
+        for i in np.flatnonzero(np.diff(w) <= 0.0)[:1]:
+            less, more = (
+                f"{w[i]:.4g} at probability {PROBABILITIES[i]:g}",
+                f"{w[i + 1]:.4g} at {PROBABILITIES[i + 1]:g}",
+            )
+            yield f"the bad outcome of 0 or {-loss:g} has ŵ = {less}, and {more}"
+
+
+SEARCHES = {"order": _disorder, "direction": _misdirection, "units": _units, "rarity": _rare}

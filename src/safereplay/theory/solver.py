@@ -22,8 +22,9 @@ Ref: Puterman (1994), Sections 6.4 and 6.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import cycle
 from math import ceil, inf, isfinite, log
 from typing import Any
 
@@ -32,7 +33,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from .. import _checks
-from .._types import AnyArray, Floats
+from .._types import AnyArray, Bools, Floats, Ints
 from ..kernels import sweep
 from ..mdp import TabularMDP
 
@@ -43,11 +44,7 @@ ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # relative to the largest x: 
 
 
 def largest(*values: Any) -> float:
-    """The largest |x| of all finite entries; 0 if there are none.
-
-    >>> largest([-3.0, 2.0], float("inf"))
-    3.0
-    """
+    """The largest |x| of all finite entries; 0 if there are none."""
     sizes = [np.abs(np.asarray(x, np.float64)) for x in values]
     return max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
 
@@ -57,20 +54,21 @@ def slack(share: float, values: Any, rewards: Any) -> float:
 
     It is a share of the largest value. If rewards cancel, values may be far smaller than the rewards; so it is at least
     the rounding error of the rewards.
-
-    >>> slack(0.5, [10.0, 4.0], [1.0])
-    5.0
     """
     return max(share * largest(values), ROUNDING * largest(rewards))
 
 
-def solve(P: Any, b: Floats) -> Floats:
-    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish and b [S] or [S, n]; nan if it is singular.
+def log_sums(index: Ints, n: int, x: Floats) -> Floats:
+    """log Σ e^x over the entries of each index 0..n−1, [n]; −inf if there are none."""
+    top = np.full(n, -inf)
+    np.maximum.at(top, index, x)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.log(np.bincount(index, weights=np.exp(x - top[index]), minlength=n)) + top)
 
-    >>> from scipy import sparse
-    >>> solve(sparse.csr_array([[0.5, 0.25], [0.0, 0.0]]), np.array([1.0, 4.0]))
-    array([4., 4.])
-    """
+
+def solve(P: Any, b: Floats) -> Floats:
+    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish and b [S] or [S, n]; nan if it is singular."""
     return Equation(P).solve(b)
 
 
@@ -105,12 +103,8 @@ class Equation:
 def by_products(P: Any, b: Floats) -> Floats | None:
     """The same x by products with P alone; None if a few dozen of them do not reach rounding."""
     if b.ndim > 1:
-        found: list[Floats] = []
-        for column in b.T:
-            if (one := by_products(P, column)) is None:
-                return None
-            found.append(one)
-        return np.stack(found, 1)
+        columns = [x for x in (by_products(P, column) for column in b.T) if x is not None]
+        return np.stack(columns, 1) if len(columns) == b.shape[1] else None
     P = sparse.csr_array(P)
     x, left = np.zeros(b.size), np.asarray(b, np.float64)
     for _ in range(PASSES):
@@ -158,6 +152,7 @@ def _dot(x: Floats, y: Floats) -> float:
     return float(np.einsum("i,i", x, y))
 
 
+TIE = 1e-9  # values, or variances, that differ by less (relative) are equal
 TOLERANCE = 1e-10  # of a fixed point, as a share of the largest value
 SMALL = 300  # states up to which policy iteration is faster
 MAX_ROUNDS = 1_000  # of policy iteration; a few are enough
@@ -173,22 +168,25 @@ def targets(mdp: TabularMDP, V: Floats) -> Floats:
     return mdp.r + mdp.gamma * np.where(mdp.terminal, 0.0, V[mdp.s_next])
 
 
-def optimal(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
-    """Q of the best policy if outcomes have probabilities p [K], as [S, A].
+def extremes(mdp: TabularMDP) -> tuple[Floats, Floats]:
+    """r_min and r_max of each pair, [P]; 0 if it has no outcomes."""
+    used = np.diff(mdp.row) > 0
+    low, high = np.zeros(mdp.n_pairs), np.zeros(mdp.n_pairs)
+    low[used], high[used] = mdp.r[mdp.row[:-1][used]], mdp.r[mdp.row[1:][used] - 1]  # rows are sorted by reward
+    return low, high
 
-    The error is at most ``tolerance``; None stands for 1e-10 of the largest value. A tolerance below the rounding error,
-    about 10⁻¹⁵/(1−γ) of the largest value, is replaced by it. Models of up to 300 states are
-    solved exactly, for any tolerance. ``near`` [S] are approximate values that speed up the search.
+
+def optimal(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Floats:
+    """Q of the best policy if outcomes have probabilities p [K], as [S, A]; ``near`` [S]: values that speed up the search.
+
+    The error is at most 1e-10 of the largest value. Models of up to 300 states are solved exactly, up to rounding.
 
     >>> import safereplay as sr
-    >>> from safereplay.theory.solver import optimal
     >>> mdp = sr.grids.from_map("S..G", step=0.0, goal=8.0, gamma=0.5)
     >>> optimal(mdp, mdp.p).max(1)
     array([2., 4., 8., 0.])
     """
-    if tolerance is not None:
-        tolerance = _checks.between("tolerance", tolerance, "(0, inf)")
-    return by_policies(mdp, p, near) if mdp.n_states <= SMALL else by_sweeps(mdp, p, tolerance, near)
+    return by_policies(mdp, p, near) if mdp.n_states <= SMALL else by_sweeps(mdp, p, near=near)
 
 
 def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Floats:
@@ -211,9 +209,9 @@ def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Float
 
 
 def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
-    """Q of the best policy by sweeps, [S, A]; ``tolerance`` and ``near`` as in :func:`optimal`.
+    """Q of the best policy by sweeps, [S, A], to ``tolerance``, by default 1e-10 of the largest value; ``near`` as in :func:`optimal`.
 
-    A maximising sweep, then sweeps under its policy, repeated until the error bound is small enough.
+    A tolerance below the rounding error, about 10⁻¹⁵/(1−γ) of the largest value, is replaced by it. A maximising sweep, then sweeps under its policy, repeated until the error bound is small enough.
     From a V below every return this always terminates. From values ``near`` it may not; if it takes long, the search is
     restarted from below. The error bound holds in both cases.
     """
@@ -224,7 +222,7 @@ def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: 
         V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - mdp.gamma))  # below every return
         _swept(
             model, chain, V, width, mdp.gamma, tolerance, most
-        )  # then a change is 1e-32 of the first: only rounding is left
+        )  # to 1e-32 of the first change: only rounding is left
     Q = np.empty(mdp.n_pairs)
     sweep.values(model, V, order, Q)
     return Q.reshape(mdp.n_states, mdp.n_actions)
@@ -299,3 +297,43 @@ def iterate(H: Callable[[Floats], Floats], mdp: TabularMDP) -> Floats:
             return Q
     _checks.require(change <= within, "values", "converge", change, "they still change by that much per round")
     return Q
+
+
+def lead(Q: Floats, a: Ints) -> Floats:
+    """The lead of action a of each state over the others, [S]: below 0 if one of them is better."""
+    return np.asarray(Q[np.arange(a.size), a] - without(Q, a).max(1))
+
+
+def without(Q: Floats, a: Ints) -> Floats:
+    """Q with −inf for action a of each state."""
+    rest = Q.copy()
+    rest[np.arange(a.size), a] = -inf
+    return rest
+
+
+def first_below(look: Callable[[float], Floats], grid: Sequence[float], tight: float) -> Floats:
+    """The smallest x at which each entry of look(x) [S] is below 0, from above, to ``tight``; nan if none is.
+
+    The grid begins where no entry is below 0; an entry that falls below and returns within one step is missed. Each
+    evaluation serves all entries: it narrows the bracket of each entry that contains it. Evaluations are at the crossing of
+    a straight line, slightly to either side; each third one bisects the bracket.
+    """
+    at_low = look(grid[0])
+    low, high, at_high = np.full(at_low.size, grid[0]), np.full(at_low.size, np.nan), at_low.copy()
+
+    def narrow(x: float, entries: Bools) -> None:
+        found = look(x)
+        left, stays = entries & (found < 0), entries & (found >= 0)
+        high[left], at_high[left] = x, found[left]
+        low[stays], at_low[stays] = x, found[stays]
+
+    for x in grid[1:]:
+        narrow(x, np.isnan(high))
+    sides = cycle((0.45, -0.45, None))
+    while (wide := np.flatnonzero(high - low > tight)).size:
+        s, side = wide[0], next(sides)
+        line = low[s] + (high[s] - low[s]) * at_low[s] / (at_low[s] - at_high[s])
+        x = float((low[s] + high[s]) / 2 if side is None else line + side * tight)
+        x = float(np.clip(x, low[s] + 0.1 * tight, high[s] - 0.1 * tight))
+        narrow(x, (low < x) & (x < high))
+    return high

@@ -1,22 +1,17 @@
 """Limits along a dial: traced over v, and the values at which the policy changes.
 
-The tracer computes exact limits over v, their risks, and where they change.
+A policy is piecewise constant in v, which acts through the share of replays ρ = vW/((1−v) + vW) alone. So limits are
+computed on a grid that is even in ρ at the most replayed pair, up to ρ = 0.99. The tracer does so for each β, with the
+risks of the limits: if the risk differs between two points, the boundaries are found by bisection.
 
-A policy is piecewise constant in v. Each β is traced over v on a grid that is even in ρ, the share of replays at the
-most replayed pair, up to ρ = 0.99, since v acts through ρ alone. If the risk differs between two points, the
-boundaries are found by bisection. An interval narrower than a step of the grid may be missed.
+:func:`switches` finds, for each state, the smallest value of a learner's dial at which its greedy action changes. The dial
+goes from 0, where the learner is Q-learning, to more caution: v of a replay, κ of Mihatsch & Neuneier, β of Gaskett, whose
+grids are even in the dial. A state *switches* at the smallest value at which some action is better than the best one at 0
+by more than rounding; a change among tied actions is not a switch.
+
+An interval narrower than a step of the grid may be missed.
 
 Ref: Szlak & Shamir (2021), Theorem 1.
-
-:func:`switches` finds, for each state, the smallest value of a learner's dial at which its greedy action changes.
-
-The dial goes from 0, where the learner is Q-learning, to more caution: v of a replay, κ of Mihatsch & Neuneier, β of
-Gaskett. The greedy action of a state is piecewise constant in it. It *switches* at the smallest value at which some action
-is better than the best one at 0 by more than rounding; a change among tied actions is not a switch.
-
-The exact limit is computed on a grid, then between neighbours where a state switches. The dial v acts
-through the share of replays ρ = vW/((1−v) + vW) alone, so its grid is even in ρ at the most replayed pair; the grids of
-other dials are even in the dial. An interval narrower than a step of the grid may be missed.
 """
 
 from __future__ import annotations
@@ -31,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._config import plain
 from .._progress import Bar
 from .._types import Floats, Ints
 from ..learners import Pessimistic, ReplayQLearning, RiskSensitive
@@ -39,10 +35,9 @@ from ..schedules import Exploration
 from ..schemes import Scheme
 from .limits import exact
 from .occupancy import SLACK, Limit
+from .operator import Along
 from .risk import RiskProfile, evaluate
-from .solver import largest, optimal, slack
-from .theorem2 import TIE, first_below, lead
-from .valued import Along
+from .solver import TIE, extremes, first_below, largest, lead, optimal, slack
 from .visits import self_consistent
 
 MOST_RHO = 0.99  # largest share of replays at the most replayed pair
@@ -176,9 +171,7 @@ def candidates(mdp: TabularMDP, scheme: Scheme, betas: Iterable[float] | None, m
     if betas is None and mixing == "literal":
         return [scheme]
     if betas is None:
-        lowest, highest = np.full(mdp.n_pairs, inf), np.full(mdp.n_pairs, -inf)
-        np.minimum.at(lowest, mdp.pair, mdp.r)
-        np.maximum.at(highest, mdp.pair, mdp.r)
+        lowest, highest = extremes(mdp)
         spread = float((highest - lowest).max()) or 1.0
         betas = [own, 0.0, *(float(f"{tilt / spread * (-1 if own < 0 else 1):.3g}") for tilt in TILTS)]
     try:
@@ -212,12 +205,18 @@ class Switches:
     >>> found = sr.switches(sr.TabularMDP.from_outcomes(2, 2, rows, start=0), sr.RiskSensitive())
     >>> found.dial, found.before, found.to, found.at.round(3)     # an expectile is worth 10·(1−κ); state 1 is the end
     ('kappa', array([0, 0]), array([ 1, -1]), array([0.4, nan]))
+
+    Parameters
+    ----------
+    dial : {"v", "kappa", "beta"}
+    at : array [S]; the smallest value at which it differs, from above; nan if it never does
+    to, before : array [S]; the action there, −1 if it never differs; the action at 0
     """
 
-    dial: str  #: "v", "kappa" or "beta"
-    at: Floats  #: [S] the smallest value at which it differs, from above; nan if it never does
-    to: Ints  #: [S] the action there; −1 if it never differs
-    before: Ints  #: [S] the action at 0
+    dial: str
+    at: Floats
+    to: Ints
+    before: Ints
 
     def __repr__(self) -> str:
         switched = np.flatnonzero(self.to >= 0)
@@ -229,8 +228,7 @@ class Switches:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, for JSON; None if a state never switches."""
-        at = [None if np.isnan(x) else float(x) for x in self.at]
-        return {"dial": self.dial, "at": at, "to": self.to.tolist(), "before": self.before.tolist()}
+        return dict(plain(self))
 
 
 def switches(
@@ -246,41 +244,58 @@ def switches(
 ) -> Switches:
     """For each state, the smallest value of the learner's dial at which its greedy action differs from that at 0.
 
-    The dial is v of :class:`~safereplay.ReplayQLearning`, kappa of :class:`~safereplay.RiskSensitive`, beta of
-    :class:`~safereplay.Pessimistic`; the learner's own setting of it is not used. It is evaluated at ``steps`` steps (32;
-    19 for literal mixing) up to ``most``: ρ = 0.99 at the most replayed pair, v = 0.95 for literal mixing, kappa = 0.99,
-    beta = 1. Each switch is then found to ``tight``, from above. An interval narrower than a step may be missed.
-
-    For literal mixing the limit is the first that ``fixed_point(..., visitation="self", seeds=0)`` lists, with these
-    ``starts``, ``solves`` and ``exploration``, which are used for nothing else. If none is found, no state counts as
-    switched; for a mixture of policies, only states that have switched in all of them.
+    For literal mixing the limit is the first that ``fixed_point(..., visitation="self", seeds=0)`` lists. If none is
+    found, no state counts as switched; for a mixture of policies, only states that have switched in all of them.
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
     >>> found = sr.switches(mdp, sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), mixing="matched"))
     >>> found
     Switches(v: 4 of 24 states, first 12 at 0.397 from action 1 to 0)
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    learner : ReplayQLearning, RiskSensitive or Pessimistic
+        Its dial is v, kappa or beta; the learner's own setting of it is not used.
+    steps : int, optional
+        Steps of the grid: 32, or 19 for literal mixing. An interval narrower than a step may be missed.
+    tight : float; width to which each switch is found, from above
+    most : float, optional
+        End of the grid: ρ = 0.99 at the most replayed pair, v = 0.95 for literal mixing, kappa = 0.99, beta = 1.
+    exploration, starts, solves : optional; of the search for limits of literal mixing
+
+    Returns
+    -------
+    Switches
+
+    Raises
+    ------
+    BadInput : if an argument is invalid, or the learner has no such dial
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     valid = exploration is None or isinstance(exploration, Exploration)
     _checks.require(valid, "exploration", "be an Exploration", exploration)
     tight = _checks.between("tight", tight, "(0, 1)")
-    dial = _dial(learner, mdp, _Search(exploration, starts, solves))
+    dial = _dial(learner, mdp, {"exploration": exploration, "starts": starts, "solves": solves})
     count = dial.steps if steps is None else _checks.whole("steps", steps, 1, bits=16)
-    look = _Look(mdp, dial)
-    at = first_below(
-        look, dial.grid(dial.most if most is None else _checks.between("most", most, dial.range), count), tight
-    )
-    to = np.array([-1 if np.isnan(x) else look.policies[x][s] for s, x in enumerate(at.tolist())], np.int64)
-    return Switches(dial.name, at, to, look.before)
+    end = dial.back(dial.most if most is None else _checks.between("most", most, dial.range))
+    grid = [dial.even(x) for x in np.linspace(0.0, end, count + 1).tolist()]
+    before = np.asarray(optimal(mdp, mdp.p).argmax(1), np.int64)
+    policies: dict[float, Ints] = {}
 
+    def look(x: float) -> Floats:
+        """The lead of the action that is best at 0 over the others of its state, [S]."""
+        found = dial.limit(x)
+        if found is None:
+            return np.full(before.size, np.finfo(np.float64).tiny)
+        Q, error = found
+        policies[x] = np.asarray(Q.argmax(1), np.int64)
+        return lead(Q, before) + (slack(TIE, Q, mdp.r) + error)
 
-class _Search(NamedTuple):
-    """Settings of the search for limits of literal mixing."""
-
-    exploration: Exploration | None
-    starts: int
-    solves: int | None
+    at = first_below(look, grid, tight)
+    to = np.array([-1 if np.isnan(x) else policies[x][s] for s, x in enumerate(at.tolist())], np.int64)
+    return Switches(dial.name, at, to, before)
 
 
 class _Dial(NamedTuple):
@@ -290,74 +305,38 @@ class _Dial(NamedTuple):
     range: str  #: interval of its largest value
     most: float  #: that value by default
     steps: int
-    limit: Callable[[float], tuple[Floats, float] | None]  #: Q at a value, and its rounding error
+    limit: Callable[[float], tuple[Floats, float] | None]  #: Q at a value, and its error beyond rounding
     even: Callable[[float], float] = float  #: from the variable in which the grid is even, to the dial
     back: Callable[[float], float] = float  #: the inverse
 
-    def grid(self, most: float, steps: int) -> list[float]:
-        """Values from 0 to ``most``."""
-        return [self.even(x) for x in np.linspace(0.0, self.back(most), steps + 1).tolist()]
-
-
-class _Look:
-    """The lead of the action that is best at 0 over the others of its state at a value of the dial, [S]."""
-
-    def __init__(self, mdp: TabularMDP, dial: _Dial) -> None:
-        self.dial, Q = dial, optimal(mdp, mdp.p)
-        self.before = np.asarray(Q.argmax(1), np.int64)
-        self.policies: dict[float, Ints] = {}
-
-    def __call__(self, x: float) -> Floats:
-        found = self.dial.limit(x)
-        if found is None:
-            return np.full(self.before.size, np.finfo(np.float64).tiny)
-        Q, rounding = found
-        self.policies[x] = np.asarray(Q.argmax(1), np.int64)
-        return lead(Q, self.before) + rounding
-
 
 @singledispatch
-def _dial(learner: Any, mdp: TabularMDP, search: _Search) -> _Dial:
+def _dial(learner: Any, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
     _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
 
 
 @_dial.register
-def _(learner: ReplayQLearning, mdp: TabularMDP, search: _Search) -> _Dial:
-    if learner.mixing == "literal":
-        return _Dial("v", "(0, 1)", LITERAL_MOST, LITERAL_STEPS, _literal_limit(learner, mdp, search))
-    along = Along(mdp, learner.scheme)
-    W = along.most_weight
-    limit, most = _rounded(mdp, along), dial_at(MOST_RHO, W)
-    return _Dial("v", "(0, 1)", most, STEPS, limit, lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
-
-
-@_dial.register
-def _(learner: RiskSensitive, mdp: TabularMDP, search: _Search) -> _Dial:
-    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, _rounded(mdp, lambda x: exact(mdp, replace(learner, kappa=x))))
-
-
-@_dial.register
-def _(learner: Pessimistic, mdp: TabularMDP, search: _Search) -> _Dial:
-    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, _rounded(mdp, lambda x: exact(mdp, replace(learner, beta=x))))
-
-
-def _rounded(mdp: TabularMDP, exactly: Callable[[float], Floats]) -> Callable[[float], tuple[Floats, float]]:
-    def limit(x: float) -> tuple[Floats, float]:
-        Q = exactly(x)
-        return Q, slack(TIE, Q, mdp.r)
-
-    return limit
-
-
-def _literal_limit(
-    learner: ReplayQLearning, mdp: TabularMDP, search: _Search
-) -> Callable[[float], tuple[Floats, float] | None]:
-    def limit(v: float) -> tuple[Floats, float] | None:
-        starts, solves = search.starts, search.solves
-        found = self_consistent(mdp, learner.scheme, v, search.exploration, starts=starts, seeds=0, solves=solves)
+def _(learner: ReplayQLearning, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
+    def literal(v: float) -> tuple[Floats, float] | None:
+        found = self_consistent(mdp, learner.scheme, v, seeds=0, **search)
         if not found:
             return None
         Q, residual = found[0].Q, found[0].residual  # alternating policies tie, up to the residual
-        return Q, slack(TIE, Q, mdp.r) + 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
+        return Q, 2.0 * residual * float(np.ptp(Q[~mdp.is_terminal]))
 
-    return limit
+    if learner.mixing == "literal":
+        return _Dial("v", "(0, 1)", LITERAL_MOST, LITERAL_STEPS, literal)
+    along = Along(mdp, learner.scheme)
+    W = along.most_weight
+    bounds = ("v", "(0, 1)", dial_at(MOST_RHO, W), STEPS)
+    return _Dial(*bounds, lambda v: (along(v), 0.0), lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
+
+
+@_dial.register
+def _(learner: RiskSensitive, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
+    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, lambda x: (exact(mdp, replace(learner, kappa=x)), 0.0))
+
+
+@_dial.register
+def _(learner: Pessimistic, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
+    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, lambda x: (exact(mdp, replace(learner, beta=x)), 0.0))

@@ -40,8 +40,8 @@ from .._progress import Bar
 from .._types import Floats, Ints
 from ..learners import MIXINGS, QLearning, ReplayQLearning
 from ..mdp import TabularMDP
-from ..runs import learn, seed_list
-from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
+from ..runs import learn, resolved, seed_list
+from ..schedules import Exploration, StepSize
 from ..schemes import Scheme
 from .constrained import CeilingPoint, Ceilings
 from .limits import exact
@@ -60,11 +60,6 @@ class FrontierPoint:
     """The exact limit of a replay, from v up to the next point of the same β.
 
     ``pareto``: no other point has both a better mean and a better risk, in the limit's measure.
-
-    >>> import safereplay as sr
-    >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.05, betas=[5.0], episodes=20_000)
-    >>> [(round(point.v, 2), round(point.mean, 2), round(point.p_unsafe, 4)) for point in plan.frontier]
-    [(0.0, 5.48, 0.0256), (0.4, 5.43, 0.0164), (0.53, 5.37, 0.0124), (0.67, 5.3, 0.0096), (0.83, 5.19, 0.0081)]
     """
 
     v: float
@@ -82,11 +77,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class Trial:
-    """A test of a learner: how many seeds learned a policy that keeps the limit.
-
-    >>> Trial(v=0.4, beta=5.0, met=18, seeds=20, episodes=100_000, fresh=False).passed
-    False
-    """
+    """A test of a learner: how many seeds learned a policy that keeps the limit."""
 
     v: float
     beta: float | None
@@ -107,11 +98,6 @@ class Price:
 
     ``safety`` is negative where the best policy under the limit has a better mean than plain Q-learning, which
     maximises the discounted return.
-
-    >>> import safereplay as sr
-    >>> plan = tune(sr.grids.volatile(), sr.VarianceReplay(), max_p_unsafe=0.0, episodes=20_000)
-    >>> round(plan.price.safety, 2), round(plan.price.replay, 2)             # replay pays what safety must cost
-    (26.84, 0.0)
     """
 
     safety: float  #: plain − ceiling
@@ -124,9 +110,6 @@ class Price:
 class Plan:
     """A tuned replay, the evidence for it, and the alternatives.
 
-    ``meets`` tells whether some replay's exact limit keeps the limit, ``confirmed`` whether learners did. If none was
-    confirmed, v is the one at which most seeds kept it. If no exact limit keeps it, no learner was trained.
-
     >>> import safereplay as sr
     >>> plan = tune(sr.grids.volatile(), sr.VarianceReplay(), max_p_unsafe=0.5, episodes=5_000)
     >>> print(plan)                                                              # plain Q-learning will do
@@ -138,6 +121,14 @@ class Plan:
       any policy          any mean, as some loop gains for ever; discounted 141.4 at best
       price of safety     at least 0 of the discounted return for any policy, at most 0 more for this replay
       seeds that kept it  20 of 20 at v=0; 60 of 60 fresh at v=0 (5,000 episodes each)
+
+    Parameters
+    ----------
+    meets, confirmed : bool
+        Whether some replay's exact limit keeps the limit, and whether learners did. If no exact limit keeps it, no
+        learner was trained.
+    v, beta, scheme, learner : the recommended replay; if none was confirmed, the one at which most seeds kept the limit
+    profile, plain, price, ceiling : its risk, that of plain Q-learning, the price of safety, and the best of any policy
     """
 
     limit: Limit
@@ -173,22 +164,20 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; numbers that are not finite become None."""
-        parts = ("meets", "confirmed", "v", "beta", "v_smallest", "confirmation", "frontier", "plain")
-        return {
-            "limit": plain(self.limit),
-            **{name: plain(getattr(self, name)) for name in parts},
-            "learner": self.learner.to_dict(),
-            "profile": self.profile.to_dict(),
-            "policy": self.policy.tolist(),
-            "policies": self.policies.tolist(),
-            "ceiling": self.ceiling.to_dict(),
-            "ceiling_frontier": plain(self.ceiling_frontier),
-            "price": plain(self.price),
-            "start": self.start,
-            "episodes": self.episodes,
-            "exploration": self.exploration.to_dict(),
-            "step_size": self.step_size.to_dict(),
-        }
+        first = ("limit", "meets", "confirmed", "v", "beta", "v_smallest", "confirmation", "frontier", "plain")
+        second = (
+            "learner",
+            "profile",
+            "policy",
+            "policies",
+            "ceiling",
+            "ceiling_frontier",
+            "price",
+            "start",
+            "episodes",
+        )
+        values = {name: getattr(self, name) for name in (*first, *second, "exploration", "step_size")}
+        return {name: x.to_dict() if hasattr(x, "to_dict") else plain(x) for name, x in values.items()}
 
     def __str__(self) -> str:
         return "\n".join([_headline(self), *(f"  {label:<20}{text}" for label, text in _lines(self))])
@@ -214,12 +203,6 @@ def tune(
 ) -> Plan:
     """The gentlest replay whose exact limit keeps one limit on risk, confirmed by learning.
 
-    The risk is that of an episode from ``start`` (a state, a distribution, or None for the model's); learners always
-    begin at the model's start. A policy that may never end keeps no limit. ``betas`` are tried if the scheme has a
-    dial of this name; by default its own, 0, and some in steps of two over the range of the rewards. With
-    ``mixing="literal"`` the limits are self-consistent, there may be dozens, and all that are found must keep the limit.
-    Then only the scheme's own β is tried unless others are given, v in steps of 0.05, and the smallest is found to 0.001.
-
     >>> import safereplay as sr
     >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.02, episodes=20_000)
     >>> plan.meets, plan.confirmed, round(plan.v_smallest, 3), round(plan.profile.p_unsafe, 4)
@@ -227,16 +210,39 @@ def tune(
     >>> round(plan.plain.mean, 2), round(plan.ceiling.value, 2), round(plan.profile.mean, 2)
     (5.48, 5.45, 5.43)
 
+    Parameters
+    ----------
+    mdp : TabularMDP
+    scheme : Scheme
+    max_p_unsafe, min_cvar, max_std : float
+        The limit: exactly one of them. A policy that may never end keeps no limit.
+    alpha : float; share of the worst episodes in CVaR
+    start : state or distribution [S], optional
+        The start of the episodes whose risk is limited. Learners always begin at the model's start.
+    mixing : {"matched", "literal"}
+        With "literal" there may be dozens of limits, and all that are found must keep the limit. Then v is searched in
+        steps of 0.05, and the smallest is found to 0.001.
+    betas : iterable of float, optional
+        Tried if the scheme has this dial. Default: its own, 0, and some in steps of two over the range of the rewards;
+        only its own with "literal".
+    v_step : float; step of the grid of v
+    episodes, seeds, exploration, step_size : of the learners that confirm the plan
+    quiet : bool; without a progress bar
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    BadInput : if an argument is invalid, or the scheme has no limit
+
     Ref: Szlak & Shamir (2021), Section 5.
     """
-    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    exploration, step_size = resolved(mdp, QLearning(), exploration, step_size)
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
-    limit = Limit.one_of(max_p_unsafe, min_cvar, max_std, alpha=alpha)
+    limit = Limit.one_of(max_p_unsafe=max_p_unsafe, min_cvar=min_cvar, max_std=max_std, alpha=alpha)
     mixing = _checks.choice("mixing", mixing, MIXINGS)
-    exploration = EpsilonGreedy() if exploration is None else exploration
-    step_size = PowerStep() if step_size is None else step_size
-    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
-    _checks.require(isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
     v_step = _checks.between("v_step", v_step, "(0, 0.1]")
     listed = seed_list(seeds)
     _checks.require(len(set(listed)) == len(listed), "seeds", "be different", listed)
@@ -262,9 +268,6 @@ def _gentlest(tracer: Tracer, views: Sequence[View], goal: Limit, v_step: float)
 
 def _beta(scheme: Scheme) -> float | None:
     return float(scheme.beta) if "beta" in scheme.params_names() else None  # type: ignore[attr-defined]
-
-
-# -- confirmation by learning -----------------------------------------------------------------------------------------
 
 
 class _Test(NamedTuple):
@@ -328,14 +331,10 @@ def _confirmed(
 
 def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int]) -> Trial:
     """Train, and count the seeds whose policy keeps the limit."""
-    learner = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing)
-    rest = (test.exploration, test.step_size)
+    learner, rest = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing), (test.exploration, test.step_size)
     runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet).whole()
     met = sum(tracer.keeps(goal, tracer.badness(tracer.number(policy))) for policy in runs.policy)
     return Trial(view.v, _beta(view.scheme), met, len(seeds), test.episodes, seeds is not test.seeds)
-
-
-# -- the plan ---------------------------------------------------------------------------------------------------------
 
 
 def _plan(
@@ -441,15 +440,12 @@ def _where(start: Any) -> str:
 
 
 def _headline(plan: Plan) -> str:
-    name = plan.learner.describe()
+    name, limit = plan.learner.describe(), plan.limit
     if plan.meets:
-        return (
-            f"{plan.limit}: {name} keeps it{'' if plan.confirmed else ' in the exact limit; not confirmed by learning'}"
-        )
-    if plan.profile.p_never > SLACK:
-        return f"{plan.limit}: no replay setting keeps it. Under {name} episodes may never end"
-    best = f"{name} with {plan.limit.label} {plan.limit.shown(plan.risk)} in the exact limit"
-    return f"{plan.limit}: no replay setting keeps it. Best found: {best}"
+        return f"{limit}: {name} keeps it" + " in the exact limit; not confirmed by learning" * (not plan.confirmed)
+    best = f"Best found: {name} with {limit.label} {limit.shown(plan.risk)} in the exact limit"
+    endless = plan.profile.p_never > SLACK
+    return f"{limit}: no replay setting keeps it. {f'Under {name} episodes may never end' if endless else best}"
 
 
 def _lines(plan: Plan) -> list[tuple[str, str]]:
@@ -459,14 +455,13 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
     def numbers(mean: float, risk: float) -> str:
         return f"mean {mean:.4g}, {limit.label} {limit.shown(risk)}"
 
+    nobody = f", {ceiling.reason}" if ceiling.reason else f"; at best {numbers(ceiling.value, ceiling.best)}"
     best = {
         "optimal": f"mean {ceiling.value:.4g} at best, discounted {ceiling.value_discounted:.4g}",
         "unbounded": f"any mean, as {ceiling.reason}; discounted {ceiling.value_discounted:.4g} at best",
-        "infeasible": f"no policy can keep it; at best {numbers(ceiling.value, ceiling.best)}",
+        "infeasible": f"no policy can keep it{nobody}",
         "unknown": f"unknown: {ceiling.reason}",
     }[ceiling.status]
-    if ceiling.reason and ceiling.status == "infeasible":
-        best = f"no policy can keep it, {ceiling.reason}"
     discounted = not isfinite(price.safety)
     must, own = (price.safety_discounted, price.replay_discounted) if discounted else (price.safety, price.replay)
     relaxed = "at most " if discounted or limit.measure == "std" else ""  # a bound that may not be attained

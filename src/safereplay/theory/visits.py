@@ -1,8 +1,7 @@
 """Limits of literal replay: self-consistent action values and visits.
 
-In Algorithm 1 as written, the share of a pair's updates that are replays depends on d(s,a), the share of MDP
-iterations that visit it, and the visits depend on the policy, which explores by Q. So a limit is a self-consistent
-pair,
+In Algorithm 1 as written, the share of a pair's updates that are replays depends on d(s,a), the share of MDP iterations
+that visit it, and the visits depend on the policy, which explores by Q. So a limit is a self-consistent pair,
 
     Q  =  H_d Q,        d  =  the visits of the policy that explores by Q.
 
@@ -10,12 +9,11 @@ A run of at most T steps from the start, under probabilities π(a|s), visits
 
     d(s,a)  ∝  π(a|s) · Σ_{t<T} (start · P_π^t)(s),        P_π(s,s')  =  Σ_a π(a|s) · q(s'|s,a), ends left out.
 
-There can be many limits. A greedy pair is visited often, so fewer of its updates are replays; with pessimistic
-replay this keeps it greedy, so a policy reinforces itself. Under ε-greedy exploration d depends on the greedy
-policy alone. So a policy that is greedy for the Q of its own visits is a limit, and it is attracting:
-d is constant near it, and H is a contraction. With optimistic replay, two policies may each make the other one
-greedy. Learning then alternates between them, and its average is a mixture of their visits for which both are
-greedy.
+There can be many limits. A greedy pair is visited often, so fewer of its updates are replays; with pessimistic replay
+this keeps it greedy, so a policy reinforces itself. Under ε-greedy exploration d depends on the greedy policy alone. So
+a policy that is greedy for the Q of its own visits is a limit, and it is attracting: d is constant near it, and H is a
+contraction. With optimistic replay, two policies may each make the other one greedy. Learning then alternates between
+them, and its average is a mixture of their visits for which both are greedy.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..learners import ReplayQLearning
 from ..mdp import TabularMDP
-from ..runs import Runs, learn
+from ..runs import Runs, learn, resolved
 from ..schedules import EpsilonGreedy, Exploration, StepSize
 from ..schemes import Scheme
 from .operator import limit_weights, weighted
@@ -57,10 +55,6 @@ def behaviour(Q: Any, exploration: Exploration | None = None) -> Floats:
 
     Greedy (ties go to the first) with probability 1 − ε, else uniform, the greedy action included; or ∝ e^{Q/T}.
     A rate that falls to 0 leaves the greedy action. ``exploration`` defaults to ε-greedy with ε = 0.1.
-
-    >>> import safereplay as sr
-    >>> behaviour([[1.0, 2.0, 0.0]], sr.EpsilonGreedy(0.3))
-    array([[0.1, 0.8, 0.1]])
     """
     exploration = EpsilonGreedy() if exploration is None else exploration
     _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
@@ -80,11 +74,6 @@ def visitation(mdp: TabularMDP, behaviour: Any, max_steps: int = 1_000) -> Float
 
     An episode begins at the model's start, and ends with a terminal outcome or after ``max_steps`` steps, as in
     :func:`safereplay.learn`. Exact: Σ_{t<T} start·P^t, by doubling t for small models, else step by step.
-
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0, True), (0, 0, 0.5, 0, 0, False)])
-    >>> visitation(coin, [[1.0], [1.0]])
-    array([[1.], [0.]])
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     b = _checks.finite_array("behaviour", behaviour, (mdp.n_states, mdp.n_actions))
@@ -131,16 +120,27 @@ class SelfConsistent(NamedTuple):
     >>> (limit,) = sr.fixed_point(coin, bold, v=0.5, visitation="self", seeds=0)
     >>> limit.settled, limit.Q[0].round(3), limit.d[0].round(3)   # tossed as often as makes it worth 0.7
     (False, array([0.7, 0.7]), array([0.377, 0.623]))
+
+    Parameters
+    ----------
+    Q, d : array [S, A]
+    policy : array [S]; greedy for Q; for a mixture, the policy with the largest share
+    starts : int; number of starts of the search that led here
+    learned, distance : float or None
+        Share of the seeds whose learning ends here, and the median of their largest |Q_learned − Q| as a share of Q's
+        range; None without seeds.
+    settled : bool; whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie
+    residual : float; how far a policy of the mixture falls short of greedy (softmax: d from its own visits)
     """
 
-    Q: Floats  #: [S, A]
-    d: Floats  #: [S, A]
-    policy: Ints  #: [S] greedy for Q; for a mixture, the policy with the largest share
-    starts: int  #: number of starts of the search that led here
-    learned: float | None  #: share of the seeds whose learning ends here; None if nothing was learned
-    distance: float | None  #: median of their largest |Q_learned − Q|, as a share of Q's range; None without seeds
-    settled: bool  #: whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie
-    residual: float  #: how far a policy of the mixture falls short of greedy (softmax: d from its own visits)
+    Q: Floats
+    d: Floats
+    policy: Ints
+    starts: int
+    learned: float | None
+    distance: float | None
+    settled: bool
+    residual: float
 
     def __repr__(self) -> str:
         learned = "" if self.learned is None else f", learned={self.learned:g}"
@@ -185,30 +185,21 @@ def self_consistent(
     ``solves`` bounds the search: about this many fixed points of H are solved. All starts are followed first, since
     those that converge do so soon; the rest is used for averaging. If no limit is found, the best approximation is
     listed, with its residual.
-
-    >>> import safereplay as sr
-    >>> self_consistent(sr.grids.volatile(), sr.VarianceReplay(5.0), 0.5, seeds=0)
-    (SelfConsistent(Q from -14.38 to 150, starts=64, settled),)
     """
-    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
-    v = _checks.between("v", v, "[0, 1)")
-    exploration = EpsilonGreedy() if exploration is None else exploration
-    _checks.require(isinstance(exploration, Exploration), "exploration", "be an Exploration", exploration)
+    learner = ReplayQLearning(scheme, v)
+    exploration, step_size = resolved(mdp, learner, exploration, step_size)
     count, runs_wanted = _checks.whole("starts", starts, 1), _checks.whole("seeds", seeds, 0, bits=24)
     _checks.whole("episodes", episodes, 1)
-    _checks.require(step_size is None or isinstance(step_size, StepSize), "step_size", "be a StepSize", step_size)
     _checks.flag("quiet", quiet)
     first = _checks.whole("seed", seed, 0)
     most = inf if solves is None else _checks.whole("solves", solves, 1)
-    search = _Search(mdp, scheme, v, exploration, _checks.whole("max_steps", max_steps, 1), most)
+    search = _Search(mdp, scheme, learner.v, exploration, _checks.whole("max_steps", max_steps, 1), most)
     search.check()
     for Q in _starts(search, count, first):
         search.follow(Q, 1)
     search.average_cycles()
     if not runs_wanted:
         return search.ranked(None)
-    learner = ReplayQLearning(scheme, v)
     listed = range(first, first + runs_wanted)
     runs = learn(mdp, learner, episodes, listed, exploration, step_size, max_steps=max_steps, quiet=quiet).whole()
     for Q in runs.Q:
@@ -307,8 +298,6 @@ class _Search:
         better = ~self.mdp.is_terminal & (Q.max(1) > Q[self.states, policy] + TIE * self.width(Q))
         return np.where(better, Q.argmax(1), policy)
 
-    # -- three iterations from a start ----------------------------------------------------------------------------------
-
     def follow(self, Q: Floats, starts: int) -> None:
         """Iterate policy → d → Q → policy from the greedy policy of Q, and keep the result."""
         if self.smooth:
@@ -387,8 +376,6 @@ class _Search:
         self.open += [found] * self.tired()
         return None
 
-    # -- mixtures -------------------------------------------------------------------------------------------------------
-
     def tied(self, mix: _Mix) -> SelfConsistent | None:
         """The earlier mixture whose ties include all differences between these policies."""
         mixtures = [one for one in self.found if not one.settled]
@@ -435,8 +422,6 @@ class _Search:
             x = nnls(rows, np.concatenate([-here / scale, [HEAVY], mix.shares / HEAVY]))[0]
         kept = np.flatnonzero(x > 0.0)
         return _Mix(mix.policies[kept], x[kept] / x.sum(), mix.visits[kept])
-
-    # -- results --------------------------------------------------------------------------------------------------------
 
     def keep(self, new: SelfConsistent) -> None:
         """Add a limit, or count it for an equal one."""

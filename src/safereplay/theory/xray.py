@@ -39,7 +39,7 @@ from ..grids import ACTIONS
 from ..learners import Learner
 from ..mdp import Layout, TabularMDP
 from ..runs import Runs
-from .operator import operator
+from .operator import operator, places
 
 
 class Shares(NamedTuple):
@@ -107,6 +107,13 @@ class Xray:
     >>> import safereplay as sr
     >>> sr.xray(sr.learn(sr.grids.volatile(), sr.ReplayQLearning(v=0.5), 2_000, seeds=1))
     Xray(replay(v=0.5, beta=5) on volatile, 2,000 episodes, seed 0: ... replays of 3 outcomes)
+
+    Parameters
+    ----------
+    title, learner, layout : the run, for display
+    pair, r, s_next, terminal, unsafe, p, seen, replayed, w : columns of the outcomes, [K]
+    visits, replays : updates of each pair from the MDP and from replay, [S, A]
+    p_predicted, rho_predicted : p̃ [K] and ρ [S, A] of the limit
     """
 
     title: str
@@ -127,8 +134,6 @@ class Xray:
     rho_predicted: Floats | None  #: [S, A] ρ likewise
     empirical: bool = field(default=False)  #: whether p are observed frequencies
 
-    # -- outcomes -----------------------------------------------------------------------------------------------------
-
     @cached_property
     def p_tilde(self) -> Floats:
         """p̃(s',r|s,a): the shares of the outcomes in the updates of their pair, [K].
@@ -143,17 +148,12 @@ class Xray:
 
         Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
         """
-        keys, group = np.unique(np.stack([self.pair, self.s_next, self.terminal]), axis=1, return_inverse=True)
-        P, P_tilde, gain, gain_tilde = (
-            np.bincount(group.ravel(), weights=x).astype(np.float64)
-            for x in (self.p, self.p_tilde, self.p * self.r, self.p_tilde * self.r)
-        )
-        s, a = np.divmod(keys[0], self._n_actions)
-        return Transitions(
-            s, a, keys[1], keys[2].astype(bool), P, P_tilde, _ratio(gain, P), _ratio(gain_tilde, P_tilde)
-        )
-
-    # -- pairs --------------------------------------------------------------------------------------------------------
+        (pair, s_next, terminal), group = places(self)
+        outcomes = (self.p, self.p_tilde, self.p * self.r, self.p_tilde * self.r)
+        P, P_tilde, gain, gain_tilde = (np.bincount(group, weights=x).astype(np.float64) for x in outcomes)
+        s, a = np.divmod(pair, self._n_actions)
+        rewards = _ratio(gain, P), _ratio(gain_tilde, P_tilde)
+        return Transitions(s, a, s_next, terminal.astype(bool), P, P_tilde, *rewards)
 
     @property
     def rho(self) -> Floats:
@@ -194,8 +194,6 @@ class Xray:
     def gap(self) -> Floats | None:
         """½·Σ |p̃ − predicted p̃|, [S, A]: the distance of the run from its own limit; None without a prediction."""
         return None if self.p_predicted is None else self._distance(self.p_tilde, self.p_predicted)
-
-    # -- the whole ----------------------------------------------------------------------------------------------------
 
     @property
     def unsafe_share(self) -> Shares | None:
@@ -264,8 +262,6 @@ class Xray:
     def __str__(self) -> str:
         return "\n".join([*self._headlines(), "", *self._replayed_table(), *self._shifted_table()])
 
-    # -- helpers ------------------------------------------------------------------------------------------------------
-
     @property
     def _n_actions(self) -> int:
         return int(self.visits.shape[1])
@@ -285,8 +281,6 @@ class Xray:
     def _distance(self, p: Floats, q: Floats) -> Floats:
         return np.where(self._sum(np.ones(p.size)) > 0, self._sum(np.abs(p - q)) / 2.0, nan)
 
-    # -- text ---------------------------------------------------------------------------------------------------------
-
     def place(self, s: int) -> str:
         """A state for display: its cell on a grid."""
         return str(s) if self.layout is None else "({}, {})".format(*self.layout.cells[s])
@@ -297,10 +291,8 @@ class Xray:
 
     def _headlines(self) -> list[str]:
         visits, replays = int(self.visits.sum()), int(self.replays.sum())
-        lines = [f"X-ray of {self.title}"]
-        lines += [
-            f"{visits + replays:,} updates, {replays:,} of them replays ({replays / max(visits + replays, 1):.1%})"
-        ]
+        share = replays / max(visits + replays, 1)
+        lines = [f"X-ray of {self.title}", f"{visits + replays:,} updates, {replays:,} of them replays ({share:.1%})"]
         if replays and self.unsafe_share is not None:
             lines += ["unsafe: {:.2%} of the replays, {:.2%} of what happened".format(*self.unsafe_share)]
         if replays:
@@ -337,10 +329,6 @@ class Xray:
 def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
     """The outcomes that a learner replayed most, the effective model of its updates, and where it differs from the truth.
 
-    ``source`` is the result of :func:`safereplay.learn` for a learner that replays: one ``seed``, or all seeds added
-    up. It can also be an :class:`safereplay.Agent`: the true model of its environment is unknown, so p are observed
-    frequencies, and there is no prediction. If its memory has merged rewards, their replays count for the merged one.
-
     Outcomes that differ only in their unsafe flag are the same to the learner; their counts are split in proportion to p.
 
     >>> import safereplay as sr
@@ -351,6 +339,22 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
     ((6, 1, -100.0), 0.4, True)
     >>> picture.unsafe_share.replayed
     1.0
+
+    Parameters
+    ----------
+    source : Runs or Agent
+        Runs of a learner that replays. The true model of an agent's environment is unknown, so p are observed
+        frequencies, and there is no prediction. If its memory has merged rewards, their replays count for the merged one.
+    seed : int, optional
+        One seed of the runs. Default: all seeds added up.
+
+    Returns
+    -------
+    Xray
+
+    Raises
+    ------
+    BadInput : if the learner does not replay, or the seed was not run
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
     """
@@ -365,56 +369,27 @@ def _of_runs(runs: Runs, seed: int | None) -> Xray:
     mdp = runs.mdp
     if runs.learner.replay is None or runs.seen is None or runs.replayed is None or runs.w is None:
         _checks.fail("learner", "replay, to be X-rayed", runs.learner)
-    chosen = np.arange(len(runs.seeds)) if seed is None else _place_of(seed, runs.seeds)
-    visits = runs.visits[chosen].sum(0)
+    chosen = np.arange(len(runs.seeds))
+    if seed is not None:
+        _checks.require(_checks.whole("seed", seed, 0, 64) in runs.seeds, "seed", "be one that was run", seed)
+        chosen = np.array([runs.seeds.index(seed)])
+    visits, replays = runs.visits[chosen].sum(0), runs.replays[chosen].sum(0)
     seeds = f"{chosen.size} seeds" if chosen.size > 1 else f"seed {runs.seeds[chosen[0]]}"
-    return Xray(
-        f"{runs.learner.describe()} on {mdp.name}, {runs.episodes:,} episodes, {seeds}",
-        runs.learner,
-        mdp.layout,
-        mdp.pair,
-        mdp.r,
-        mdp.s_next,
-        mdp.terminal,
-        mdp.unsafe,
-        mdp.p,
-        _spread(mdp, runs.seen[chosen].sum(0)),
-        _spread(mdp, runs.replayed[chosen].sum(0)),
-        _spread(mdp, runs.w[chosen].mean(0)),
-        visits,
-        runs.replays[chosen].sum(0),
-        *_predicted(mdp, runs.learner, visits),
-    )
+    title = f"{runs.learner.describe()} on {mdp.name}, {runs.episodes:,} episodes, {seeds}"
+    outcomes = (mdp.pair, mdp.r, mdp.s_next, mdp.terminal, mdp.unsafe, mdp.p)
+    counts = (runs.seen[chosen].sum(0), runs.replayed[chosen].sum(0), runs.w[chosen].mean(0))
+    seen, replayed, w = (_spread(mdp, x) for x in counts)
+    predicted = _predicted(mdp, runs.learner, visits)
+    return Xray(title, runs.learner, mdp.layout, *outcomes, seen, replayed, w, visits, replays, *predicted)
 
 
 def _of_agent(agent: Agent) -> Xray:
     learner, known = agent.settings.learner, agent.remembered
     _checks.require(learner.replay is not None, "learner", "replay, to be X-rayed", learner)
     pair, seen = known.s * agent.Q.shape[1] + known.a, known.seen.astype(np.float64)
-    return Xray(
-        repr(agent),
-        learner,
-        None,
-        pair,
-        known.r,
-        known.s_next,
-        known.terminal,
-        None,
-        _ratio(seen, np.bincount(pair, weights=seen)[pair]),
-        seen,
-        known.replayed.astype(np.float64),
-        known.w,
-        agent.visits,
-        agent.replays,
-        None,
-        None,
-        empirical=True,
-    )
-
-
-def _place_of(seed: int, seeds: Sequence[int]) -> Ints:
-    _checks.require(_checks.whole("seed", seed, 0, 64) in seeds, "seed", "be one that was run", seed)
-    return np.array([seeds.index(seed)])
+    outcomes = (pair, known.r, known.s_next, known.terminal, None, _ratio(seen, np.bincount(pair, weights=seen)[pair]))
+    counts = (seen, known.replayed.astype(np.float64), known.w, agent.visits, agent.replays)
+    return Xray(repr(agent), learner, None, *outcomes, *counts, None, None, empirical=True)
 
 
 def _spread(mdp: TabularMDP, counts: AnyArray) -> Floats:

@@ -29,10 +29,10 @@ from .figures import (
 
 if TYPE_CHECKING:
     from ..mdp import TabularMDP
-    from ..theory.assumption1 import Part
     from ..theory.conditions import CheckReport
     from ..theory.limits import Answer
     from ..theory.risk import RiskProfile
+    from ..theory.theorem2 import Part
     from ..theory.tuning import Plan
     from ..theory.xray import Xray
 

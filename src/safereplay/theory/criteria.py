@@ -1,42 +1,63 @@
-"""Exponential utility of the return: the certainty equivalent of a policy, and the policy that maximises it.
+"""The best policies for two measures of risk of a whole episode: the exponential utility of the return, and its CVaR.
 
-With θ > 0 risk-averse and θ < 0 risk-seeking, a return G has the certainty equivalent
+**Exponential utility.** With θ > 0 risk-averse and θ < 0 risk-seeking, a return G has the certainty equivalent
 
     CE(G)  =  −(1/θ)·log E e^{−θG}  =  E[G] − (θ/2)·var G + O(θ²).
 
-**The episode as a whole**, undiscounted. e^{−θG} is a product, so W(s) = E e^{−θG} solves a linear equation for a fixed
-policy, and the best policy needs no memory of the return so far:
+e^{−θG} is a product, so W(s) = E e^{−θG} solves a linear equation for a fixed policy, without a discount, and the best
+policy needs no memory of the return so far:
 
     W(s)  =  opt_a  Σ p·e^{−θr}·W(s'),    W = 1 where the episode has ended,    opt = min for θ > 0, max for θ < 0.
 
 :func:`exponential_utility` solves it by policy iteration, as Howard & Matheson do. They treat processes that never end,
 whose *certain equivalent gain* g per step is −(1/θ)·log of the largest eigenvalue of (p·e^{−θr}). Both agree if an
 ended episode begins again: with rewards r − g the episode has CE 0. For processes that end, see Denardo & Rothblum and
-Patek. The maximum is over policies that end with probability 1.
+Patek. The maximum is over policies that end with probability 1. All numbers are logarithms: a policy is swept a few times
+to estimate the size of its W, and the linear equation for W over that size is solved. So large θ·r cause no overflow.
 
-All numbers are kept as logarithms. A policy is swept a few times to estimate the size of its W; then the
-linear equation for W over that size is solved. So large θ·r cause no overflow.
-
-**Small θ.** W is then nearly 1, and rounding hides G. With W = 1 − θU the equation becomes
+*Small θ.* W is then nearly 1, and rounding hides G. With W = 1 − θU the equation becomes
 
     U(s)  =  max_a  Σ p·( (1 − e^{−θr})/θ + e^{−θr}·U(s') ),        CE  =  −(1/θ)·log(1 − θU),
 
 for θ of either sign. As θ → 0 it becomes that of the mean, without loss of precision. If every |log W| is below SLIGHT,
 policy iteration continues with U. If that finds a loop that gains forever, W is used again.
 
-**Infinite.** A cost c that recurs with probability p has E e^{θ·cost} = ∞ once p·e^{θc} ≥ 1. For θ > 0 that makes CE
+*Infinite.* A cost c that recurs with probability p has E e^{θ·cost} = ∞ once p·e^{θc} ≥ 1. For θ > 0 that makes CE
 −∞ if it holds for every policy. Policy iteration first minimises the part of W that comes from giving up, which
 counts e^0 in any state; if this cannot be brought to 0, every policy has W = ∞. For θ < 0, CE is ∞ if
 some policy's is. A loop that gains forever has CE ∞ as well.
 
+**CVaR.** With G the return and y₀ a target,
+
+    CVaR_α(G)  =  max_{y₀}  y₀ − E[(y₀ − G)⁺] / α,
+
+so the policy with the best CVaR minimises an expected shortfall. The state is augmented by the amount still owed,
+y = y₀ − return so far. A step from (s, y) leads to (s', y − r), and its reward is the decrease of the shortfall,
+y⁺ − (y − r)⁺. These add up to y₀⁺ − (y₀ − G)⁺ over an episode, so the best return has the least shortfall. If rewards lie
+on a lattice, y is a whole number of units away from y₀, and the states reachable from the start form an ordinary model.
+Its γ < 1 is 1 − 10⁻⁹, which changes a sum over 1,000 steps by a millionth.
+
+*The window.* y is kept between two bounds, which depend on the state. Above the upper bound the excess is paid at once and
+dropped; below the lower bound y is raised to it. With C and D the amounts so changed, an episode pays
+
+    C + (y₀ − G − C + D)⁺  ≥  (y₀ − G)⁺,
+
+so for any window the model's shortfall is not too small, and y₀ − shortfall/α is a lower bound on CVaR.
+It is exact if the upper bound is the largest possible return from the state, since an excess over it cannot be recovered;
+and if the lower bound is the return that some policy can guarantee, since with no more owed the shortfall can be 0.
+Where there are none, the window ends SPAN rewards beyond 0 and the target. The lower bound has another effect: with
+less owed than can be guaranteed, all actions would be equal; here the guaranteed return is still required.
+
 Ref: Howard & Matheson (1972), Risk-sensitive Markov decision processes; Denardo & Rothblum (1979), Optimal stopping,
 exponential utility, and linear programming; Patek (2001), On terminating Markov decision processes with a risk-averse
-objective function.
+objective function; Bäuerle & Ott (2011), Markov decision processes with Average-Value-at-Risk criteria; Rockafellar &
+Uryasev (2000), Optimization of conditional value-at-risk.
 """
 
 from __future__ import annotations
 
-from math import inf
+from dataclasses import dataclass, field
+from math import ceil, inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,9 +66,12 @@ from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
 from .._types import Bools, Floats, Ints
-from ..mdp import TabularMDP, reached
+from ..kernels import sweep
+from ..mdp import Layout, TabularMDP, reached
+from .constrained import Tail
 from .occupancy import Program
-from .solver import EPSILON, MAX_ROUNDS, slack, solve
+from .risk import RiskProfile, evaluate, lattice
+from .solver import EPSILON, MAX_ROUNDS, log_sums, made_ready, slack, solve
 
 GIVE_UP = -1  # in place of an action
 TINY = 1e-15  # below any probability that is distinct from rounding
@@ -56,9 +80,9 @@ SLIGHT = 1e-3  # |log W| below which U is used
 
 
 class CertaintyEquivalent(NamedTuple):
-    """The certainty equivalent of the return: from the start, from each state, and the policy."""
+    """The highest certainty equivalent of the return, and its policy."""
 
-    value: float
+    value: float  #: from the start
     values: Floats  #: [S]; 0 for terminal states, nan if no policy ends with probability 1
     policy: Ints  #: [S]
 
@@ -75,6 +99,20 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)], start=0)
     >>> [round(exponential_utility(coin, theta).value, 2) for theta in (1e-9, 0.1, 1.0, 100.0)]
     [-5.0, -6.2, -9.31, -9.99]
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    theta : float; θ ≠ 0: above 0 risk-averse, below 0 risk-seeking
+    start : state or distribution [S], optional; default: the model's start
+
+    Returns
+    -------
+    CertaintyEquivalent : ``value`` from the start, ``values`` [S] and ``policy`` [S]
+
+    Raises
+    ------
+    BadInput : if an argument is invalid, or no policy ends with probability 1
 
     Ref: Howard & Matheson (1972).
     """
@@ -101,11 +139,6 @@ def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
     """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; at θ = 0 the mean.
 
     Also the mean if θ·(range of y) is below rounding, since the two then differ by less than rounding.
-
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)])
-    >>> [round(float(entropic(coin, coin.r, theta)[0, 0]), 3) for theta in (-1e3, 0.0, 0.1, 1e3)]
-    [-0.001, -5.0, -6.201, -9.999]
     """
     if abs(theta) * float(np.ptp(y)) < EPSILON:
         return mdp.expect(y)
@@ -115,15 +148,6 @@ def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
     with np.errstate(over="ignore"):  # e^−∞ is 0
         excess = mdp.expect(np.expm1(-theta * (y - most[mdp.pair])))
     return np.asarray(most.reshape(excess.shape) - np.log1p(np.maximum(excess, TINY - 1.0)) / theta)
-
-
-def log_sums(index: Ints, n: int, x: Floats) -> Floats:
-    """log Σ e^x over the entries of each index 0..n−1, [n]; −inf if there are none."""
-    top = np.full(n, -inf)
-    np.maximum.at(top, index, x)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.bincount(index, weights=np.exp(x - top[index]), minlength=n)) + top)
 
 
 def _over_x(f: Any, x: Floats) -> Floats:
@@ -158,7 +182,7 @@ class _Multiplicative:
             if not self.is_slight(self._solved(policy, inside, 0.0)[0], inside):
                 return None, policy
             k = np.flatnonzero(inside[here] & (policy[here] == self.pair % self.A))
-            P = sparse.csr_array(sparse.coo_array((onward[k], (here[k], self.s_next[k])), shape=(self.S, self.S)))
+            P = sparse.csr_array((onward[k], (here[k], self.s_next[k])), shape=(self.S, self.S))
             U = solve(P, np.bincount(here[k], weights=gain[k], minlength=self.S).astype(np.float64))
             Q = np.bincount(self.pair, weights=gain + onward * U[self.s_next], minlength=self.S * self.A)
             Q = np.where(self.allowed, Q.reshape(self.S, self.A), -inf)
@@ -238,7 +262,7 @@ class _Multiplicative:
         both = np.isfinite(size[s]) & np.isfinite(size[s_next])
         s, s_next = s[both], s_next[both]
         entries = (np.exp(log_p[both] + size[s_next] - size[s]), (s, s_next))
-        P = sparse.csr_array(sparse.coo_array(entries, shape=(self.S, self.S)))
+        P = sparse.csr_array(entries, shape=(self.S, self.S))
         endless = _endless(P)
         if endless.any():
             return np.where(endless, inf, size), endless
@@ -263,3 +287,173 @@ def _endless(P: Any) -> Bools:
         part = P[k][:, k].toarray()
         found[k] = float(np.abs(np.linalg.eigvals(part)).max()) >= 1.0 - 1e-12
     return found
+
+
+UNDISCOUNTED = 1.0 - 1e-9
+MAX_STATES = 50_000  # pairs (state, owed)
+MAX_SWEEPS = 10_000
+MAX_EDGES = 20_000_000  # outcomes of all levels together
+SPAN = 2  # the window extends this many largest rewards beyond 0 and the target
+
+
+@dataclass(frozen=True, eq=False)
+class Augmented:
+    """The augmented model, twice: with rewards for learning and with the original rewards.
+
+    Their states are the same: first the (s, y) that can be reached, then one for each state in which an episode ends.
+    """
+
+    training_model: TabularMDP = field(repr=False)  #: a reward is the decrease of the shortfall
+    judging_model: TabularMDP = field(repr=False)  #: the original rewards
+    state: Ints = field(repr=False)  #: [N] of the model
+    owed: Floats = field(repr=False)  #: [N]; nan if the episode has ended
+    target: float
+
+
+def augmented(mdp: TabularMDP, target: float) -> Augmented:
+    """The model whose state includes the amount still owed of ``target``.
+
+    Ref: Bäuerle & Ott (2011).
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    target, units = _checks.real("target", target), lattice(mdp.r)
+    if units is None:
+        _checks.fail("rewards of mdp", "have a common unit", mdp)
+    within, why = MAX_EDGES * units[0], f"rewards here are in steps of {units[0]:g}"
+    _checks.require(abs(target) <= within, "target", f"lie within ±{within:g}", target, why)
+    low, high = _window(mdp, target, *units)
+    size = (int(high.max() - low.min()) + 1) * mdp.r.size
+    _checks.require(size <= MAX_EDGES, "outcomes of the augmented model", f"number at most {MAX_EDGES:,}", size)
+    return _assembled(mdp, target, *units, low, high)
+
+
+def _window(mdp: TabularMDP, target: float, unit: float, shift: Ints) -> tuple[Ints, Ints]:
+    """The lowest and the highest level of each state, [S]; level 0 is the target.
+
+    They are the guaranteed and the largest possible return, or SPAN rewards beyond 0 and the target.
+    """
+    span = SPAN * max(1, int(np.abs(shift).max()))
+    least, most = -ceil(max(target, 0.0) / unit - 1e-9) - span, ceil(max(-target, 0.0) / unit - 1e-9) + span
+    low = np.floor((guaranteed(mdp) - target) / unit + 1e-9)
+    high = np.ceil((Tail(mdp, 1.0).luckiest - target) / unit - 1e-9)
+    low = np.where(np.isfinite(low), np.maximum(low, least), least)
+    high = np.where(high < most, np.maximum(high, 0.0), most)
+    return np.minimum(low, high).astype(np.int64), high.astype(np.int64)
+
+
+def guaranteed(mdp: TabularMDP) -> Floats:
+    """The largest return that some policy guarantees from each state within |S| steps, [S]; −inf if there is none."""
+    full = np.flatnonzero(np.diff(mdp.row) > 0)
+    best = np.where(mdp.is_terminal, 0.0, -inf)
+    for _ in range(mdp.n_states + 1):
+        worst = np.full(mdp.n_pairs, -inf)
+        worst[full] = np.minimum.reduceat(mdp.r + np.where(mdp.terminal, 0.0, best[mdp.s_next]), mdp.row[full])
+        after = np.where(mdp.is_terminal, 0.0, worst.reshape(mdp.n_states, mdp.n_actions).max(1))
+        if (after == best).all():
+            break
+        best = after
+    return best
+
+
+def _assembled(mdp: TabularMDP, target: float, unit: float, shift: Ints, low: Ints, high: Ints) -> Augmented:
+    """All levels of all states, without those that cannot be reached."""
+    S, A, lowest = mdp.n_states, mdp.n_actions, int(low.min())
+    levels = int(high.max()) - lowest + 1
+    level, k = (index.ravel() for index in np.mgrid[lowest : lowest + levels, : mdp.r.size])
+    s_next, on = mdp.s_next[k], ~mdp.terminal[k]
+    before = np.where(on, np.maximum(level - shift[k], low[s_next]), level - shift[k])
+    after = np.where(on, np.minimum(before, high[s_next]), before)
+    here, there = (level - lowest) * S + mdp.pair[k] // A, (after - lowest) * S + s_next
+    first = (np.maximum(0, low) - lowest) * S + np.arange(S)  # first states of episodes, by state
+    seeds = first[np.union1d(np.flatnonzero(mdp.start > 0), [mdp.origin])]
+    used = np.flatnonzero(reached(levels * S, seeds, here[on], there[on]))
+    ends, N = np.unique(mdp.s_next[mdp.terminal]), used.size
+    _checks.require(N <= MAX_STATES, "states (s, y) of the augmented model", f"number at most {MAX_STATES:,}", N)
+    number = np.full(levels * S, -1, np.int64)
+    number[used] = np.arange(N)
+    kept = number[here] >= 0
+    k, on = k[kept], on[kept]
+    onto = np.where(on, number[np.where(on, there[kept], 0)], N + np.searchsorted(ends, mdp.s_next[k]))
+    owes, leaves = (np.maximum(target + unit * x[kept], 0.0) for x in (level, after))
+    falls = owes - leaves - unit * (before - after)[kept]
+    start = np.zeros(N + ends.size)
+    start[number[first[mdp.start > 0]]] = mdp.start[mdp.start > 0]
+    state = np.concatenate([used % S, ends])
+    layout = mdp.layout
+    if layout is not None:
+        layout = Layout(layout.text, tuple(layout.cells[i] for i in state), int(number[first[mdp.origin]]))
+
+    def model(r: Floats, gamma: float, name: str) -> TabularMDP:
+        rows = np.column_stack([number[here[kept]], mdp.pair[k] % A, mdp.p[k], onto, r, ~on, mdp.unsafe[k]])
+        size, named = N + ends.size, f"{mdp.name}, {name}"
+        return TabularMDP.from_outcomes(size, A, rows, gamma, start, layout=layout, name=named)
+
+    training = model(falls, UNDISCOUNTED, "shortfall")
+    owed = np.concatenate([target + unit * (lowest + used // S), np.full(ends.size, nan)])
+    return Augmented(training, model(mdp.r[k], mdp.gamma, "return"), state, owed, target)
+
+
+class BestCVaR(NamedTuple):
+    """The best CVaR of any policy, with or without memory."""
+
+    value: float  #: attained by ``policy``
+    bound: float  #: no policy exceeds it
+    target: float  #: y₀: the α-quantile of the best policy's return
+    policy: Ints  #: [N]: on the states of ``model``
+    model: Augmented
+    profile: RiskProfile  #: of the policy, with the original rewards
+
+
+def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVaR:
+    """The best CVaR_α of the undiscounted return over all policies that may depend on the return so far.
+
+    The target is found over all targets at once, by the program of :mod:`safereplay.theory.constrained`. It underestimates
+    the shortfall beyond its window, so its CVaR is an upper bound, where that of :func:`augmented` is a lower one.
+
+    >>> import safereplay as sr
+    >>> best = best_cvar(sr.grids.cliff(), 0.1)
+    >>> round(best.value, 4), round(best.bound, 4), best.target
+    (-0.4045, -0.4045, 2.0)
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    alpha : float; share of the worst episodes, in (0, 1)
+    start : state or distribution [S], optional; default: the model's start
+
+    Returns
+    -------
+    BestCVaR
+
+    Raises
+    ------
+    BadInput
+        If an argument is invalid, rewards have no common unit, some loop gains forever, or the model is too large.
+
+    Ref: Bäuerle & Ott (2011).
+    """
+    _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
+    alpha = _checks.between("alpha", alpha, "(0, 1)")
+    mdp = mdp if start is None else mdp.with_start(start)
+    found = Tail(mdp, alpha)
+    _checks.require(not found.trouble, "mdp", "have a best CVaR that can be computed", mdp, found.trouble)
+    model = augmented(mdp, found.target)
+    policy = np.asarray(least_shortfall(model.training_model).argmax(1), np.int64)
+    profile = evaluate(model.judging_model, policy, quiet=True)
+    return BestCVaR(profile.cvar(alpha), found.best, found.target, policy, model, profile)
+
+
+def least_shortfall(training: TabularMDP) -> Floats:
+    """Q of the best policy of a nearly undiscounted model, by sweeps from 0 until only rounding changes, [N, A].
+
+    n sweeps from 0 give the best of n steps. A state without an end, whose cost grows forever, stops after MAX_SWEEPS.
+    """
+    model, chain, order = made_ready(training, training.p)
+    V, Q = np.zeros(training.n_states), np.empty(training.n_pairs)
+    width = int(np.diff(training.row).max())
+    for _ in range(MAX_SWEEPS):
+        change, size, _ = sweep.improve(model, chain, V)
+        if change <= 4.0 * (width + 1) * EPSILON * size:
+            break
+    sweep.values(model, V, order, Q)
+    return Q.reshape(training.n_states, training.n_actions)
