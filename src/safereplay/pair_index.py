@@ -67,12 +67,7 @@ class PairIndex:
     """
 
     def __init__(
-        self,
-        capacity: int,
-        scheme: Scheme | None = None,
-        v: float = 0.5,
-        mixing: str = "matched",
-        seed: int = 0,
+        self, capacity: int, scheme: Scheme | None = None, v: float = 0.5, mixing: str = "matched", seed: int = 0
     ) -> None:
         capacity = _checks.whole("capacity", capacity, 1, bits=30)
         self._use(EntropicReplay() if scheme is None else scheme)

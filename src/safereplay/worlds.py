@@ -217,10 +217,7 @@ HUGE = ((0.9, 40.0), (0.1, -160.0))  #: in place of LARGE: 99.9 % of all varianc
 
 
 def two_gambles(
-    gamma: float = 0.9,
-    *,
-    large: Sequence[tuple[float, float]] = LARGE,
-    small: Sequence[tuple[float, float]] = SMALL,
+    gamma: float = 0.9, *, large: Sequence[tuple[float, float]] = LARGE, small: Sequence[tuple[float, float]] = SMALL
 ) -> TabularMDP:
     """Danger from rewards, at two pairs that need different caution: no κ passes the large gamble and takes the small one.
 
@@ -295,12 +292,7 @@ RIVER = ".....\n.....\n.....\n.....\nS...G\n#XXX#"
 
 
 def river(
-    gamma: float = 0.99,
-    *,
-    current: float = 0.2,
-    goal: float = 10.0,
-    step: float = -1.0,
-    hazard: float = -5.0,
+    gamma: float = 0.99, *, current: float = 0.2, goal: float = 10.0, step: float = -1.0, hazard: float = -5.0
 ) -> TabularMDP:
     """Danger from transitions in one part of the world: on land moves are certain, in the water they are not.
 
@@ -395,12 +387,7 @@ FLOOD = "......\nS>>>.G\n......"
 
 
 def flood(
-    gamma: float = 0.95,
-    *,
-    rate: float = 0.05,
-    goal: float = 10.0,
-    step: float = -1.0,
-    noise: float = 5.0,
+    gamma: float = 0.95, *, rate: float = 0.05, goal: float = 10.0, step: float = -1.0, noise: float = 5.0
 ) -> TabularMDP:
     """Caution is wrong: the volatile way is the safest, since the danger is being late, and no reward shows it.
 
