@@ -31,7 +31,7 @@ import numpy as np
 
 from . import _checks
 from ._types import Bools, Floats, Ints
-from .maps import MOVES, from_map
+from .grids import MOVES, from_map
 from .mdp import Layout, TabularMDP, reached
 
 #: The maps of the named worlds. Every free cell is a goal; cells marked G come first.
@@ -134,7 +134,7 @@ def goal_map(
     start: str = "S",
     name: str = "goal map",
 ) -> GoalMDP:
-    """A text map (see :mod:`safereplay.maps`) as a goal-conditioned model; it needs no G.
+    """A text map (see :mod:`safereplay.grids`) as a goal-conditioned model; it needs no G.
 
     Every cell that is neither wall nor hazard is free, including those marked G, which come first among the goals.
     ``start`` is ``"S"``, the cells marked S, or ``"uniform"`` over the free cells.

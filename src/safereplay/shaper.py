@@ -27,8 +27,8 @@ from ._files import load_state, save_state
 from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 from .kernels import moments
-from .keys.auto import AutoKey, diagnose
-from .keys.base import PairKey
+from .keys import PairKey, diagnose
+from .keys.spatial import AutoKey
 from .pair_index import PairIndex, slot_numbers
 from .schemes import EntropicReplay, Scheme
 

@@ -30,7 +30,7 @@ from . import _checks
 from ._files import load_state, make_folder, save_state
 from ._types import AnyArray, Floats, Ints
 from .errors import BadInput, MissingExtra
-from .keys.base import PairKey
+from .keys import PairKey
 from .pair_index import PairIndex
 from .schemes import Scheme
 from .shaper import Shaper

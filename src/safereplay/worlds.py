@@ -36,8 +36,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import _checks
-from .grids import cliff, delayed
-from .maps import draws_of, from_map
+from .grids import cliff, delayed, draws_of, from_map
 from .mdp import Layout, TabularMDP
 
 

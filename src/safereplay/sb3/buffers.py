@@ -33,8 +33,8 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from .. import _checks
 from .._types import AnyArray, Bools, Ints
-from ..keys.auto import AutoKey
-from ..keys.base import PairKey
+from ..keys import PairKey
+from ..keys.spatial import AutoKey
 from ..schemes import Scheme
 from ..shaper import FIRST_LOOK, Shaper
 from .stored import Stored, advise, as_stored, check_rewards, column, is_stored, look, merged, rows, unsafe_flags

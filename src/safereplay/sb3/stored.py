@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from .. import _checks
 from .._advice import ShapingWarning as ShapingWarning
 from .._types import AnyArray, Ints
-from ..keys.auto import diagnose
+from ..keys import diagnose
 
 if TYPE_CHECKING:
     from .buffers import ShapedReplayBuffer
