@@ -1,4 +1,4 @@
-"""A text map and its model.
+"""Grid worlds: a text map and its model, and some maps by name.
 
 A map has one character per cell:
 
@@ -15,21 +15,15 @@ probability ``slip`` an action goes in one of the directions of ``slip_to``:
 
 A move into a goal never slips (the paper's rule; an option).
 
-Map files: a map as text, and under it the options that make it a model.
+A map file is a map, and under it the options of :func:`from_map` as TOML; they may be absent:
 
-    ......
     ......
     SXXXXG
 
     goal = 10.0
-    slip = 0.1
-    goals = { "2,5" = 50.0 }      # cells are written "row,column"
+    goals = { "1,5" = 50.0 }      # cells are written "row,column"
 
-The part below the map is TOML, with the options of :func:`safereplay.grids.from_map`; it may be absent.
-
-Grid worlds by name: the paper's two, and some where caution pays.
-
-Each is a map (see :mod:`safereplay.grids`) with its rewards. The paper does not specify γ, the layouts, whether a fall
+The named grids are the paper's two, and some where caution pays. The paper does not specify γ, the layouts, whether a fall
 ends the episode, or where a slip goes. Each of these is an option here; the default is the reading that fits the
 paper's results.
 
@@ -40,6 +34,7 @@ import inspect
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from operator import index
 from typing import Any, TypeAlias, TypeVar
@@ -90,11 +85,30 @@ def from_map(
 ) -> TabularMDP:
     """A text map as a model.
 
-    ``goal`` is the reward of every goal, or one per cell: ``{(0, 4): 10.0, (3, 4): 50.0}``. ``volatile`` lists the
-    (probability, reward) of a volatile move. ``goals`` and ``volatiles`` override these for single cells.
-    ``start`` is ``"uniform"`` over the free cells, ``"S"`` for the cells marked S, or a list of cells. ``fall_ends``:
-    a fall into a hazard ends the episode; otherwise it returns the agent to the first S. A fall is unsafe, and so is a
-    negative reward of a volatile move.
+    A fall into a hazard is unsafe, and so is a negative reward of a volatile move.
+
+    Parameters
+    ----------
+    text : the map, one line per row
+    gamma : discount γ in (0, 1)
+    goal : reward of every goal, or one per cell: ``{(0, 4): 10.0, (3, 4): 50.0}``
+    step, hazard : reward of a step, and of a fall
+    volatile : the (probability, reward) of a volatile move
+    goals, volatiles : other values of these for single cells
+    slip : probability that an action fails
+    slip_to : where it goes then: any, others, sides, up, right, down or left
+    fall_ends : a fall ends the episode; otherwise it returns the agent to the first S
+    goal_slips : a move into a goal can fail, too
+    start : ``"uniform"`` over the free cells, ``"S"`` for the cells marked S, or a list of cells
+    name : name of the model
+
+    Returns
+    -------
+    TabularMDP, with a layout
+
+    Raises
+    ------
+    BadInput : an option is invalid, or a goal cannot be reached
 
     >>> import safereplay as sr
     >>> world = sr.grids.from_map("S>>G", volatile=[(0.9, 1.0), (0.1, -9.0)], volatiles={(0, 2): [(1.0, 4.0)]})
@@ -103,20 +117,9 @@ def from_map(
     >>> sr.grids.from_map("G.SG", goal=5.0, goals={"0,3": 50.0}).outcomes(2, 1).r
     array([50.])
     """
+    rules = locals()
     lines = _lines(text)
-    world = _World(
-        lines,
-        goal=goal,
-        goals=goals,
-        step=step,
-        hazard=hazard,
-        volatile=volatile,
-        volatiles=volatiles,
-        slip=slip,
-        slip_to=slip_to,
-        fall_ends=fall_ends,
-        goal_slips=goal_slips,
-    )
+    world = _World(lines, rules)
     starts = _start_states(world, start)
     _check_reachable(world, starts)
     cells = zip(*(each.tolist() for each in np.divmod(world.cell, world.width)), strict=True)
@@ -128,40 +131,27 @@ def from_map(
 class _World:
     """A checked map and its dynamics, for all cells at once; a state is a cell that is not a wall, in reading order."""
 
-    def __init__(
-        self,
-        lines: list[str],
-        *,
-        goal: float | ByCell[float],
-        goals: ByCell[float] | None,
-        step: float,
-        hazard: float,
-        volatile: Draws,
-        volatiles: ByCell[Draws] | None,
-        slip: float,
-        slip_to: str,
-        fall_ends: bool,
-        goal_slips: bool,
-    ) -> None:
+    def __init__(self, lines: list[str], rules: Mapping[str, Any]) -> None:
         whole = np.frombuffer("".join(lines).encode("ascii"), np.uint8)
         self.height, self.width = len(lines), len(lines[0])
         self.cell = np.flatnonzero(whole != ord("#"))  #: [S] index of each state's cell in the map, read line by line
         self.state = np.full(whole.size, -1)  #: the state of each cell, −1 for a wall
         self.state[self.cell] = np.arange(self.cell.size)
         self.symbol = whole[self.cell]  #: [S]
-        self.step, self.hazard = _checks.real("step", step), _checks.real("hazard", hazard)
-        self.slip = _checks.between("slip", slip, "[0, 1]")
-        self.slip_to = _checks.choice("slip_to", slip_to, STRAYS)
-        self.fall_ends, self.goal_slips = _checks.flag("fall_ends", fall_ends), _checks.flag("goal_slips", goal_slips)
-        self.draws, self.first, self.count = self._volatile_draws(volatile, volatiles)
-        self.goals, self.goal_reward = self._goal_rewards(goal, goals)
+        self.step, self.hazard = (_checks.real(name, rules[name]) for name in ("step", "hazard"))
+        self.slip = _checks.between("slip", rules["slip"], "[0, 1]")
+        self.slip_to = _checks.choice("slip_to", rules["slip_to"], STRAYS)
+        self.fall_ends, self.goal_slips = (_checks.flag(name, rules[name]) for name in ("fall_ends", "goal_slips"))
+        self.draws, self.first, self.count = self._volatile_draws(rules["volatile"], rules["volatiles"])
+        self.goals, self.goal_reward = self._goal_rewards(rules["goal"], rules["goals"])
         self.ends = self.marked("GX")
         starts = np.flatnonzero(self.marked("S"))
         self.home = int(starts[0]) if starts.size else 0
-        if not fall_ends and self.marked("X").any():
+        if not self.fall_ends and self.marked("X").any():
             _checks.require(bool(starts.size), "text", "mark a start S when fall_ends is false", "none")
         self.neighbour = self._neighbours()  #: [S, 4] the target of a move that does not slip
-        self.landing = self._landings()  #: [S, 4] the state after the move
+        falls = self.marked("X")[self.neighbour] & (not self.fall_ends)
+        self.landing = np.where(falls, self.home, self.neighbour)  #: [S, 4] the state after the move
 
     def marked(self, symbols: str) -> Bools:
         """Which states have one of these symbols, [S]."""
@@ -225,10 +215,6 @@ class _World:
             there = self.state[np.where(inside, row * self.width + column, self.cell)]
             found.append(np.where(there >= 0, there, here))
         return np.column_stack(found)
-
-    def _landings(self) -> Ints:
-        falls = self.marked("X")[self.neighbour] & (not self.fall_ends)
-        return np.where(falls, self.home, self.neighbour)
 
     def _ways(self) -> tuple[Ints, Floats]:
         """Directions that action a may take, [4, D], and their probabilities [D] for a move that can slip."""
@@ -368,7 +354,16 @@ OPTIONS = {name: each.default for name, each in inspect.signature(from_map).para
 
 
 def map_file(text: str, **options: Any) -> str:
-    """A map file with this map and these options of :func:`from_map`, which are checked; defaults are left out.
+    """A map file. Options that have their default are left out.
+
+    Parameters
+    ----------
+    text : the map
+    **options : options of :func:`from_map`, which are checked
+
+    Returns
+    -------
+    The content of the file
 
     >>> print(map_file("S..G", slip=0.1, slip_to="sides", step=-1.0), end="")
     S..G
@@ -458,8 +453,12 @@ def volatile(
 ) -> TabularMDP:
     """The paper's first grid, 4×5: the short way to the goal pays +100 or −100 per step.
 
-    ``layout`` is one of VOLATILE_LAYOUTS, or a map. The paper's moves are certain; ``slip`` and ``slip_to`` are those of
-    :func:`cliff`.
+    The paper's moves are certain. The other options are those of :func:`from_map`.
+
+    Parameters
+    ----------
+    layout : one of VOLATILE_LAYOUTS, or a map
+    rewards : the (probability, reward) of a volatile move
 
     >>> import safereplay as sr
     >>> sr.grids.volatile()
@@ -468,10 +467,9 @@ def volatile(
 
     Ref: Szlak & Shamir (2021), Section 5, Figure 1.
     """
-    text = _named_map(layout, VOLATILE_LAYOUTS)
-    return from_map(
-        text, gamma=gamma, goal=goal, step=step, volatile=rewards, slip=slip, slip_to=slip_to, name="volatile"
-    )
+    options = locals()
+    text = _named_map(options.pop("layout"), VOLATILE_LAYOUTS)
+    return from_map(text, volatile=options.pop("rewards"), **options, name="volatile")
 
 
 def cliff(
@@ -488,10 +486,11 @@ def cliff(
 ) -> TabularMDP:
     """The paper's second grid, 4×6: the short way to the goal runs along the edge of a cliff.
 
-    ``layout`` is one of CLIFF_LAYOUTS, or a map. ``slip_to`` is where a failed action goes: ``"any"`` of the four
-    directions (the chosen one included), one of the three ``"others"`` or of the two ``"sides"``, or always ``"up"``,
-    ``"right"``, ``"down"`` or ``"left"``, like a wind. ``fall_ends``: a fall ends the episode; otherwise it returns the
-    agent to the start. ``goal_slips``: whether a move into the goal can fail too.
+    The other options are those of :func:`from_map`.
+
+    Parameters
+    ----------
+    layout : one of CLIFF_LAYOUTS, or a map
 
     >>> import safereplay as sr
     >>> sr.grids.cliff().outcomes(12, 1).p.round(3)      # 'right' from the cell above the start
@@ -499,18 +498,8 @@ def cliff(
 
     Ref: Szlak & Shamir (2021), Section 5, Figure 2.
     """
-    return from_map(
-        _named_map(layout, CLIFF_LAYOUTS),
-        gamma=gamma,
-        goal=goal,
-        step=step,
-        hazard=hazard,
-        slip=slip,
-        slip_to=slip_to,
-        fall_ends=fall_ends,
-        goal_slips=goal_slips,
-        name="cliff",
-    )
+    options = locals()
+    return from_map(_named_map(options.pop("layout"), CLIFF_LAYOUTS), **options, name="cliff")
 
 
 def bridge(
@@ -534,17 +523,7 @@ def bridge(
     >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).p_unsafe, 3) for Q in limits]
     [0.178, 0.004]
     """
-    return from_map(
-        "........\n........\n..XXXX..\nS......G\n..XXXX..",
-        gamma=gamma,
-        goal=goal,
-        step=step,
-        hazard=hazard,
-        slip=slip,
-        slip_to=slip_to,
-        fall_ends=fall_ends,
-        name="bridge",
-    )
+    return from_map("........\n........\n..XXXX..\nS......G\n..XXXX..", **locals(), name="bridge")
 
 
 def lottery(
@@ -567,16 +546,9 @@ def lottery(
     >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).p_unsafe, 3) for Q in limits]
     [0.344, 0.0]
     """
-    return from_map(
-        "........\n.######.\nS.>>>>.G\n.######.\n........",
-        gamma=gamma,
-        goal=goal,
-        step=step,
-        volatile=rewards,
-        slip=slip,
-        slip_to=slip_to,
-        name="lottery",
-    )
+    options = locals()
+    text = "........\n.######.\nS.>>>>.G\n.######.\n........"
+    return from_map(text, volatile=options.pop("rewards"), **options, name="lottery")
 
 
 def ledge(
@@ -601,17 +573,7 @@ def ledge(
     >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).p_unsafe, 3) for Q in limits]
     [0.226, 0.033, 0.015]
     """
-    return from_map(
-        "........\n........\n........\n........\nS......G\n#XXXXXX#",
-        gamma=gamma,
-        goal=goal,
-        step=step,
-        hazard=hazard,
-        slip=slip,
-        slip_to=slip_to,
-        fall_ends=fall_ends,
-        name="ledge",
-    )
+    return from_map("........\n........\n........\n........\nS......G\n#XXXXXX#", **locals(), name="ledge")
 
 
 def frozen_lake(
@@ -634,18 +596,7 @@ def frozen_lake(
     >>> sr.grids.frozen_lake().outcomes(14, 1).r.round(3)       # 'right', beside the goal
     array([0., 0., 1.])
     """
-    return from_map(
-        "S...\n.X.X\n...X\nX..G",
-        gamma=gamma,
-        goal=goal,
-        step=step,
-        hazard=hazard,
-        slip=slip,
-        slip_to=slip_to,
-        goal_slips=goal_slips,
-        start="S",
-        name="frozen_lake",
-    )
+    return from_map("S...\n.X.X\n...X\nX..G", **locals(), start="S", name="frozen_lake")
 
 
 def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
@@ -657,6 +608,11 @@ def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
     usual step cost as ``meanwhile``, rewards do not show whether a step slipped, so a method that uses rewards alone
     cannot detect the danger.
 
+    Parameters
+    ----------
+    mdp : the model
+    meanwhile : reward of the step before the fall
+
     >>> import safereplay as sr
     >>> late = sr.grids.delayed(sr.grids.cliff(slip=0.0))
     >>> late.n_states, late.outcomes(18, 1).r, late.outcomes(late.outcomes(18, 1).s_next[0], 0).r
@@ -666,31 +622,21 @@ def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
     S, A = mdp.n_states, mdp.n_actions
     fatal = mdp.terminal & mdp.unsafe
     falls, which = np.unique(np.column_stack([mdp.s_next, mdp.r])[fatal], axis=0, return_inverse=True)
-    rows = np.column_stack([mdp.pair // A, mdp.pair % A, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe])
-    rows[fatal, 3:] = np.column_stack(
-        [S + which.ravel(), np.tile([_checks.real("meanwhile", meanwhile), 0.0, 0.0], (which.size, 1))]
-    )
+    rows = mdp.rows()
+    rows[fatal, 3], rows[fatal, 4:] = S + which.ravel(), (_checks.real("meanwhile", meanwhile), 0.0, 0.0)
     k, a = (index.ravel() for index in np.mgrid[: len(falls), :A])
     landings = np.column_stack([S + k, a, np.ones(k.size), falls[k], np.ones((k.size, 2))])
     layout = mdp.layout
     if layout is not None:  # a falling agent is drawn in the cell where it will land
-        cells = layout.cells + tuple(layout.cells[int(s)] for s in falls[:, 0])
-        layout = Layout(layout.text, cells, layout.origin)
-    start = np.append(mdp.start, np.zeros(len(falls)))
-    rows = np.concatenate([rows, landings])
+        layout = replace(layout, cells=layout.cells + tuple(layout.cells[int(s)] for s in falls[:, 0]))
+    start, rows = np.append(mdp.start, np.zeros(len(falls))), np.concatenate([rows, landings])
     name = f"delayed {mdp.name}"
     return TabularMDP.from_outcomes(S + len(falls), A, rows, mdp.gamma, start, layout=layout, name=name)
 
 
 #: The paper's grids, and all named grids.
 PAPER: dict[str, Callable[..., TabularMDP]] = {"volatile": volatile, "cliff": cliff}
-NAMED: dict[str, Callable[..., TabularMDP]] = {
-    **PAPER,
-    "bridge": bridge,
-    "lottery": lottery,
-    "ledge": ledge,
-    "frozen_lake": frozen_lake,
-}
+NAMED = {**PAPER, **{each.__name__: each for each in (bridge, lottery, ledge, frozen_lake)}}
 
 
 def _named_map(layout: str, known: dict[str, str]) -> str:

@@ -107,12 +107,9 @@ def _table(env: gymnasium.Env[Any, Any], gamma: float, unsafe: Unsafe | None) ->
 
 def _marked(mdp: TabularMDP, unsafe: Unsafe) -> TabularMDP:
     """The same model with other outcomes marked unsafe."""
-    s, a = np.divmod(mdp.pair, mdp.n_actions)
-    columns = np.column_stack([s, a, mdp.p, mdp.s_next, mdp.r, mdp.terminal])
-    rows = np.column_stack([columns, _unsafe_by(unsafe, columns)])
-    return TabularMDP.from_outcomes(
-        mdp.n_states, mdp.n_actions, rows, mdp.gamma, mdp.start, layout=mdp.layout, name=mdp.name
-    )
+    rows, rest = mdp.rows(), (mdp.gamma, mdp.start)
+    rows[:, 6] = _unsafe_by(unsafe, rows[:, :6])
+    return TabularMDP.from_outcomes(mdp.n_states, mdp.n_actions, rows, *rest, layout=mdp.layout, name=mdp.name)
 
 
 def _size(env: gymnasium.Env[Any, Any], which: str) -> int:

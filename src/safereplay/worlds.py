@@ -30,13 +30,13 @@ where only a learner meets it. *None* are controls. In the two worlds of *cautio
 paper's scheme is worse there than Q-learning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from . import _checks
-from .grids import cliff, delayed, draws_of, from_map
+from .grids import Draws, cliff, delayed, draws_of, from_map
 from .mdp import Layout, TabularMDP
 
 
@@ -109,12 +109,12 @@ def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> Ta
     text = MAPS[_checks.choice("size", size, MAPS)]
     env = FrozenLakeEnv(map_name=size, is_slippery=_checks.flag("slippery", slippery))
     table = TabularMDP.from_gymnasium(env, gamma)
-    s, a = np.divmod(table.pair, 4)
-    columns = [s, 3 - a, table.p, table.s_next, table.r, table.terminal, table.unsafe]
+    rows = table.rows()
+    rows[:, 1] = 3 - rows[:, 1]
     cells = tuple(divmod(place, len(text[0])) for place in range(table.n_states))
     drawn = Layout("\n".join(text).replace("F", ".").replace("H", "X"), cells, table.origin)
-    made = TabularMDP.from_outcomes(table.n_states, 4, np.column_stack(columns), gamma, table.start, layout=drawn)
-    return replace(made, name=f"lake {size}")
+    name = f"lake {size}"
+    return TabularMDP.from_outcomes(table.n_states, 4, rows, gamma, table.start, layout=drawn, name=name)
 
 
 def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
@@ -171,6 +171,23 @@ def taxi(gamma: float = 0.99) -> TabularMDP:
     return replace(table, name="taxi")
 
 
+PASS = ((1.0, 0.0),)  #: a certain 0
+
+
+def _in_a_row(
+    stages: Sequence[Sequence[Draws]], gamma: float, name: str, unsafe: Callable[[int, float], bool]
+) -> TabularMDP:
+    """State s offers ``stages[s]``, the (probability, reward) draws of each action; any action leads to the next state."""
+    n = len(stages)
+    rows = [
+        (s, a, p, s + 1, r, s == n - 1, unsafe(s, r))
+        for s, actions in enumerate(stages)
+        for a, draws in enumerate(actions)
+        for p, r in draws
+    ]
+    return TabularMDP.from_outcomes(n + 1, len(stages[0]), rows, gamma, start=0, name=name)
+
+
 BOND = ((0.95, 2.0), (0.05, -3.0))
 STOCK = ((0.8, 5.0), (0.2, -8.0))
 
@@ -180,8 +197,8 @@ def market(
     *,
     days: int = 8,
     cash: float = 1.0,
-    bond: Sequence[tuple[float, float]] = BOND,
-    stock: Sequence[tuple[float, float]] = STOCK,
+    bond: Draws = BOND,
+    stock: Draws = STOCK,
 ) -> TabularMDP:
     """Danger from rewards: transitions are certain, rewards are not, and the best-paying action loses most often.
 
@@ -201,13 +218,7 @@ def market(
     """
     days = _checks.whole("days", days, 1)
     funds = (((1.0, _checks.real("cash", cash)),), draws_of("bond", bond), draws_of("stock", stock))
-    rows = [
-        (day, a, p, day + 1, r, day == days - 1, r < 0)
-        for day in range(days)
-        for a, draws in enumerate(funds)
-        for p, r in draws
-    ]
-    return TabularMDP.from_outcomes(days + 1, 3, rows, gamma, start=0, name="market")
+    return _in_a_row([funds] * days, gamma, "market", lambda day, r: r < 0)
 
 
 LARGE = ((0.9, 7.0), (0.1, -9.0))
@@ -216,7 +227,7 @@ HUGE = ((0.9, 40.0), (0.1, -160.0))  #: in place of LARGE: 99.9 % of all varianc
 
 
 def two_gambles(
-    gamma: float = 0.9, *, large: Sequence[tuple[float, float]] = LARGE, small: Sequence[tuple[float, float]] = SMALL
+    gamma: float = 0.9, *, large: Draws = LARGE, small: Sequence[tuple[float, float]] = SMALL
 ) -> TabularMDP:
     """Danger from rewards, at two pairs that need different caution: no κ passes the large gamble and takes the small one.
 
@@ -280,11 +291,8 @@ def two_gambles(
     >>> [sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)[:2].tolist() for k in (0.1, 0.5, 0.9)]
     [[1, 1], [1, 0], [0, 0]]
     """
-    rows = []
-    for s, draws in enumerate((draws_of("large", large), draws_of("small", small))):
-        rows.append((s, 0, 1.0, s + 1, 0.0, s == 1, False))
-        rows += [(s, 1, p, s + 1, r, s == 1, s == 0 and r < 0) for p, r in draws]
-    return TabularMDP.from_outcomes(3, 2, rows, gamma, start=0, name="two gambles")
+    gambles = [draws_of("large", large), draws_of("small", small)]
+    return _in_a_row([[PASS, gamble] for gamble in gambles], gamma, "two gambles", lambda s, r: s == 0 and r < 0)
 
 
 RIVER = ".....\n.....\n.....\n.....\nS...G\n#XXX#"
@@ -318,10 +326,7 @@ def river(
     ]
     layout = models[0].layout
     wet = np.array([0 < cell[1] < 4 for cell in layout.cells]) if layout else np.zeros(0, bool)
-    rows = []
-    for mdp, kept in zip(models, (~wet, wet), strict=True):
-        columns = [mdp.pair // 4, mdp.pair % 4, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe]
-        rows.append(np.column_stack(columns)[kept[mdp.pair // 4]])
+    rows = [mdp.rows()[kept[mdp.pair // 4]] for mdp, kept in zip(models, (~wet, wet), strict=True)]
     start = models[0].start
     return TabularMDP.from_outcomes(wet.size, 4, np.concatenate(rows), gamma, start, layout=layout, name="river")
 
@@ -411,13 +416,13 @@ def flood(
     step, noise = _checks.real("step", step), _checks.real("noise", noise)
     draws = [(0.5, step + noise), (0.5, step - noise)]
     dry = from_map(FLOOD, gamma=gamma, goal=goal, step=step, volatile=draws)
-    none, on = np.zeros(dry.p.size), ~dry.terminal
-    columns = np.column_stack([dry.pair // 4, dry.pair % 4, dry.p, dry.s_next, dry.r, dry.terminal, none])
-    drowned = columns[on]
-    columns[on, 2] *= 1.0 - rate
+    rows, on = dry.rows(), ~dry.terminal
+    rows[:, 6] = 0.0
+    drowned = rows[on]
+    rows[on, 2] *= 1.0 - rate
     drowned[:, 2] *= rate
     drowned[:, 4:] = step, 1.0, 1.0
-    rows = np.concatenate([columns, drowned]) if rate > 0 else columns
+    rows = np.concatenate([rows, drowned]) if rate > 0 else rows
     return TabularMDP.from_outcomes(dry.n_states, 4, rows, gamma, dry.start, layout=dry.layout, name="flood")
 
 
@@ -455,9 +460,5 @@ def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
     >>> Q.argmax(1)[:2]                                                         # no ticket, but the loan
     array([0, 1])
     """
-    n = 2 * _checks.whole("rounds", rounds, 1)
-    rows = []
-    for s in range(n):
-        rows.append((s, 0, 1.0, s + 1, 0.0, s == n - 1, False))
-        rows += [(s, 1, p, s + 1, r, s == n - 1, s % 2 == 1 and r < 0) for p, r in (TICKET, LOAN)[s % 2]]
-    return TabularMDP.from_outcomes(n + 1, 2, rows, gamma, start=0, name="windfall")
+    stages = [[PASS, TICKET], [PASS, LOAN]] * _checks.whole("rounds", rounds, 1)
+    return _in_a_row(stages, gamma, "windfall", lambda s, r: s % 2 == 1 and r < 0)
