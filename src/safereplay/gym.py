@@ -184,8 +184,12 @@ def _unsafe_by_default(columns: Floats) -> Bools:
 class TabularEnv(gymnasium.Env[int, int]):
     """A model as an environment: observations are states, and a step draws one outcome of (s,a) from q(s',r|s,a).
 
-    ``info`` has the outcome's probability ``p`` and whether it is ``unsafe``. ``reset(options={"state": s})`` starts
-    at s. ``render_mode`` is ``"ansi"`` for text or ``"rgb_array"`` for a picture [H, W, 3].
+    ``info`` has the outcome's probability ``p`` and whether it is ``unsafe``.
+
+    Parameters
+    ----------
+    mdp : the model
+    render_mode : "ansi" for text, "rgb_array" for a picture [H, W, 3], or None
 
     >>> import safereplay as sr
     >>> env = sr.TabularEnv(sr.grids.cliff(slip=0.0), render_mode="ansi")
@@ -231,7 +235,17 @@ class TabularEnv(gymnasium.Env[int, int]):
         return self.mdp.start
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``."""
+        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``.
+
+        Parameters
+        ----------
+        seed : of the generator; None continues it
+        options : {"state": s}, or None
+
+        Returns
+        -------
+        (state, {"p": its probability})
+        """
         super().reset(seed=seed)
         for name in options or {}:
             _checks.choice("option of reset", name, ("state",))
@@ -254,11 +268,19 @@ class TabularEnv(gymnasium.Env[int, int]):
         return min(int(np.searchsorted(np.cumsum(p), self.np_random.random(), side="right")), p.size - 1)
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Draw an outcome of (s, action): (s_next, r, terminated, False, {"p", "unsafe"})."""
+        """Draw an outcome of (s, action).
+
+        Returns
+        -------
+        (s_next, r, terminated, False, {"p", "unsafe"})
+
+        Raises
+        ------
+        BadInput : no episode is running, or there is no such action
+        """
         if self._s is None or self._over:
-            _checks.fail(
-                "env", "be reset before a step", "no episode" if self._s is None else "an episode that is over"
-            )
+            episode = "no episode" if self._s is None else "an episode that is over"
+            _checks.fail("env", "be reset before a step", episode)
         if not self.action_space.contains(action):
             _checks.fail("action", f"be a whole number in 0..{self.mdp.n_actions - 1}", action)
         q = self.mdp.outcomes(self._s, int(action))

@@ -57,7 +57,21 @@ def _drawing(mdp: TabularMDP) -> _Drawing:
 
 
 def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
-    """The drawn path of a policy [S], from ``origin`` or the model's own. It is meaningful only if :func:`has_paths`.
+    """The drawn path of a policy. It is meaningful only if :func:`has_paths`.
+
+    Parameters
+    ----------
+    mdp : the model
+    policy : int [S], the action in each state
+    origin : state to begin in; None is the model's own
+
+    Returns
+    -------
+    Path: its states, the number of exposed steps, and its end ("goal", "unsafe" or "loop")
+
+    Raises
+    ------
+    BadInput : the policy does not fit the model, or the origin is terminal
 
     >>> import safereplay as sr
     >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
@@ -82,7 +96,15 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
 
 
 def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
-    """The verdict on a policy [S]: 'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`.
+    """The verdict on a policy.
+
+    Parameters
+    ----------
+    mdp, policy, origin : as in :func:`path`
+
+    Returns
+    -------
+    'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`
 
     >>> import safereplay as sr
     >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves

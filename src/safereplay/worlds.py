@@ -52,9 +52,8 @@ def late_cliff(
 ) -> TabularMDP:
     """Danger that comes late: a slip has the reward of every step, and the loss follows one or more steps later.
 
-    The paper's cliff with a delayed loss: a method that uses rewards alone cannot detect it.
-
-    A slip off the edge has the reward of a step; the −12 comes ``delay`` steps later, for any action. So at the edge
+    The paper's cliff, but a slip off the edge has the reward of a step; the −12 comes ``delay`` steps later, for any action.
+    A method that uses rewards alone cannot detect it: at the edge
 
         var(r|s,a) = 0,    while    var(r + γ·max_b Q(s',b)) > 0,
 
@@ -81,22 +80,19 @@ def late_cliff(
 def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> TabularMDP:
     """Danger from transitions that no reward shows: two moves in three slip to a side, and a hole has reward 0.
 
-    FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map.
-
-    Gymnasium numbers the actions left, down, right, up; a :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3
-    minus theirs, and nothing else changes: the 4×4 lake is identical to :func:`safereplay.grids.frozen_lake`.
+    FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map. Gymnasium numbers them left, down, right, up; a
+    :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3 minus theirs, and nothing else changes: the 4×4 lake is
+    identical to :func:`safereplay.grids.frozen_lake`. ``size`` is ``"8x8"`` or ``"4x4"``.
 
     A hole ends the episode and has the reward of a step. So var(r|s,a) is 0 except beside the goal, and replay by the
-    variance of rewards ignores holes: it only lowers the value of the goal.
+    variance of rewards ignores holes: it only lowers the value of the goal. On the large lake some policy never falls: it
+    reaches the goal with probability 1, by moving against walls. The best policy for γ = 0.99 does not, since that takes longer.
 
     **Learning.** There is no reward before the goal is first reached. From Q = 0 and with ε = 0.1 a greedy learner keeps to
     the first action and does not reach the goal in 20,000 steps, on either lake. From c0 = 1, above every return, it learns
     the best policy of the small one; on the large one it reaches the goal about half the time, after 200,000 steps 85 %.
 
     Source: Gymnasium's ``FrozenLake-v1``, after OpenAI Gym (Brockman et al. 2016).
-
-    ``size`` is ``"8x8"`` or ``"4x4"``. On the large one some policy never falls: it reaches the goal with probability 1, by
-    moving against walls. The best policy for γ = 0.99 does not, since that takes longer.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import lake
@@ -120,13 +116,11 @@ def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> Ta
 def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
     """Danger from exploring alone: one wrong step on the edge costs 100, and the best policy never takes it.
 
-    CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start.
-
-    Whether or not moves slip, the best policy never falls, so it is the safest too: all danger is in learning. Where moves
-    are certain it walks along the edge, 13 steps. Where two in three go to a side, it moves against walls so that no slip
-    can lead to a fall: from the start it moves *left*, and waits to slip up.
-
-    So a cautious limit has no advantage here; learners differ in how often they fall before they have learned.
+    CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start. Whether or not moves slip, the
+    best policy never falls, so it is the safest too: all danger is in learning. Where moves are certain it walks along the
+    edge, 13 steps. Where two in three go to a side, it moves against walls so that no slip can lead to a fall: from the start
+    it moves *left*, and waits to slip up. So a cautious limit has no advantage here; learners differ in how often they fall
+    before they have learned.
 
     Source: Sutton & Barto (2018), *Reinforcement Learning*, Example 6.6; Gymnasium's ``CliffWalking-v1``.
 
@@ -147,14 +141,11 @@ def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
 def taxi(gamma: float = 0.99) -> TabularMDP:
     """No danger to a good policy: an illegal action always costs 10, so no good policy takes it.
 
-    Taxi: Gymnasium's own table, a control in which no good policy runs any risk.
-
-    Unsafe are outcomes that cost 10: a pick-up without a passenger, or a drop-off at the wrong place. Moves are
-    certain, and so is every reward: var(r|s,a) = 0 for all pairs. Replay by the variance of rewards has nothing to
-    replay here, and every learner that is cautious only about randomness has the limit of Q-learning. A learner that
-    differs from it here does so for another reason than danger.
-
-    500 states, 300 of them equally likely starts; the drawn path begins at the first of these.
+    Taxi: Gymnasium's own table, a control. Unsafe are outcomes that cost 10: a pick-up without a passenger, or a drop-off at
+    the wrong place. Moves are certain, and so is every reward: var(r|s,a) = 0 for all pairs. Replay by the variance of
+    rewards has nothing to replay here, and every learner that is cautious only about randomness has the limit of Q-learning.
+    A learner that differs from it here does so for another reason than danger. 500 states, 300 of them equally likely
+    starts; the drawn path begins at the first of these.
 
     Source: Dietterich (2000), *Hierarchical reinforcement learning with the MAXQ value function decomposition*; Gymnasium's
     ``Taxi``.
@@ -202,13 +193,10 @@ def market(
 ) -> TabularMDP:
     """Danger from rewards: transitions are certain, rewards are not, and the best-paying action loses most often.
 
-    A market: on each day, invest in cash, a bond or a stock. Time advances with any action.
-
-    The days are independent, so the best policy, the risk of any policy and the limit of every learner can be computed by
-    hand, one day at a time: a policy that holds the stock on k days and the bond on j loses at least once with
-    probability 1 − (1 − q_stock)^k·(1 − q_bond)^j.
-
-    ``bond`` and ``stock`` list (probability, reward). Actions are 0 cash, 1 bond, 2 stock. A loss is unsafe.
+    A market: on each day, invest in cash, a bond or a stock (actions 0, 1, 2). Time advances with any action. The days are
+    independent, so the best policy, the risk of any policy and the limit of every learner can be computed by hand, one day
+    at a time: a policy that holds the stock on k days and the bond on j loses at least once with probability
+    1 − (1 − q_stock)^k·(1 − q_bond)^j. ``bond`` and ``stock`` list (probability, reward). A loss is unsafe.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import market
@@ -231,9 +219,8 @@ def two_gambles(
 ) -> TabularMDP:
     """Danger from rewards, at two pairs that need different caution: no κ passes the large gamble and takes the small one.
 
-    Two gambles in a row, which replay and a bias of the TD error rank in opposite order.
-
-    First comes the large gamble, then the small one; each may be passed for a certain 0 instead:
+    Two gambles in a row, which replay and a bias of the TD error rank in opposite order. First comes the large one, then the
+    small one; each may be passed for a certain 0 instead:
 
         large    +7 with probability 0.9, −9 with 0.1       mean 5.4, variance 23.04
         small    +2 with probability 0.6, −2 with 0.4       mean 0.4, variance 3.84
@@ -303,10 +290,9 @@ def river(
 ) -> TabularMDP:
     """Danger from transitions in one part of the world: on land moves are certain, in the water they are not.
 
-    A river above a waterfall, with a current.
-
-    A stroke fails with probability ``current``, and the swimmer moves one row down instead. An agent that walks h − 1
-    rows up the bank before swimming straight across w columns of water falls if h strokes fail before w succeed:
+    A river above a waterfall: a stroke fails with probability ``current``, and the swimmer moves one row down instead. An
+    agent that walks h − 1 rows up the bank before swimming straight across w columns of water falls if h strokes fail before
+    w succeed:
 
         P(fall)  =  P( Bin(h + w − 1, current) ≥ h ).
 
@@ -336,15 +322,10 @@ def insurance(
 ) -> TabularMDP:
     """Danger that is rare: ruin has probability 0.005 per year, and insurance costs five times the mean cost of ruin.
 
-    Insurance: a very rare disaster, which a fixed premium prevents.
-
-    Uninsured, a year costs 0, or with probability p ruin, which ends the episode. Insured, it costs the premium. With a
-    premium above p·|ruin| a risk-neutral agent does not insure, and over n years ruin has probability 1 − (1−p)ⁿ.
-
-    A learner meets ruin about once in 1/p visits of a pair. Before the first one, no reward varies. Just after one,
-    Q of the pair is too low, and a greedy learner insures until exploration has corrected it.
-
-    Actions are 0 insure, 1 do not.
+    Uninsured (action 1), a year costs 0, or with probability p ruin, which ends the episode. Insured (action 0), it costs the
+    premium. With a premium above p·|ruin| a risk-neutral agent does not insure, and over n years ruin has probability
+    1 − (1−p)ⁿ. A learner meets ruin about once in 1/p visits of a pair. Before the first one, no reward varies. Just after
+    one, Q of the pair is too low, and a greedy learner insures until exploration has corrected it.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import insurance
@@ -368,11 +349,9 @@ def insurance(
 def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: float = 4.0) -> TabularMDP:
     """No danger at all: the short way has noisy rewards, and nothing is unsafe.
 
-    Fog: harmless noise, a control for methods that treat noise as danger.
-
-    The short way pays step ± ``noise`` with even odds, the long way pays step for certain; nothing ends badly and no
-    outcome is unsafe. A risk-neutral agent takes the short way. A cautious one takes the long way: it pays two steps
-    for a smaller spread of the return, and makes nothing safer.
+    A control for methods that treat noise as danger. The short way pays step ± ``noise`` with even odds, the long way pays
+    step for certain. A risk-neutral agent takes the short way. A cautious one takes the long way: it pays two steps for a
+    smaller spread of the return, and makes nothing safer.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import fog
@@ -381,21 +360,21 @@ def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: f
     >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).mean, 3) for Q in limits]
     [6.0, 4.0]
     """
+    return _noisy_way(gamma, goal, step, noise, "fog")
+
+
+def _noisy_way(gamma: float, goal: float, step: float, noise: float, name: str) -> TabularMDP:
+    """A short way that pays step ± noise, a quiet one around it, and no unsafe outcome."""
     step, noise = _checks.real("step", step), _checks.real("noise", noise)
     draws = [(0.5, step + noise), (0.5, step - noise)]
-    mdp = from_map("......\nS>>>.G\n......", gamma=gamma, goal=goal, step=step, volatile=draws, name="fog")
+    mdp = from_map("......\nS>>>.G\n......", gamma=gamma, goal=goal, step=step, volatile=draws, name=name)
     return replace(mdp, unsafe=np.zeros(mdp.p.size, bool))
-
-
-FLOOD = "......\nS>>>.G\n......"
 
 
 def flood(
     gamma: float = 0.95, *, rate: float = 0.05, goal: float = 10.0, step: float = -1.0, noise: float = 5.0
 ) -> TabularMDP:
     """Caution is wrong: the volatile way is the safest, since the danger is being late, and no reward shows it.
-
-    A flood is coming: the quiet way round takes longer.
 
     Every move except the one into the goal is overtaken by the flood with probability ``rate``: it has the reward of a step
     and ends the episode. The short way takes k moves and the long way n > k, so their probabilities of drowning are
@@ -413,17 +392,14 @@ def flood(
     [0.185, 0.265]
     """
     rate = _checks.between("rate", rate, "[0, 1)")
-    step, noise = _checks.real("step", step), _checks.real("noise", noise)
-    draws = [(0.5, step + noise), (0.5, step - noise)]
-    dry = from_map(FLOOD, gamma=gamma, goal=goal, step=step, volatile=draws)
+    dry = _noisy_way(gamma, goal, step, noise, "flood")
     rows, on = dry.rows(), ~dry.terminal
-    rows[:, 6] = 0.0
     drowned = rows[on]
     rows[on, 2] *= 1.0 - rate
     drowned[:, 2] *= rate
     drowned[:, 4:] = step, 1.0, 1.0
     rows = np.concatenate([rows, drowned]) if rate > 0 else rows
-    return TabularMDP.from_outcomes(dry.n_states, 4, rows, gamma, dry.start, layout=dry.layout, name="flood")
+    return TabularMDP.from_outcomes(dry.n_states, 4, rows, gamma, dry.start, layout=dry.layout, name=dry.name)
 
 
 TICKET = ((0.8, -3.0), (0.2, 22.0))
@@ -433,7 +409,7 @@ LOAN = ((0.9, 4.0), (0.1, -11.0))
 def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
     """Caution is wrong if it avoids gains: a winning ticket varies most, a loan does the harm.
 
-    Tickets and loans, in turn: good surprises and bad ones, and the good ones vary more.
+    Even states offer tickets, odd ones loans. Actions are 0 pass, 1 play.
 
         ticket   −3 four times in five, +22 once       mean 2, variance 100, of which below the mean 20 = 0.8·5²
         loan     +4 nine times in ten, −11 once        mean 2.5, variance 20.25, of which below the mean 18.2 = 0.1·13.5²
@@ -451,8 +427,6 @@ def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
 
     A tilt that is not all on the worst reward also helps the paper's scheme: a ticket pays −3 four times in five anyway.
     For β ≤ 0.1 it is right for some v above 0.64; at β = 0.1 this range of v has width 0.04.
-
-    Actions are 0 pass, 1 play; even states offer tickets, odd ones loans.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import windfall

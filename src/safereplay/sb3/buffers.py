@@ -67,12 +67,23 @@ class _Fixed:
 class ShapedReplayBuffer(ReplayBuffer):
     """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
 
-    ``v`` is the share of replays in a volatile pair's updates. ``beta`` (2.0) is how strongly replays prefer low rewards, or
-    high ones if β < 0. Both can be set at any time. ``key`` decides which transitions belong to one pair, ``tilt_on`` what is
-    tilted, and ``horizon`` the number of steps for ``tilt_on="return"``. ``n_steps`` is SB3's, for n-step targets. ``seed`` None is
-    drawn once from numpy's global generator, which SB3 seeds with the model's seed: same seed, same run.
-    Dict observations get a :class:`ShapedDictReplayBuffer` automatically. A subclass may override ``add``, ``sample``
-    and ``_get_samples`` as with SB3, and may have Dict observations, too.
+    Dict observations get a :class:`ShapedDictReplayBuffer` automatically, n-step targets a
+    :class:`ShapedNStepReplayBuffer`. A subclass may override ``add``, ``sample`` and ``_get_samples`` as with SB3, and may
+    have Dict observations, too. ``v``, ``beta`` and ``scheme`` can be set at any time.
+
+    Parameters
+    ----------
+    buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, handle_timeout_termination : SB3's
+    v : share of replays in a volatile pair's updates, in [0, 1]; 0 is SB3's own buffer
+    beta : how strongly replays prefer low rewards (high ones if β < 0); default 2
+    key, scheme, mixing, tilt_on : as in :class:`~safereplay.Shaper`
+    horizon : steps of the return for ``tilt_on="return"``; default ``n_steps`` if above 1, else 3
+    n_steps, gamma : SB3's, for n-step targets; tilted returns use gamma, too
+    seed : of the draws; None is drawn once from numpy's global generator, which SB3 seeds: same seed, same run
+
+    Raises
+    ------
+    BadInput : an argument is invalid, or the spaces do not fit
 
     >>> import numpy as np, safereplay as sr
     >>> from gymnasium.spaces import Box, Discrete
@@ -132,9 +143,8 @@ class ShapedReplayBuffer(ReplayBuffer):
             handle_timeout_termination,
             **({"n_steps": n_steps, "gamma": gamma} if isinstance(self, NStepReplayBuffer) else {}),
         )
-        _checks.require(
-            self.buffer_size > 1 or not optimize_memory_usage, "buffer_size", "be at least 2 · n_envs here", buffer_size
-        )
+        enough = self.buffer_size > 1 or not optimize_memory_usage
+        _checks.require(enough, "buffer_size", "be at least 2 · n_envs here", buffer_size)
         self.unsafe: Bools = np.zeros((self.buffer_size, n_envs), bool)  #: the flags ``info["unsafe"]``
         self.on_draw: Callable[[Ints], None] | None = None  #: called with the slots of each batch; not saved
         self._untold = 0  # positions before ``pos`` that were not passed to the shaper
@@ -175,7 +185,10 @@ class ShapedReplayBuffer(ReplayBuffer):
     def from_buffer(cls, buffer: ReplayBuffer, **dials: Any) -> Self:
         """A shaped buffer with the content of an SB3 buffer and these dials. The arrays are shared, not copied.
 
-        From a shaped buffer, dials that are not given are taken over.
+        Parameters
+        ----------
+        buffer : of SB3, but not for HER
+        **dials : v, beta, key, ... as above; from a shaped buffer, those that are not given are taken over
 
         >>> from gymnasium.spaces import Box, Discrete
         >>> plain = ReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2))
@@ -264,18 +277,9 @@ class ShapedReplayBuffer(ReplayBuffer):
         return self._a_shaper(self.buffer_size * self.n_envs, self._seed)
 
     def _a_shaper(self, capacity: int, seed: int) -> Shaper:
-        return Shaper(
-            capacity,
-            self._v,
-            key=self.key,
-            scheme=self._scheme,
-            mixing=self.mixing,
-            tilt_on=self.tilt_on,
-            n_step=self.horizon,
-            gamma=self.gamma,
-            n_envs=self.n_envs,
-            seed=seed,
-        )
+        dials = {name: self._dials[name] for name in ("key", "mixing", "tilt_on", "gamma")}
+        more = {"n_step": self.horizon, "n_envs": self.n_envs, "seed": seed}
+        return Shaper(capacity, self._v, scheme=self._scheme, **dials, **more)
 
     # -- what SB3 calls -----------------------------------------------------------------------------------------------
 
@@ -288,9 +292,16 @@ class ShapedReplayBuffer(ReplayBuffer):
         done: AnyArray,
         infos: list[dict[str, Any]] | dict[str, Any] | None,
     ) -> None:
-        """Store one transition of each environment.
+        """Store one transition of each environment, as in SB3.
 
-        As in SB3, ``infos`` may be None or Gymnasium's dict of arrays if ``handle_timeout_termination`` is False.
+        Parameters
+        ----------
+        obs, next_obs, action, reward, done : [n_envs, ...]
+        infos : may be None or Gymnasium's dict of arrays if ``handle_timeout_termination`` is False
+
+        Raises
+        ------
+        BadInput : a reward is not finite; nothing was stored
         """
         if self._shaper is not None:
             check_rewards(reward)
@@ -306,7 +317,13 @@ class ShapedReplayBuffer(ReplayBuffer):
                 self._tell(self._shaper)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """Draw a batch; ``env`` normalises it."""
+        """Draw a batch.
+
+        Parameters
+        ----------
+        batch_size : number of transitions
+        env : a VecNormalize, which normalises the batch
+        """
         if self._v == 0.0:
             return super().sample(batch_size, env=env)
         shaper = self.shaper
@@ -342,7 +359,7 @@ class ShapedReplayBuffer(ReplayBuffer):
     def explain(self, k: int = 10) -> None:
         """Print the k pairs that are tilted most, each named by the observation and action of its worst transition.
 
-        The columns are those of :meth:`Shaper.explain <safereplay.Shaper.explain>`.
+        The table is that of :meth:`Shaper.explain <safereplay.Shaper.explain>`.
         """
         sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
 
@@ -419,7 +436,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         return np.asarray(positions[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
 
     def _samples(self, *data: Any) -> ReplayBufferSamples:
-        return ReplayBufferSamples(*(self.to_torch(x, copy=False) for x in data))
+        def tensors(x: Any) -> Any:
+            return {k: tensors(y) for k, y in x.items()} if isinstance(x, dict) else self.to_torch(x, copy=False)
+
+        kind: Any = DictReplayBufferSamples if isinstance(self, DictReplayBuffer) else ReplayBufferSamples
+        return cast(ReplayBufferSamples, kind(*map(tensors, data)))
 
     def _look(self, shaper: Shaper) -> None:
         """Handle external writes: ``pos`` or ``full`` have changed.
@@ -487,15 +508,6 @@ class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ign
     >>> type(ShapedReplayBuffer(10, Dict(x=Box(0.0, 1.0)), Discrete(2))).__name__
     'ShapedDictReplayBuffer'
     """
-
-    def _samples(self, *data: Any) -> ReplayBufferSamples:
-        tensors: Any = [
-            {k: self.to_torch(y, copy=False) for k, y in x.items()}
-            if isinstance(x, dict)
-            else self.to_torch(x, copy=False)
-            for x in data
-        ]
-        return cast(ReplayBufferSamples, DictReplayBufferSamples(*tensors))
 
 
 class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):

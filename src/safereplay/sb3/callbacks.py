@@ -1,8 +1,6 @@
-"""Callbacks for SB3: logging, checks, and targets to tilt on.
+"""Callbacks for SB3: logging, targets to tilt on, and checkpoints of a training.
 
-The target of a transition is r + γ(1 − done)·V(s'), by the algorithm's current target networks.
-
-If harm comes later than the step that causes it, that step's reward is always the same, and there is nothing to tilt.
+**Targets.** The target of a transition is r + γ(1 − done)·V(s'), by the algorithm's current target networks. If harm comes later than the step that causes it, that step's reward is always the same, and there is nothing to tilt.
 Its target differs, since V(s') includes later rewards. V(s') is
 
     DQN      max_a Q(s',a)
@@ -14,13 +12,7 @@ Rewards and observations are normalised here as in training: Q is in those units
 
 Everything is logged to SB3's logger, under ``shaping/``, and so to TensorBoard, CSV or the screen, as the model is set up.
 
-Checkpoints of a training, and a warning when a plain buffer is loaded.
-
-SB3's ``load_replay_buffer`` loads any buffer. With a plain one, replay is no longer shaped. To warn about that, the method
-is wrapped when :mod:`safereplay.sb3` is imported; its behaviour is unchanged.
-
-A stopped training continues from a checkpoint to the same parameters, bit for bit, as without the stop.
-
+**Checkpoints.** A stopped training continues from a checkpoint to the same parameters, bit for bit, as without the stop.
 SB3 saves a model and, separately, its replay buffer. Training also depends on the state of all generators, which is saved
 here, and on the environment, which cannot be saved in general. Therefore a checkpoint cuts episodes:
 
@@ -41,7 +33,7 @@ import tempfile
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -59,12 +51,6 @@ from .._types import AnyArray, Bools, Floats, Ints
 from ..errors import BadFile
 from .buffers import ShapedReplayBuffer
 from .stored import advise, has_huber_loss
-
-if TYPE_CHECKING:
-    from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-
-    from .buffers import ShapedReplayBuffer
-
 
 CHUNK = 4096  #: transitions that go through the networks at once
 
@@ -109,13 +95,8 @@ def next_values(model: Any, obs: Any) -> th.Tensor:
 def check_model(model: Any) -> None:
     """Refuse an algorithm whose target networks are not supported."""
     known = any(hasattr(model, name) for name in ("q_net_target", "quantile_net_target", "critic_target"))
-    _checks.require(
-        known,
-        "model",
-        'have target networks for tilt_on="target"',
-        type(model).__name__,
-        "DQN, QRDQN, SAC, TD3 and TQC do",
-    )
+    condition, hint = 'have target networks for tilt_on="target"', "DQN, QRDQN, SAC, TD3 and TQC do"
+    _checks.require(known, "model", condition, type(model).__name__, hint)
 
 
 #: The largest reward of an unsafe transition, or a function of rewards and dones that returns flags.
@@ -125,10 +106,18 @@ Unsafe = float | Callable[[AnyArray, AnyArray], Any]
 class ShapingCallback(BaseCallback):
     """Logs what is replayed and refreshes targets for ``tilt_on="target"``.
 
-    Every ``log_every`` steps: ``shaping/rho_mean`` over what is stored, ``shaping/share_replayed`` of the transitions drawn
-    since, ``shaping/share_unsafe`` of them and ``shaping/share_unsafe_stored``, ``shaping/pairs``, and for TensorBoard a
-    table of the ``top`` pairs. Unsafe transitions are marked by ``info["unsafe"]`` of the environment, or by ``unsafe``.
-    Every ``refresh_every`` steps up to ``refresh_size`` targets are computed, new transitions first.
+    It logs ``shaping/rho_mean`` over what is stored, ``shaping/share_replayed`` of the transitions drawn since,
+    ``shaping/share_unsafe`` of them and ``shaping/share_unsafe_stored``, ``shaping/pairs``, and for TensorBoard a table of
+    the top pairs.
+
+    Parameters
+    ----------
+    log_every : steps between logs
+    top : number of pairs in the table
+    unsafe : largest reward of an unsafe transition, or a function of (rewards, dones) that returns flags; None is
+        ``info["unsafe"]`` of the environment
+    refresh_every, refresh_size : steps between refreshes, and targets computed in each, new transitions first
+    verbose : SB3's
 
     >>> ShapingCallback(log_every=500, unsafe=-10.0).most_replayed()
     []
@@ -151,7 +140,7 @@ class ShapingCallback(BaseCallback):
         self.unsafe = unsafe if unsafe is None or callable(unsafe) else _checks.real("unsafe", unsafe)
         self.refresh_every = _checks.whole("refresh_every", refresh_every, 1)
         self.refresh_size = _checks.whole("refresh_size", refresh_size, 1)
-        self._buffer: ShapedReplayBuffer | None = None
+        self._buffer: Any = None  # the ShapedReplayBuffer of the model, from the start of training on
         self._once = Once()
         self._before = 0
         self._drawn = self._replayed = self._bad = 0
@@ -160,13 +149,8 @@ class ShapingCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         buffer = getattr(self.model, "replay_buffer", None)
-        _checks.require(
-            isinstance(buffer, ShapedReplayBuffer),
-            "replay_buffer_class",
-            "be ShapedReplayBuffer",
-            type(buffer).__name__,
-        )
-        assert isinstance(buffer, ShapedReplayBuffer)
+        if not isinstance(buffer, ShapedReplayBuffer):
+            _checks.fail("replay_buffer_class", "be ShapedReplayBuffer", type(buffer).__name__)
         self._buffer = buffer
         self._before = self.model.num_timesteps
         buffer.on_draw = self._count
@@ -176,9 +160,8 @@ class ShapingCallback(BaseCallback):
             check_model(self.model)
         if getattr(self.model, "n_steps", 1) not in (1, buffer.n_steps):
             why = f"with a custom replay buffer class; targets use n_steps={buffer.n_steps}"
-            self._once.advise(
-                "n_steps", f"n_steps={self.model.n_steps} is ignored by SB3 {why}; set it in replay_buffer_kwargs"
-            )
+            ignored = f"n_steps={self.model.n_steps} is ignored by SB3"
+            self._once.advise("n_steps", f"{ignored} {why}; set it in replay_buffer_kwargs")
         used = ["targets use"] if buffer.n_steps > 1 else []
         used += ["tilted returns use"] if buffer.v > 0.0 and buffer.tilt_on == "return" else []
         if used and buffer.gamma != self.model.gamma:
@@ -190,11 +173,13 @@ class ShapingCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         """Called between collecting and training. It depends only on the number of steps, so a resumed run does the same."""
-        assert self._buffer is not None
         before, now = self._before, self.model.num_timesteps
         self._before = now
         if self._buffer.v > 0.0 and self._buffer.tilt_on == "target" and now > self.model.learning_starts:
-            self._refresh(before, now)
+            if before <= self.model.learning_starts:  # all when learning starts; later some at a time
+                refresh(self.model, self._buffer, len(self._buffer.held()))
+            elif before // self.refresh_every < now // self.refresh_every:
+                refresh(self.model, self._buffer, self.refresh_size)
         if before // self.log_every < now // self.log_every:
             self._log()
 
@@ -202,28 +187,16 @@ class ShapingCallback(BaseCallback):
         if self._buffer is not None:
             self._buffer.on_draw = None
 
-    # -- targets ------------------------------------------------------------------------------------------------------
-
-    def _refresh(self, before: int, now: int) -> None:
-        """Compute all targets when learning starts; later some at a time."""
-        assert self._buffer is not None
-        if before <= self.model.learning_starts:
-            refresh(self.model, self._buffer, len(self._buffer.held()))
-        elif before // self.refresh_every < now // self.refresh_every:
-            refresh(self.model, self._buffer, self.refresh_size)
-
     # -- logging ------------------------------------------------------------------------------------------------------
 
     def _count(self, slots: Ints) -> None:
-        assert self._buffer is not None
         self._drawn += slots.size
         self._replayed += int(np.count_nonzero(self._buffer.shaper.index.tilted))
         self._bad += int(np.count_nonzero(self._is_unsafe(slots)))
 
     def _is_unsafe(self, slots: Ints) -> Bools:
-        assert self._buffer is not None
         if self.unsafe is None:
-            return self._buffer.unsafe.take(slots)
+            return np.asarray(self._buffer.unsafe.take(slots))
         rewards = self._buffer.rewards.take(slots)
         if not callable(self.unsafe):
             return np.asarray(rewards <= self.unsafe)
@@ -243,13 +216,8 @@ class ShapingCallback(BaseCallback):
             return {}
         stored = float(np.mean(self._is_unsafe(buffer.held())))
         drawn = self._bad / self._drawn if self._drawn else stored  # at v = 0 draws are uniform and not counted
-        found = {
-            "v": buffer.v,
-            "share_unsafe": drawn,
-            "share_unsafe_stored": stored,
-            "share_replayed": 0.0,
-            "rho_mean": 0.0,
-        }
+        found = {"v": buffer.v, "share_unsafe": drawn, "share_unsafe_stored": stored}
+        found |= {"share_replayed": 0.0, "rho_mean": 0.0}
         if buffer.v > 0.0:
             table = buffer.shaper.index.pair_table()
             found["share_replayed"] = self._replayed / max(self._drawn, 1)
@@ -258,11 +226,19 @@ class ShapingCallback(BaseCallback):
         return found
 
     def most_replayed(self, k: int | None = None) -> list[dict[str, Any]]:
-        """The k pairs with most replays, each with its share of all draws, its statistics, and its worst transition."""
+        """The pairs with most replays, each with its share of all draws, its statistics, and its worst transition.
+
+        Parameters
+        ----------
+        k : number of pairs; None is ``top``
+
+        Returns
+        -------
+        One dict per pair: key, n, mean, std, rho, share, obs, action, reward
+        """
         rows = self._top(self.top if k is None else _checks.whole("k", k, 1))
         if not rows:
             return []
-        assert self._buffer is not None
         held = self._buffer.held()
         keys = self._buffer.shaper.index.key_of(held)
         for row in rows:
@@ -299,7 +275,7 @@ _load: Any = OffPolicyAlgorithm.load_replay_buffer
 
 @wraps(_load)
 def load_replay_buffer(self: OffPolicyAlgorithm, *args: Any, **kwargs: Any) -> None:
-    """SB3's method, with a warning if a shaped model gets a plain buffer."""
+    """SB3's method, which loads any buffer, with a warning if a shaped model gets a plain one: replay is then not shaped."""
     _load(self, *args, **kwargs)
     wanted = self.replay_buffer_class
     shaped = isinstance(wanted, type) and issubclass(wanted, ShapedReplayBuffer)
@@ -310,7 +286,7 @@ def load_replay_buffer(self: OffPolicyAlgorithm, *args: Any, **kwargs: Any) -> N
 
 
 def look_at_loading() -> None:
-    """Wrap SB3's method, once."""
+    """Wrap SB3's method, once, when :mod:`safereplay.sb3` is imported."""
     if OffPolicyAlgorithm.load_replay_buffer is _load:
         setattr(OffPolicyAlgorithm, "load_replay_buffer", load_replay_buffer)  # noqa: B010  (mypy: a method is no variable)
 
@@ -327,18 +303,30 @@ def save_training(model: OffPolicyAlgorithm, folder: str | Path) -> Path:
 
     The folder holds the last checkpoint. It is replaced only when the new one is complete, so after a kill at any moment
     there is a complete one.
+
+    Parameters
+    ----------
+    model : of an off-policy algorithm, with an environment
+    folder : where to save; made if needed
+
+    Returns
+    -------
+    The path of the checkpoint
+
+    Raises
+    ------
+    BadInput : the model is of another kind, or has no environment
+    CannotWrite : the folder cannot be written
     """
-    _checks.require(
-        isinstance(model, OffPolicyAlgorithm), "model", "be of an off-policy algorithm", type(model).__name__
-    )
+    kind = type(model).__name__
+    _checks.require(isinstance(model, OffPolicyAlgorithm), "model", "be of an off-policy algorithm", kind)
     _checks.require(model.env is not None, "model", "have an environment", None)
     root = _files.make_folder(folder)
     model._last_obs = None  # so that the next learn() starts new episodes in this run, too
     if isinstance(model.replay_buffer, ShapedReplayBuffer):
         model.replay_buffer.cut()
-    place = (
-        root / Path(tempfile.mkdtemp(prefix=f"{PREFIX}{model.num_timesteps}-", dir=root)).name
-    )  # an absolute path from Python 3.12 on
+    made = tempfile.mkdtemp(prefix=f"{PREFIX}{model.num_timesteps}-", dir=root)
+    place = root / Path(made).name  # mkdtemp gives an absolute path from Python 3.12 on
     model.save(place / MODEL)
     model.save_replay_buffer(place / BUFFER)
     meta, arrays = _generators(model)
@@ -353,9 +341,21 @@ def save_training(model: OffPolicyAlgorithm, folder: str | Path) -> Path:
 def load_training(
     algorithm: type[Algorithm], folder: str | Path, env: GymEnv | str, device: th.device | str = "auto"
 ) -> Algorithm:
-    """The model that :func:`save_training` or :class:`TrainingCheckpoint` saved, ready to continue in ``env``.
+    """The model that :func:`save_training` or :class:`TrainingCheckpoint` saved, ready to continue.
 
-    ``env``, or its id, must be made and wrapped as before. Continue with ``learn(..., reset_num_timesteps=False)``.
+    Continue with ``learn(..., reset_num_timesteps=False)``.
+
+    Parameters
+    ----------
+    algorithm : its class, such as DQN
+    folder : where it was saved
+    env : the environment, made and wrapped as before, or its id
+    device : SB3's
+
+    Raises
+    ------
+    BadFile : the folder has no complete checkpoint
+    BadInput : the environment does not fit
     """
     place = _latest(Path(folder))
     meta, arrays = _files.load_arrays(place / GENERATORS, KIND, VERSION)
@@ -369,10 +369,16 @@ def load_training(
 
 
 class TrainingCheckpoint(BaseCallback):
-    """Saves a checkpoint about every ``every`` steps, within one call of ``learn``, and starts new episodes there.
+    """Saves checkpoints within one call of ``learn``, and starts new episodes there.
 
     A killed run of N steps continues with ``load_training(...)`` and ``learn(N - model.num_timesteps,
     reset_num_timesteps=False, callback=TrainingCheckpoint(...))``, and ends with the same parameters.
+
+    Parameters
+    ----------
+    folder : where to save
+    every : steps between checkpoints, about
+    verbose : SB3's
 
     >>> TrainingCheckpoint("checkpoints", every=50_000).every
     50000
@@ -387,10 +393,8 @@ class TrainingCheckpoint(BaseCallback):
         self._saved_at = 0
 
     def _on_training_start(self) -> None:
-        sde = bool(self.model.use_sde)
-        _checks.require(
-            not sde, "use_sde", "be False with TrainingCheckpoint", sde, "save_training between calls of learn() works"
-        )
+        sde, hint = bool(self.model.use_sde), "save_training between calls of learn() works"
+        _checks.require(not sde, "use_sde", "be False with TrainingCheckpoint", sde, hint)
         self._saved_at = self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
