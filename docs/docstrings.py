@@ -25,6 +25,8 @@ def to_markdown(text: str) -> str:
                 done[-1] = f"{done[-1][:-4]}\n\n{block}\n```"
             else:
                 done.append(f"```python-console\n{block}\n```")
+        elif len(lines) > 1 and set(lines[1]) == {"-"}:
+            done.append(_section(lines[0], lines[2:]))
         elif all(line.startswith("  ") for line in lines):
             inside = inspect.cleandoc("\n" + block)
             if done and done[-1].startswith("```text"):
@@ -34,6 +36,18 @@ def to_markdown(text: str) -> str:
         else:
             done.append(_prose(block))
     return "\n\n".join(done)
+
+
+def _section(title: str, lines: list[str]) -> str:
+    """A section of numpydoc, such as Parameters, as a list with an item per entry."""
+    items: list[str] = []
+    for line in lines:
+        if line.startswith(" ") and items:
+            items[-1] += f" {_prose(line.strip())}"
+        else:
+            name, colon, text = line.partition(" : ")
+            items.append(f"- `{name}`: {_prose(text)}" if colon else f"- {_prose(line)}")
+    return "\n".join([f"**{title}**", "", *items])
 
 
 def _prose(block: str) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -138,7 +138,7 @@ class TabularMDP:
         *,
         layout: Layout | None = None,
         name: str = "mdp",
-    ) -> TabularMDP:
+    ) -> Self:
         """A model from a list of outcomes.
 
         Parameters
@@ -166,7 +166,7 @@ class TabularMDP:
         *,
         layout: Layout | None = None,
         name: str = "mdp",
-    ) -> TabularMDP:
+    ) -> Self:
         """A large model from rows that come in pieces, so that they need not all be in memory at once.
 
         Parameters
@@ -217,8 +217,6 @@ class TabularMDP:
         from .gym import table_of
 
         return table_of(env, gamma, unsafe, make_kwargs)
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     @property
     def n_pairs(self) -> int:
@@ -275,13 +273,11 @@ class TabularMDP:
         r = self.r - self.r[self.row[:-1][self.pair]]  # so that equal rewards have variance exactly 0
         return _frozen(self.expect((r - self.expect(r).ravel()[self.pair]) ** 2))
 
-    # -- variants -----------------------------------------------------------------------------------------------------
-
     def with_gamma(self, gamma: float) -> TabularMDP:
         """The same model at another γ."""
         return replace(self, gamma=_checks.between("gamma", gamma, "(0, 1)"))
 
-    def with_start(self, start: Any) -> TabularMDP:
+    def with_start(self, start: Any) -> Self:
         """The same model from another start.
 
         Parameters
@@ -313,8 +309,6 @@ class TabularMDP:
         row = np.searchsorted(self.pair[keep], np.arange(self.n_pairs + 1)).astype(np.int64)
         columns = {name: getattr(self, name)[keep] for name in COLUMNS[2:]}
         return replace(self, row=row, **columns)
-
-    # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
         """Write the model to one file, without pickle."""

@@ -148,8 +148,6 @@ class PairIndex:
         """The bytes of all arrays."""
         return sum(array.nbytes for array in self._here)
 
-    # -- contents -----------------------------------------------------------------------------------------------------
-
     def put(self, slots: Any, keys: Any, x: Any) -> None:
         """Store slots, replacing their previous contents.
 
@@ -244,8 +242,6 @@ class PairIndex:
         lay.repack(self._here, pool)
         self._here = self._here._replace(pool=pool)
 
-    # -- draws ---------------------------------------------------------------------------------------------------------
-
     def draw(self, batch: int) -> Ints:
         """Slots drawn independently from p̃, int [batch]."""
         batch = _checks.whole("batch", batch, 0)
@@ -307,8 +303,6 @@ class PairIndex:
             p[held] = (1.0 - v) / held.size + v * (weights / max(total, 1e-300))[pair] * w
         return p
 
-    # -- reading -------------------------------------------------------------------------------------------------------
-
     def pair_table(self) -> dict[str, Any]:
         """The pairs that are held: key, n (slots with known x), held (all slots), mean and std of x, and ρ."""
         rows = self._pair_rows()
@@ -363,8 +357,6 @@ class PairIndex:
         if (pairs == lay.NONE).any():
             _checks.fail("slots", "be held", int(slots[np.argmin(pairs)]))
         return np.asarray(pairs)
-
-    # -- saving --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as arrays and plain values; an index loaded from it makes the same draws."""

@@ -130,8 +130,6 @@ class Shaper:
         """The number of slots held."""
         return len(self.index)
 
-    # -- adding --------------------------------------------------------------------------------------------------------
-
     def add(self, slots: Any, obs: Any, action: Any, reward: Any, ends: Any) -> None:
         """Transitions were stored. Several steps of ``n_envs`` environments are ordered by step, then by environment.
 
@@ -207,8 +205,6 @@ class Shaper:
         last = last[self.index.is_held(slots[last])]
         self.index.put(slots[last], keys[last], self.index.x_of(slots[last]))
 
-    # -- returns and targets -------------------------------------------------------------------------------------------
-
     def _add_steps(self, slots: Ints, obs: Any, action: Any, reward: Floats, ends: Bools) -> None:
         """Process step by step, so that the result does not depend on how many come at once."""
         n = self.n_envs
@@ -258,15 +254,11 @@ class Shaper:
         """Set x [n] of slots [n] that are held."""
         self.index.value(slots, x)
 
-    # -- draws ---------------------------------------------------------------------------------------------------------
-
     def draw(self, batch: int) -> Ints:
         """The slots of a batch, int [batch]; it must not be called before the first transition was added."""
         if self.added >= self._next_look:
             self._look()
         return self.index.draw(batch)
-
-    # -- reports ------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Report the key and whether anything is tilted. Rarely called, since it reads all that is held."""
@@ -322,8 +314,6 @@ class Shaper:
         unit = f", unit {self.index.unit:.4g}" if self.index.scheme.POOLED else ""
         head = f"v = {self.index.v:g}, {self.index.scheme}{unit}; {self.index.n_pairs:,} pairs in {len(self):,} transitions, tilted on the {self.tilt_on}"
         return "\n".join([head, *(lines if len(rows) > 1 else ["nothing is tilted: no pair varies"])])
-
-    # -- saving --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as arrays and plain values; a shaper loaded from it makes the same draws."""

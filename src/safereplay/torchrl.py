@@ -124,8 +124,6 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         """The quantity that the tilt uses: "reward", "return" or "target"."""
         return str(self._settings.get("tilt_on", "reward")) if self._shaper is None else self._shaper.tilt_on
 
-    # -- writing -----------------------------------------------------------------------------------------------------
-
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def mark_update(self, index: Index, *, storage: Storage | None = None) -> None:
         """Slots were written: read their new contents."""
@@ -148,8 +146,6 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         obs = dict(parts) if len(parts) > 1 else parts[0][1]
         reward, ends = held.numbers(self._reward), held.numbers(self._done).astype(np.bool_)
         self._shaper.add(slots, obs, held.entry(self._action), reward, ends)
-
-    # -- drawing -----------------------------------------------------------------------------------------------------
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def sample(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Any]]:
@@ -217,8 +213,6 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         with self._lock:
             if self._shaper is not None:
                 self._shaper.clear()
-
-    # -- saving -------------------------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
         with self._lock:

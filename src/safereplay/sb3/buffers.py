@@ -40,6 +40,7 @@ from ..shaper import FIRST_LOOK, Shaper
 from .stored import Stored, advise, as_stored, check_rewards, column, is_stored, look, merged, rows, unsafe_flags
 
 STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
+SB3 = ["observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "handle_timeout_termination"]
 FEW = 8  #: external steps are few if they are less than 1/FEW of the buffer; else reading all again costs no more
 AT_ONCE = 1024  #: about the number of transitions that are passed to the shaper at once
 
@@ -204,22 +205,11 @@ class ShapedReplayBuffer(ReplayBuffer):
             dials = {"v": buffer.v, **scheme, **buffer._dials, **dials}
         elif isinstance(buffer, NStepReplayBuffer):
             dials = {"n_steps": buffer.n_steps, "gamma": buffer.gamma, **dials}
-        made = cls(
-            buffer_size=buffer.buffer_size * buffer.n_envs,
-            observation_space=buffer.observation_space,
-            action_space=buffer.action_space,
-            device=buffer.device,
-            n_envs=buffer.n_envs,
-            optimize_memory_usage=buffer.optimize_memory_usage,
-            handle_timeout_termination=buffer.handle_timeout_termination,
-            **dials,
-        )
+        made = cls(buffer.buffer_size * buffer.n_envs, **{name: getattr(buffer, name) for name in SB3}, **dials)
         for name in (*STORED, "pos", "full"):
             if hasattr(buffer, name):
                 setattr(made, name, getattr(buffer, name))
         return made
-
-    # -- the dial -----------------------------------------------------------------------------------------------------
 
     @property
     def v(self) -> float:
@@ -267,10 +257,6 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._tell(self._shaper)
         return self._shaper
 
-    @property
-    def _at_once(self) -> int:
-        return max(AT_ONCE // self.n_envs, 1)
-
     def _new_shaper(self) -> Shaper:
         if self._seed is None:  # SB3's only seeded generator
             self._seed = int(np.random.randint(2**31))  # noqa: NPY002
@@ -280,8 +266,6 @@ class ShapedReplayBuffer(ReplayBuffer):
         dials = {name: self._dials[name] for name in ("key", "mixing", "tilt_on", "gamma")}
         more = {"n_step": self.horizon, "n_envs": self.n_envs, "seed": seed}
         return Shaper(capacity, self._v, scheme=self._scheme, **dials, **more)
-
-    # -- what SB3 calls -----------------------------------------------------------------------------------------------
 
     def add(
         self,
@@ -313,7 +297,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self._shaper is not None:
             self._untold += 1
             self._seen_at = (self.pos, self.full)
-            if self._untold >= min(self._at_once, self.buffer_size):
+            if self._untold >= min(max(AT_ONCE // self.n_envs, 1), self.buffer_size):
                 self._tell(self._shaper)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
@@ -366,15 +350,10 @@ class ShapedReplayBuffer(ReplayBuffer):
     def _named(self, slot: int) -> str:
         """A short name of a pair: the observation and action in a slot."""
         observation, action = self.seen(np.array([slot]))
-        text = np.array2string(np.ravel(action), precision=3, separator=", ")
+        style: Any = {"precision": 3, "separator": ", "}
         parts = observation.items() if isinstance(observation, dict) else [("", observation)]
-        shown = [
-            f"{name}{np.array2string(np.ravel(x), precision=3, threshold=8, edgeitems=2, separator=', ')}"
-            for name, x in parts
-        ]
-        return " ".join([*("".join(x.split("\n")) for x in shown), text])
-
-    # -- slots --------------------------------------------------------------------------------------------------------
+        shown = [name + np.array2string(np.ravel(x), threshold=8, edgeitems=2, **style) for name, x in parts]
+        return " ".join([*("".join(x.split("\n")) for x in shown), np.array2string(np.ravel(action), **style)])
 
     def transitions(self, slots: Ints, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """The transitions in these slots, as SB3's samples; a subclass's ``_get_samples`` is used."""
@@ -465,7 +444,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         """Pass new transitions to the shaper, oldest first."""
         while self._untold:  # counted down after each success: transitions that the shaper refuses are not lost
             first = (self.pos - self._untold) % self.buffer_size
-            n = min(self._untold, self._at_once, self.buffer_size - first)
+            n = min(self._untold, max(AT_ONCE // self.n_envs, 1), self.buffer_size - first)
             slots = np.arange(first * self.n_envs, (first + n) * self.n_envs)
             obs, actions = self.seen(slots)
             shaper.add(slots, obs, actions, self.rewards.take(slots), self.dones.take(slots) > 0)
@@ -477,8 +456,6 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._aware = True
         if np.isnan(self.shaper.index.x_of(slots)).all():
             advise('tilt_on="target" tilts nothing until targets are known; pass callback=ShapingCallback() to learn()')
-
-    # -- pickles, which are SB3's way to save a buffer ----------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain arrays and numbers, without compiled code and callbacks."""

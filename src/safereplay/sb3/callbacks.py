@@ -145,8 +145,6 @@ class ShapingCallback(BaseCallback):
         self._before = 0
         self._drawn = self._replayed = self._bad = 0
 
-    # -- what SB3 calls -----------------------------------------------------------------------------------------------
-
     def _on_training_start(self) -> None:
         buffer = getattr(self.model, "replay_buffer", None)
         if not isinstance(buffer, ShapedReplayBuffer):
@@ -186,8 +184,6 @@ class ShapingCallback(BaseCallback):
     def _on_training_end(self) -> None:
         if self._buffer is not None:
             self._buffer.on_draw = None
-
-    # -- logging ------------------------------------------------------------------------------------------------------
 
     def _count(self, slots: Ints) -> None:
         self._drawn += slots.size
