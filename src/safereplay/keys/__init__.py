@@ -53,6 +53,8 @@ from .._config import Config
 from .._types import AnyArray, Floats
 from ..kernels import hashing
 
+sys.modules[f"{__name__}.base"] = sys.modules[__name__]  # the module of these keys in pickles of earlier versions
+
 #: Types that kernels read directly.
 NATIVE = frozenset(map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")))
 

@@ -21,6 +21,7 @@ an exact key is lower, since it never takes position for risk, and continuous st
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +36,8 @@ from .. import _checks
 from .._types import AnyArray, Floats
 from ..kernels import hashing
 from . import ExactKey, PairKey, companions, counts, fold_exactly, is_whole, numbers, pairs
+
+sys.modules[f"{__package__}.auto"] = sys.modules[__name__]  # the module of AutoKey in pickles of earlier versions
 
 QUANTILES = (0.01, 0.99)  #: of the first data, used as bounds
 HINT = (

@@ -134,16 +134,9 @@ class ShapedReplayBuffer(ReplayBuffer):
         if seed is not None:
             seed = _checks.whole("seed", seed, 0)
         self._become(observation_space, n_steps)
-        super().__init__(
-            buffer_size,
-            observation_space,
-            action_space,
-            device,
-            n_envs,
-            optimize_memory_usage,
-            handle_timeout_termination,
-            **({"n_steps": n_steps, "gamma": gamma} if isinstance(self, NStepReplayBuffer) else {}),
-        )
+        settings = device, n_envs, optimize_memory_usage, handle_timeout_termination
+        more: dict[str, Any] = {"n_steps": n_steps, "gamma": gamma} if isinstance(self, NStepReplayBuffer) else {}
+        super().__init__(buffer_size, observation_space, action_space, *settings, **more)
         enough = self.buffer_size > 1 or not optimize_memory_usage
         _checks.require(enough, "buffer_size", "be at least 2 · n_envs here", buffer_size)
         self.unsafe: Bools = np.zeros((self.buffer_size, n_envs), bool)  #: the flags ``info["unsafe"]``
@@ -205,7 +198,8 @@ class ShapedReplayBuffer(ReplayBuffer):
             dials = {"v": buffer.v, **scheme, **buffer._dials, **dials}
         elif isinstance(buffer, NStepReplayBuffer):
             dials = {"n_steps": buffer.n_steps, "gamma": buffer.gamma, **dials}
-        made = cls(buffer.buffer_size * buffer.n_envs, **{name: getattr(buffer, name) for name in SB3}, **dials)
+        settings = {name: getattr(buffer, name) for name in SB3}
+        made = cls(buffer_size=buffer.buffer_size * buffer.n_envs, **settings, **dials)
         for name in (*STORED, "pos", "full"):
             if hasattr(buffer, name):
                 setattr(made, name, getattr(buffer, name))
