@@ -184,8 +184,8 @@ class TabularMDP:
         table = _joined(_outcome_table(rows, S, A) for rows in pieces)
         row = np.searchsorted(table["pair"], np.arange(S * A + 1)).astype(np.int64)
         _check_rows(table, row, S, A)
-        columns = (table[name] for name in COLUMNS[2:])
-        return cls(S, A, row, *columns, np.zeros(S), gamma, layout, name).with_start(start)
+        columns: Any = {column: table[column] for column in COLUMNS[2:]}
+        return cls(S, A, row, **columns, start=np.zeros(S), gamma=gamma, layout=layout, name=name).with_start(start)
 
     @classmethod
     def from_gymnasium(
