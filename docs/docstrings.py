@@ -25,6 +25,8 @@ def to_markdown(text: str) -> str:
                 done[-1] = f"{done[-1][:-4]}\n\n{block}\n```"
             else:
                 done.append(f"```python-console\n{block}\n```")
+        elif len(lines) > 1 and set(lines[1]) == {"-"}:
+            done.append(_section(lines[0], lines[2:]))
         elif all(line.startswith("  ") for line in lines):
             inside = inspect.cleandoc("\n" + block)
             if done and done[-1].startswith("```text"):
@@ -39,13 +41,13 @@ def to_markdown(text: str) -> str:
 
 
 def _section(title: str, lines: list[str]) -> str:
-    """A section of numpydoc as a list. Indented lines describe the item before."""
+    """A section of numpydoc as a list with an item per entry. Indented lines describe the item before."""
     items: list[str] = []
     for block in re.split(r"\n(?=\S)", "\n".join(lines)):
         head, *more = block.splitlines()
-        name, _, kind = head.partition(" : ")
-        about = filter(None, [kind, " ".join(line.strip() for line in more)])
-        items.append(": ".join(filter(None, [f"`{name}`", ". ".join(about)])))
+        name, colon, kind = head.partition(" : ")
+        about = ". ".join(filter(None, [kind, " ".join(line.strip() for line in more)]))
+        items.append(f"`{name}`: {about}" if colon or more else head)
     return "\n".join([f"**{title}**", "", *(f"- {_prose(item)}" for item in items)])
 
 

@@ -80,9 +80,9 @@ ADAPTERS = [
     ("sb3.buffers", "ShapedNStepReplayBuffer"),
     ("sb3.callbacks", "ShapingCallback"),
     ("sb3", "ShapingWarning"),
-    ("sb3.checkpoints", "TrainingCheckpoint"),
-    ("sb3.checkpoints", "save_training"),
-    ("sb3.checkpoints", "load_training"),
+    ("sb3.callbacks", "TrainingCheckpoint"),
+    ("sb3.callbacks", "save_training"),
+    ("sb3.callbacks", "load_training"),
     ("torchrl", "ShapedSampler"),
 ]
 

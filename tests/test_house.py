@@ -23,7 +23,7 @@ SRC = ROOT / "src" / "safereplay"
 LAYERS = [
     "errors _types _checks catalog _files _config _interrupts _progress _plugin _advice",
     "kernels",
-    "mdp maps grids gym goals worlds spaces sources verdicts point",
+    "mdp grids gym goals worlds spaces sources verdicts point",
     "schemes schedules arrays",
     "learners footprints runs stepping agent",
     "keys pair_index shaper",

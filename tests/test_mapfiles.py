@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import safereplay as sr
-from safereplay.maps import map_file, parsed
+from safereplay.grids import map_file, parsed
 from safereplay.sources import model_from
 
 CLIFF = """

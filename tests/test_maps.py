@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import safereplay as sr
-from safereplay import maps
+from safereplay import grids as maps
 from safereplay.grids import from_map
 
 UP, RIGHT, DOWN, LEFT = range(4)

@@ -418,3 +418,12 @@ def test_a_state_from_before_there_was_a_unit_goes_on_draw_by_draw():
     other = sr.PairIndex(index.capacity)
     other.load_state_dict(state)
     assert (other.draw(1000) == index.draw(1000)).all()
+
+
+def test_a_state_with_a_pair_of_which_no_number_is_known_can_be_loaded():
+    index = sr.PairIndex(4, v=0.9)
+    index.put([0, 1, 2], [7, 7, 8], [1.0, -1.0, np.nan])
+    index.draw(1)  # measures the unit, and builds the layers of all pairs
+    other = sr.PairIndex(4)
+    other.load_state_dict(index.state_dict())
+    assert other.draw(100).tolist() == index.draw(100).tolist()

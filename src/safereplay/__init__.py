@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from .footprints import Footprint as Footprint
     from .footprints import footprint as footprint
     from .gym import TabularEnv as TabularEnv
-    from .keys.auto import AutoKey as AutoKey
-    from .keys.auto import Diagnosis as Diagnosis
-    from .keys.auto import diagnose as diagnose
-    from .keys.base import ExactKey as ExactKey
-    from .keys.base import FunctionKey as FunctionKey
-    from .keys.base import PairKey as PairKey
+    from .keys import Diagnosis as Diagnosis
+    from .keys import ExactKey as ExactKey
+    from .keys import FunctionKey as FunctionKey
+    from .keys import PairKey as PairKey
+    from .keys import diagnose as diagnose
+    from .keys.spatial import AutoKey as AutoKey
     from .keys.spatial import SimHashKey as SimHashKey
     from .keys.spatial import TileKey as TileKey
     from .learners import Learner as Learner
@@ -119,14 +119,14 @@ _HOMES = {
     "footprint": "footprints",
     "Runs": "runs",
     "learn": "runs",
-    "AutoKey": "keys.auto",
-    "Diagnosis": "keys.auto",
-    "ExactKey": "keys.base",
-    "FunctionKey": "keys.base",
-    "PairKey": "keys.base",
+    "AutoKey": "keys.spatial",
+    "Diagnosis": "keys",
+    "ExactKey": "keys",
+    "FunctionKey": "keys",
+    "PairKey": "keys",
     "SimHashKey": "keys.spatial",
     "TileKey": "keys.spatial",
-    "diagnose": "keys.auto",
+    "diagnose": "keys",
     "PairIndex": "pair_index",
     "Learner": "learners",
     "TabularMDP": "mdp",

@@ -31,7 +31,7 @@ import numpy as np
 
 from . import _checks
 from ._types import Bools, Floats, Ints
-from .maps import MOVES, from_map
+from .grids import MOVES, from_map
 from .mdp import Layout, TabularMDP, reached
 
 #: The maps of the named worlds. Every free cell is a goal; cells marked G come first.
@@ -86,9 +86,15 @@ def goal_mdp(
 ) -> GoalMDP:
     """The goal-conditioned model of a base model's moves.
 
-    ``goals`` are states of the base, or cells (row, column) of its layout; None is every state that can be reached from
-    the start and is not an unsafe end. A goal that is the only start of the base is never drawn, but still has its
-    states in the table.
+    A goal that is the only start of the base is never drawn, but still has its states in the table.
+
+    Parameters
+    ----------
+    base : the model whose moves are used
+    goals : states of the base, or cells (row, column) of its layout; None is every state that can be reached from the start
+        and is not an unsafe end
+    step, reward : reward of a step, and of the step that reaches the goal
+    name : name of the model
 
     >>> import safereplay as sr
     >>> world = goal_mdp(sr.grids.cliff(), goals=[(3, 5), (0, 0)])
@@ -104,19 +110,11 @@ def goal_mdp(
     lost = unsafe_ends[~base.is_terminal[unsafe_ends]]
     _checks.require(lost.size == 0, "unsafe ends of base", "lead to states without outcomes", lost[:1].tolist())
     chosen = _goal_states(base, goals)
-    S, A = base.n_states, base.n_actions
+    S = base.n_states
     sheets = [_rows(base, int(g), j * S, step, reward) for j, g in enumerate(chosen)]
     start = _starts(base, chosen)
-    made = GoalMDP.from_pieces(
-        S * chosen.size,
-        A,
-        sheets,
-        base.gamma,
-        start,
-        layout=_layout(base, chosen, start),
-        name=name or f"goals of {base.name}",
-    )
-    assert isinstance(made, GoalMDP)
+    named: Any = {"layout": _layout(base, chosen, start), "name": name or f"goals of {base.name}"}
+    made = GoalMDP.from_pieces(S * chosen.size, base.n_actions, sheets, base.gamma, start, **named)
     return replace(made, goals=chosen, step=step, reward=reward)
 
 
@@ -134,7 +132,7 @@ def goal_map(
     start: str = "S",
     name: str = "goal map",
 ) -> GoalMDP:
-    """A text map (see :mod:`safereplay.maps`) as a goal-conditioned model; it needs no G.
+    """A text map (see :mod:`safereplay.grids`) as a goal-conditioned model; it needs no G.
 
     Every cell that is neither wall nor hazard is free, including those marked G, which come first among the goals.
     ``start`` is ``"S"``, the cells marked S, or ``"uniform"`` over the free cells.
@@ -218,8 +216,8 @@ def _goal_states(base: TabularMDP, goals: Iterable[Any] | None) -> Ints:
 def _state_of(base: TabularMDP, goal: Any) -> int:
     if isinstance(goal, int | np.integer):
         return _checks.whole("goal", goal, 0)
-    _checks.require(base.layout is not None, "goals", "be states where the base has no layout", goal)
-    assert base.layout is not None
+    if base.layout is None:
+        _checks.fail("goals", "be states where the base has no layout", goal)
     row, column = goal
     return base.layout.state_at(row, column)
 
@@ -276,10 +274,9 @@ def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:
     one, other = (from_map(_marking(plain, cell), goal_slips=True, start=[near], **rules) for cell, near in places)
     rows = []
     for world, take in ((one, ~one.is_terminal), (other, one.is_terminal)):
-        k = np.flatnonzero(take[world.pair // world.n_actions])
-        s, a = np.divmod(world.pair[k], world.n_actions)
-        ends = world.terminal[k] & world.unsafe[k]
-        rows.append(np.column_stack([s, a, world.p[k], world.s_next[k], world.r[k], ends, world.unsafe[k]]))
+        taken = world.rows()[take[world.pair // world.n_actions]]
+        taken[:, 5] *= taken[:, 6]  # only a fall ends the episode
+        rows.append(taken)
     assert one.layout is not None
     begins = np.array([lines[row][column] == "S" for row, column in one.layout.cells])
     _checks.require(start == "uniform" or bool(begins.any()), "text", "mark a start S", "none")

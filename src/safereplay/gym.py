@@ -21,12 +21,12 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from . import _checks, grids
@@ -35,7 +35,6 @@ from .errors import BadInput
 from .mdp import Layout, TabularMDP
 
 Unsafe: TypeAlias = Callable[[int, int, int, float, bool], bool]
-Image: TypeAlias = npt.NDArray[np.uint8]
 
 HINT = "use sr.Agent to learn by stepping it"
 FLOAT32_SLACK = 1e-6
@@ -54,11 +53,8 @@ def table_of(env: Any, gamma: float, unsafe: Unsafe | None, make_kwargs: Mapping
     """
     _checks.require(unsafe is None or callable(unsafe), "unsafe", "be a function or None", unsafe)
     if isinstance(env, str):
-        made = _made(env, make_kwargs)
-        try:
+        with closing(_made(env, make_kwargs)) as made:
             return _table(made, gamma, unsafe)
-        finally:
-            made.close()
     _checks.require(isinstance(env, gymnasium.Env), "env", "be a Gymnasium environment or its id", env)
     _checks.require(not make_kwargs, "options", "be given with an id, not an environment", sorted(make_kwargs))
     return _table(env, gamma, unsafe)
@@ -107,12 +103,9 @@ def _table(env: gymnasium.Env[Any, Any], gamma: float, unsafe: Unsafe | None) ->
 
 def _marked(mdp: TabularMDP, unsafe: Unsafe) -> TabularMDP:
     """The same model with other outcomes marked unsafe."""
-    s, a = np.divmod(mdp.pair, mdp.n_actions)
-    columns = np.column_stack([s, a, mdp.p, mdp.s_next, mdp.r, mdp.terminal])
-    rows = np.column_stack([columns, _unsafe_by(unsafe, columns)])
-    return TabularMDP.from_outcomes(
-        mdp.n_states, mdp.n_actions, rows, mdp.gamma, mdp.start, layout=mdp.layout, name=mdp.name
-    )
+    rows, rest = mdp.rows(), (mdp.gamma, mdp.start)
+    rows[:, 6] = _unsafe_by(unsafe, rows[:, :6])
+    return TabularMDP.from_outcomes(mdp.n_states, mdp.n_actions, rows, *rest, layout=mdp.layout, name=mdp.name)
 
 
 def _size(env: gymnasium.Env[Any, Any], which: str) -> int:
@@ -187,8 +180,12 @@ def _unsafe_by_default(columns: Floats) -> Bools:
 class TabularEnv(gymnasium.Env[int, int]):
     """A model as an environment: observations are states, and a step draws one outcome of (s,a) from q(s',r|s,a).
 
-    ``info`` has the outcome's probability ``p`` and whether it is ``unsafe``. ``reset(options={"state": s})`` starts
-    at s. ``render_mode`` is ``"ansi"`` for text or ``"rgb_array"`` for a picture [H, W, 3].
+    ``info`` has the outcome's probability ``p`` and whether it is ``unsafe``.
+
+    Parameters
+    ----------
+    mdp : the model
+    render_mode : "ansi" for text, "rgb_array" for a picture [H, W, 3], or None
 
     >>> import safereplay as sr
     >>> env = sr.TabularEnv(sr.grids.cliff(slip=0.0), render_mode="ansi")
@@ -219,14 +216,12 @@ class TabularEnv(gymnasium.Env[int, int]):
     @cached_property
     def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:  # noqa: N802  (Gymnasium's name)
         """The table in Gymnasium's form, P[s][a] = [(p, s_next, r, terminated), ...]; it cannot hold unsafe marks."""
-        return {
-            s: {a: self._listed(s, a) or [(1.0, s, 0.0, True)] for a in range(self.mdp.n_actions)}
-            for s in range(self.mdp.n_states)
-        }
 
-    def _listed(self, s: int, a: int) -> list[tuple[float, int, float, bool]]:
-        q = self.mdp.outcomes(s, a)
-        return list(zip(q.p.tolist(), q.s_next.tolist(), q.r.tolist(), q.terminal.tolist(), strict=True))
+        def listed(s: int, a: int) -> list[tuple[float, int, float, bool]]:
+            columns = (column.tolist() for column in self.mdp.outcomes(s, a)[:4])
+            return list(zip(*columns, strict=True)) or [(1.0, s, 0.0, True)]
+
+        return {s: {a: listed(s, a) for a in range(self.mdp.n_actions)} for s in range(self.mdp.n_states)}
 
     @property
     def initial_state_distrib(self) -> Floats:
@@ -234,7 +229,17 @@ class TabularEnv(gymnasium.Env[int, int]):
         return self.mdp.start
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``."""
+        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``.
+
+        Parameters
+        ----------
+        seed : of the generator; None continues it
+        options : {"state": s}, or None
+
+        Returns
+        -------
+        (state, {"p": its probability})
+        """
         super().reset(seed=seed)
         for name in options or {}:
             _checks.choice("option of reset", name, ("state",))
@@ -257,11 +262,19 @@ class TabularEnv(gymnasium.Env[int, int]):
         return min(int(np.searchsorted(np.cumsum(p), self.np_random.random(), side="right")), p.size - 1)
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Draw an outcome of (s, action): (s_next, r, terminated, False, {"p", "unsafe"})."""
+        """Draw an outcome of (s, action).
+
+        Returns
+        -------
+        (s_next, r, terminated, False, {"p", "unsafe"})
+
+        Raises
+        ------
+        BadInput : no episode is running, or there is no such action
+        """
         if self._s is None or self._over:
-            _checks.fail(
-                "env", "be reset before a step", "no episode" if self._s is None else "an episode that is over"
-            )
+            episode = "no episode" if self._s is None else "an episode that is over"
+            _checks.fail("env", "be reset before a step", episode)
         if not self.action_space.contains(action):
             _checks.fail("action", f"be a whole number in 0..{self.mdp.n_actions - 1}", action)
         q = self.mdp.outcomes(self._s, int(action))
@@ -276,15 +289,18 @@ class TabularEnv(gymnasium.Env[int, int]):
             return None
         if self.render_mode == "ansi":
             return _text(self.mdp, self._s)
-        return _with_agent(self._board, self._arranged, self._s)
+        layout, board = self._board
+        image = board.copy()
+        if self._s is not None:
+            _paint(image, layout.cells[self._s], "rim", PAGE)
+            _paint(image, layout.cells[self._s], "agent", AGENT)
+        return image.round().astype(np.uint8)
 
     @cached_property
-    def _arranged(self) -> Layout:
-        return self.mdp.layout or _arranged(self.mdp)
-
-    @cached_property
-    def _board(self) -> Floats:
-        return _drawn(self._arranged)
+    def _board(self) -> tuple[Layout, Floats]:
+        """The layout, and its picture without the agent."""
+        layout = self.mdp.layout or _arranged(self.mdp)
+        return layout, _drawn(layout)
 
 
 def make_grid_env(grid: str, render_mode: str | None = None, **options: Any) -> TabularEnv:
@@ -381,11 +397,3 @@ def _drawn(layout: Layout) -> Floats:
             if symbol in MARKS:
                 _paint(image, (i, j), symbol, MARKS[symbol])
     return image
-
-
-def _with_agent(board: Floats, layout: Layout, s: int | None) -> Image:
-    image = board.copy()
-    if s is not None:
-        _paint(image, layout.cells[s], "rim", PAGE)
-        _paint(image, layout.cells[s], "agent", AGENT)
-    return image.round().astype(np.uint8)

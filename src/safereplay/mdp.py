@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -82,7 +82,17 @@ class Layout:
 class TabularMDP:
     """An outcome table, a start distribution and γ. Frozen: its arrays are read-only.
 
-    Build one with :meth:`from_outcomes`, :meth:`from_gymnasium` or :mod:`safereplay.grids`.
+    Build one with :meth:`from_outcomes`, :meth:`from_gymnasium` or :mod:`safereplay.grids`. K is the number of outcomes.
+
+    Parameters
+    ----------
+    n_states, n_actions : |S| and |A|
+    row : int [|S|·|A| + 1], where the outcomes of each pair begin
+    p, s_next, r, terminal, unsafe : [K], the outcomes
+    start : float [S], the start distribution
+    gamma : discount γ in (0, 1)
+    layout : positions of a grid's states; None if it has none
+    name : name of the model
 
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 1.0, True, False), (0, 0, 0.5, 0, -1.0, False, True)])
@@ -128,10 +138,20 @@ class TabularMDP:
         *,
         layout: Layout | None = None,
         name: str = "mdp",
-    ) -> TabularMDP:
-        """A model from rows (s, a, p, s_next, r, terminal, unsafe), or from an array [m, 7].
+    ) -> Self:
+        """A model from a list of outcomes.
 
-        ``start`` is a distribution over states [S]; None is uniform over the states that are not terminal.
+        Parameters
+        ----------
+        n_states, n_actions : |S| and |A|
+        rows : rows (s, a, p, s_next, r, terminal, unsafe), or an array [m, 7]; the two flags may be left out
+        gamma : discount γ in (0, 1)
+        start : a state, or a distribution [S]; None is uniform over the states that are not terminal
+        layout, name : as in :class:`TabularMDP`
+
+        Raises
+        ------
+        BadInput : the outcomes of a pair do not sum to 1, or a row is invalid
         """
         return cls.from_pieces(n_states, n_actions, [rows], gamma, start, layout=layout, name=name)
 
@@ -146,10 +166,13 @@ class TabularMDP:
         *,
         layout: Layout | None = None,
         name: str = "mdp",
-    ) -> TabularMDP:
+    ) -> Self:
         """A large model from rows that come in pieces, so that they need not all be in memory at once.
 
-        A piece has the rows of :meth:`from_outcomes`, all those of its pairs; pieces are in the order of the pairs.
+        Parameters
+        ----------
+        pieces : each has rows as in :meth:`from_outcomes`, all those of its pairs; pieces are in the order of the pairs
+        n_states, n_actions, gamma, start, layout, name : as in :meth:`from_outcomes`
 
         >>> import safereplay as sr
         >>> pieces = ([(s, 0, 1.0, s + 1, -1.0, s == 8, False)] for s in range(9))
@@ -161,21 +184,8 @@ class TabularMDP:
         table = _joined(_outcome_table(rows, S, A) for rows in pieces)
         row = np.searchsorted(table["pair"], np.arange(S * A + 1)).astype(np.int64)
         _check_rows(table, row, S, A)
-        mdp = cls(
-            S,
-            A,
-            row,
-            table["p"],
-            table["s_next"],
-            table["r"],
-            table["terminal"],
-            table["unsafe"],
-            np.zeros(S),
-            gamma,
-            layout,
-            name,
-        )
-        return mdp.with_start(start)
+        columns: Any = {column: table[column] for column in COLUMNS[2:]}
+        return cls(S, A, row, **columns, start=np.zeros(S), gamma=gamma, layout=layout, name=name).with_start(start)
 
     @classmethod
     def from_gymnasium(
@@ -188,8 +198,17 @@ class TabularMDP:
     ) -> TabularMDP:
         """The model of a Gymnasium environment that exposes its table ``P``, given as an object or by its id.
 
-        ``unsafe(s, a, s_next, r, terminal)`` marks outcomes. By default these are outcomes that end an episode with
-        less than the best final reward, and those that cost at least five times the median cost of a step.
+        Parameters
+        ----------
+        env : the environment, or its id
+        gamma : discount γ in (0, 1)
+        unsafe : ``unsafe(s, a, s_next, r, terminal)`` marks outcomes. By default these are outcomes that end an episode
+            with less than the best final reward, and those that cost at least five times the median cost of a step
+        **make_kwargs : options of ``gymnasium.make`` for an id
+
+        Raises
+        ------
+        BadInput : the environment has no table, or its spaces are not Discrete
 
         >>> import safereplay as sr
         >>> sr.TabularMDP.from_gymnasium("FrozenLake-v1", gamma=0.95, is_slippery=True).n_states
@@ -198,8 +217,6 @@ class TabularMDP:
         from .gym import table_of
 
         return table_of(env, gamma, unsafe, make_kwargs)
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     @property
     def n_pairs(self) -> int:
@@ -229,12 +246,17 @@ class TabularMDP:
         return self.layout.origin if self.layout is not None else int(np.argmax(self.start))
 
     def outcomes(self, s: int, a: int) -> Outcomes:
-        """The outcomes of (s,a)."""
+        """The outcomes of (s,a), as parallel arrays (p, s_next, r, terminal, unsafe)."""
         _checks.require(_checks.whole("s", s, 0) < self.n_states, "s", f"be below {self.n_states}", s)
         _checks.require(_checks.whole("a", a, 0) < self.n_actions, "a", f"be below {self.n_actions}", a)
         i = s * self.n_actions + a
         part = slice(self.row[i], self.row[i + 1])
-        return Outcomes(self.p[part], self.s_next[part], self.r[part], self.terminal[part], self.unsafe[part])
+        return Outcomes(*(getattr(self, name)[part] for name in COLUMNS[2:]))
+
+    def rows(self) -> Floats:
+        """All outcomes as rows (s, a, p, s_next, r, terminal, unsafe), [K, 7]."""
+        columns = (getattr(self, name) for name in COLUMNS[2:])
+        return np.column_stack([*np.divmod(self.pair, self.n_actions), *columns]).astype(np.float64, copy=False)
 
     def expect(self, values: Floats, p: Floats | None = None) -> Floats:
         """Σ p·values over the outcomes of each pair: [K] → [S, A]; ``p`` defaults to q(s',r|s,a)."""
@@ -251,14 +273,21 @@ class TabularMDP:
         r = self.r - self.r[self.row[:-1][self.pair]]  # so that equal rewards have variance exactly 0
         return _frozen(self.expect((r - self.expect(r).ravel()[self.pair]) ** 2))
 
-    # -- variants -----------------------------------------------------------------------------------------------------
-
     def with_gamma(self, gamma: float) -> TabularMDP:
         """The same model at another γ."""
         return replace(self, gamma=_checks.between("gamma", gamma, "(0, 1)"))
 
-    def with_start(self, start: Any) -> TabularMDP:
-        """The same model from another start: a state, a distribution [S], or None for uniform."""
+    def with_start(self, start: Any) -> Self:
+        """The same model from another start.
+
+        Parameters
+        ----------
+        start : a state, or a distribution [S]; None is uniform over the states that are not terminal
+
+        Raises
+        ------
+        BadInput : the distribution is invalid, or a terminal state has probability
+        """
         if start is None:
             free = ~self.is_terminal
             _checks.require(bool(free.any()), "rows", "leave a state that is not terminal", 0)
@@ -278,25 +307,16 @@ class TabularMDP:
             return self
         keep = self.is_reachable[self.pair // self.n_actions]
         row = np.searchsorted(self.pair[keep], np.arange(self.n_pairs + 1)).astype(np.int64)
-        columns = {name: getattr(self, name)[keep] for name in ("p", "s_next", "r", "terminal", "unsafe")}
+        columns = {name: getattr(self, name)[keep] for name in COLUMNS[2:]}
         return replace(self, row=row, **columns)
-
-    # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
         """Write the model to one file, without pickle."""
-        layout = None
+        meta = {name: getattr(self, name) for name in ("n_states", "n_actions", "gamma", "layout", "name")}
         if self.layout is not None:
-            layout = {"text": self.layout.text, "cells": self.layout.cells, "origin": self.layout.origin}
-        meta = {
-            "n_states": self.n_states,
-            "n_actions": self.n_actions,
-            "gamma": self.gamma,
-            "layout": layout,
-            "name": self.name,
-        }
-        arrays = {c: getattr(self, c) for c in ("p", "s_next", "r", "terminal", "unsafe", "start")}
-        return _files.save_arrays(path, "TabularMDP", FORMAT, meta, {"pair": self.pair, **arrays})
+            meta["layout"] = {name: getattr(self.layout, name) for name in ("text", "cells", "origin")}
+        arrays = {name: getattr(self, name) for name in ("pair", *COLUMNS[2:], "start")}
+        return _files.save_arrays(path, "TabularMDP", FORMAT, meta, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> TabularMDP:
@@ -364,8 +384,8 @@ def _frozen(array: A) -> A:
 
 
 def _compared(mdp: TabularMDP) -> list[Any]:
-    columns = [mdp.row, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe, mdp.start]
-    return [*columns, mdp.n_states, mdp.n_actions, mdp.gamma, mdp.layout]
+    names = ("row", *COLUMNS[2:], "start", "n_states", "n_actions", "gamma", "layout")
+    return [getattr(mdp, name) for name in names]
 
 
 def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
@@ -380,16 +400,15 @@ def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
             _checks.fail(f"{name} of row {k}", f"be a whole number in 0..{size - 1}", float(columns[name][k]))
     p, r = columns["p"], columns["r"]
     pair = s * A + a
-    for name, column in (("p", p), ("r", r)):
-        if not np.isfinite(column).all():
-            k = int(np.argmax(~np.isfinite(column)))
-            _checks.fail(f"{name} of (s={s[k]}, a={a[k]})", "be finite", float(column[k]), f"in row {k}")
-    if (np.abs(r) > MAX_REWARD).any():
-        k = int(np.argmax(np.abs(r)))
-        _checks.fail(f"r of (s={s[k]}, a={a[k]})", f"lie within ±{MAX_REWARD:g}", float(r[k]), f"in row {k}")
-    if (p < 0).any():
-        k = int(np.argmax(p < 0))
-        _checks.fail(f"p of (s={s[k]}, a={a[k]})", "be at least 0", float(p[k]), f"in row {k}")
+    for name, bad, condition in (
+        ("p", ~np.isfinite(p), "be finite"),
+        ("r", ~np.isfinite(r), "be finite"),
+        ("r", np.where(np.abs(r) > MAX_REWARD, np.abs(r), 0.0), f"lie within ±{MAX_REWARD:g}"),
+        ("p", p < 0, "be at least 0"),
+    ):
+        if bad.any():
+            k = int(np.argmax(bad))
+            _checks.fail(f"{name} of (s={s[k]}, a={a[k]})", condition, float(columns[name][k]), f"in row {k}")
     keep = p > 0
     flags = 2 * (columns["terminal"] != 0) + (columns["unsafe"] != 0)
     order = np.flatnonzero(keep)[_order(pair[keep], r[keep], s_next[keep], flags[keep], S)]
@@ -447,12 +466,8 @@ def _columns(rows: Any) -> dict[str, Floats]:
     except (TypeError, ValueError):
         raise BadInput("rows must be numbers (s, a, p, s_next, r, terminal, unsafe), got something else") from None
     shown = array.shape if array.size else "none"
-    _checks.require(
-        array.size > 0 and array.ndim == 2 and array.shape[1] == len(COLUMNS),
-        "rows",
-        "be (s, a, p, s_next, r, ...)",
-        shown,
-    )
+    fits = array.size > 0 and array.ndim == 2 and array.shape[1] == len(COLUMNS)
+    _checks.require(fits, "rows", "be (s, a, p, s_next, r, ...)", shown)
     return dict(zip(COLUMNS, array.T, strict=True))
 
 
@@ -469,8 +484,5 @@ def _check_rows(table: dict[str, Any], row: Ints, S: int, A: int) -> None:
     if lost.any():
         k = int(np.argmax(lost))
         i, s_next = int(table["pair"][k]), int(table["s_next"][k])
-        _checks.fail(
-            f"outcome of (s={i // A}, a={i % A}) to s_next={s_next}",
-            "be terminal or lead to a state with outcomes",
-            "neither",
-        )
+        outcome = f"outcome of (s={i // A}, a={i % A}) to s_next={s_next}"
+        _checks.fail(outcome, "be terminal or lead to a state with outcomes", "neither")

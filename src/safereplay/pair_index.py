@@ -57,6 +57,18 @@ class Tilt(NamedTuple):
 class PairIndex:
     """An index of slots by pair, with tilted draws.
 
+    Parameters
+    ----------
+    capacity : number of slots
+    scheme : W and the tilt; None is :class:`~safereplay.EntropicReplay`
+    v : share of replay at pairs with weight 1, in [0, 1]; can be set at any time, as the scheme can
+    mixing : "matched" or "literal"
+    seed : of the draws
+
+    Raises
+    ------
+    BadInput : an argument is invalid, or the scheme needs more than a pair's statistics
+
     >>> import numpy as np, safereplay as sr
     >>> index = sr.PairIndex(capacity=4, v=0.9, scheme=sr.EntropicReplay(beta=2.0))
     >>> index.put([0, 1, 2, 3], keys=[7, 7, 7, 8], x=[1.0, 1.0, -5.0, 3.0])
@@ -67,12 +79,7 @@ class PairIndex:
     """
 
     def __init__(
-        self,
-        capacity: int,
-        scheme: Scheme | None = None,
-        v: float = 0.5,
-        mixing: str = "matched",
-        seed: int = 0,
+        self, capacity: int, scheme: Scheme | None = None, v: float = 0.5, mixing: str = "matched", seed: int = 0
     ) -> None:
         capacity = _checks.whole("capacity", capacity, 1, bits=30)
         self._use(EntropicReplay() if scheme is None else scheme)
@@ -141,42 +148,44 @@ class PairIndex:
         """The bytes of all arrays."""
         return sum(array.nbytes for array in self._here)
 
-    # -- contents -----------------------------------------------------------------------------------------------------
-
     def put(self, slots: Any, keys: Any, x: Any) -> None:
-        """Store ``slots`` with these keys and numbers, replacing their previous contents.
+        """Store slots, replacing their previous contents.
 
-        NaN marks an x that is not known yet: the slot can be drawn, but is in no statistic and no tilt.
+        Parameters
+        ----------
+        slots : int [n]
+        keys : uint64 [n], their pairs
+        x : float [n]; NaN is not known yet: the slot can be drawn, but is in no statistic and no tilt
         """
         slots, x, keys = slot_numbers(slots), np.asarray(x, np.float64), np.asarray(keys)
         _checks.require(keys.dtype.kind in "iu" or not keys.size, "keys", "be whole numbers", keys)
         keys = keys.astype(np.uint64, copy=False)
         _same_length(slots, keys=keys, x=x)
-        self._change(self._pieces.put, slots, x, (slots, keys, x))
+        self._change(self._pieces.put, x, slots, keys, x)
 
     def value(self, slots: Any, x: Any) -> None:
-        """Set x of slots that are held."""
+        """Set x [n] of slots [n] that are held."""
         slots, x = slot_numbers(slots), np.asarray(x, np.float64)
         _same_length(slots, x=x)
-        self._change(self._pieces.value, slots, x, (slots, x))
+        self._change(self._pieces.value, x, slots, x)
 
     def drop(self, slots: Any) -> None:
         """Remove these slots."""
         slots = slot_numbers(slots)
-        self._change(self._pieces.drop, slots, slots, (slots,))
+        self._change(self._pieces.drop, slots, slots)
 
     def clear(self) -> None:
         """Remove all slots; the generator keeps its state."""
         self._here = lay.allocate(self.capacity, self._here.generator, self.mixing == "literal")
 
-    def _change(self, kernel: Any, slots: Ints, x: Any, columns: tuple[Any, ...]) -> None:
+    def _change(self, kernel: Any, x: Any, slots: Ints, *columns: Any) -> None:
         """Apply a change to some slots."""
         self._here.scale[lay.CHANGED] += slots.size
-        self._run(kernel, slots, x, columns)
+        self._run(kernel, x, slots, *columns)
 
-    def _run(self, kernel: Any, slots: Ints, x: Any, columns: tuple[Any, ...]) -> None:
-        """Run a kernel to its end; enlarge the arrays when it stops for lack of room."""
-        params, heads = self._params, self._here.heads
+    def _run(self, kernel: Any, x: Any, *columns: Any) -> None:
+        """Run a kernel over slots or pairs to its end; enlarge the arrays when it stops for lack of room."""
+        params, heads, slots = self._params, self._here.heads, columns[0]
         done = kernel(self._here, *columns, 0, params)
         while done < slots.size:
             self._make_room(int(heads[lay.TROUBLE]), slots[done], x[done])
@@ -184,10 +193,8 @@ class PairIndex:
         if heads[lay.TROUBLE] == lay.BAD_WEIGHT:
             heads[lay.TROUBLE] = lay.FINE
             row = self._here.pairs[heads[lay.WHERE]]
-            var = row["m2"] / row["n"]
-            _checks.fail(
-                "pair_weight", "be at least 0 and finite", float("nan"), f"at mean {row['mean']:g}, var {var:g}"
-            )
+            where = f"at mean {row['mean']:g}, var {row['m2'] / row['n']:g}"
+            _checks.fail("pair_weight", "be at least 0 and finite", float("nan"), where)
 
     def _measure(self) -> None:
         """Measure the unit; if it is out of range of the layers, rebuild the layers of all pairs."""
@@ -200,7 +207,7 @@ class PairIndex:
         """Rebuild the layers of all pairs for the current scheme and unit."""
         self._here.scale[lay.LAYERED] = self._here.scale[lay.UNIT]
         rows = self._pair_rows()
-        self._run(self._pieces.renew, rows, rows, (rows,))
+        self._run(self._pieces.renew, rows, rows)
 
     def _pair_rows(self) -> Ints:
         return np.flatnonzero(self._here.pairs["held"][: self._here.heads[lay.PAIR_TOP]] > 0)
@@ -235,10 +242,8 @@ class PairIndex:
         lay.repack(self._here, pool)
         self._here = self._here._replace(pool=pool)
 
-    # -- draws ---------------------------------------------------------------------------------------------------------
-
     def draw(self, batch: int) -> Ints:
-        """A batch of slots, each drawn independently from p̃."""
+        """Slots drawn independently from p̃, int [batch]."""
         batch = _checks.whole("batch", batch, 0)
         _checks.require(len(self) > 0, "slots held", "number at least 1", 0, "nothing was put yet")
         if self._scheme.POOLED and self._is_due():
@@ -298,8 +303,6 @@ class PairIndex:
             p[held] = (1.0 - v) / held.size + v * (weights / max(total, 1e-300))[pair] * w
         return p
 
-    # -- reading -------------------------------------------------------------------------------------------------------
-
     def pair_table(self) -> dict[str, Any]:
         """The pairs that are held: key, n (slots with known x), held (all slots), mean and std of x, and ρ."""
         rows = self._pair_rows()
@@ -343,10 +346,9 @@ class PairIndex:
         return np.asarray(self._here.slots["pair"][self._inside(slot_numbers(slots))] != lay.NONE)
 
     def _inside(self, slots: Ints) -> Ints:
-        if slots.size and not 0 <= slots.min() <= slots.max() < self.capacity:
-            _checks.fail(
-                "slots", f"be in 0..{self.capacity - 1}", int(slots[(slots < 0) | (slots >= self.capacity)][0])
-            )
+        outside = slots[(slots < 0) | (slots >= self.capacity)]
+        if outside.size:
+            _checks.fail("slots", f"be in 0..{self.capacity - 1}", int(outside[0]))
         return slots
 
     def _pair_of(self, slots: Any) -> Ints:
@@ -355,8 +357,6 @@ class PairIndex:
         if (pairs == lay.NONE).any():
             _checks.fail("slots", "be held", int(slots[np.argmin(pairs)]))
         return np.asarray(pairs)
-
-    # -- saving --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as arrays and plain values; an index loaded from it makes the same draws."""
@@ -385,8 +385,7 @@ class PairIndex:
         tree.put_many(new, rows, weights)
         self._here = self._here._replace(tree=new)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.state_dict()
+    __getstate__ = state_dict
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.tilted = np.zeros(0, bool)
@@ -492,16 +491,14 @@ def _read(state: dict[str, Any], capacity: int, by_weight: bool) -> lay.Layers:
     arrays = {}
     for name in ARRAYS:
         array, dtype = np.array(state[name]), getattr(like, name).dtype
-        _checks.require(
-            array.dtype == dtype and array.ndim == 1, name, "be an array as state_dict gives it", array.dtype
-        )
+        like_it = array.dtype == dtype and array.ndim == 1
+        _checks.require(like_it, name, "be an array as state_dict gives it", array.dtype)
         arrays[name] = np.ascontiguousarray(array)
     here = lay.Layers(sums=like.sums, tree=like.tree, **arrays)
     _checks.require(len(here.slots) == capacity, "state", f"be of capacity {capacity}", len(here.slots))
     table, rows = here.table.size, len(here.pairs)
-    sizes = (
-        table & (table - 1) == 0 and table > rows >= 1 and here.heads.size == lay.N_HEADS and here.generator.size == 4
-    )
-    whole = sizes and bool(here.generator.any()) and _has_scale(here.scale) and is_sound(here)
+    sizes = table & (table - 1) == 0 and table > rows >= 1 and here.heads.size == lay.N_HEADS
+    generator = here.generator.size == 4 and bool(here.generator.any())
+    whole = sizes and generator and _has_scale(here.scale) and is_sound(here)
     _checks.require(bool(whole), "state", "be as state_dict gives it", "arrays that do not fit together")
     return here

@@ -98,18 +98,13 @@ class PointEnv(gymnasium.Env[Vector, int]):
             _checks.choice("option of reset", name, ("position",))
         if options:
             self._position = _checks.finite_array("position", options["position"], (2,)).clip(0.0, 1.0)
+        elif self.anywhere:
+            self._position = self.np_random.random(2)
+            while in_pit(self._position) or at_goal(self._position):
+                self._position = self.np_random.random(2)
         else:
-            self._position = self._somewhere() if self.anywhere else self._near_start()
+            self._position = np.array(START) + self.np_random.uniform(-JITTER, JITTER, 2)
         return self._position.astype(np.float32), {}
-
-    def _near_start(self) -> Floats:
-        return np.array(START) + self.np_random.uniform(-JITTER, JITTER, 2)
-
-    def _somewhere(self) -> Floats:
-        position = self.np_random.random(2)
-        while in_pit(position) or at_goal(position):
-            position = self.np_random.random(2)
-        return position
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
         """Move, with noise and gusts: (position, r, terminated, False, {"unsafe", "goal"})."""

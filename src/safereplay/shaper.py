@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -27,13 +27,14 @@ from ._files import load_state, save_state
 from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 from .kernels import memory as mem
-from .keys.auto import AutoKey, diagnose
-from .keys.base import PairKey
+from .keys import PairKey, diagnose
+from .keys.spatial import AutoKey
 from .pair_index import PairIndex, slot_numbers
 from .schemes import EntropicReplay, Scheme
 
 TILTS = ("reward", "return", "target")
 KIND, VERSION = "shaper", 1
+SAVED, WAITING = ("tilt_on", "n_step", "gamma", "n_envs"), ("open", "waiting", "sums")  # parts of a state
 GONE = -1  # a slot that no longer waits
 FIRST_LOOK = 1000  #: number of transitions before the first report on the tilt
 ENOUGH = 4000  #: number of transitions before a warning that nothing is tilted
@@ -41,11 +42,36 @@ LITTLE = 0.002  #: share of transitions in varying pairs below which nothing cou
 ALONE = np.uint64(0x5AFE5AFE00000000)  # + slot: the key of a transition whose pair is not known yet
 
 
-class Shaper:
-    """Chooses which transitions of a ring of ``capacity`` slots are replayed.
+class Dials(TypedDict, total=False):
+    """Dials of a :class:`Shaper` that the adapters pass on."""
 
-    ``v`` is the share of a volatile pair's updates that are replays, ``beta`` (2.0) how strongly they favour low x (β < 0: high x);
-    a ``scheme`` other than :class:`~safereplay.EntropicReplay` has its own dials.
+    key: PairKey | None
+    scheme: Scheme | None
+    mixing: str
+    tilt_on: str
+    n_step: int
+    gamma: float
+
+
+class Shaper:
+    """Chooses which transitions of a ring are replayed.
+
+    Parameters
+    ----------
+    capacity : number of slots of the ring
+    v : share of a volatile pair's updates that are replays, in [0, 1]
+    beta : how strongly they favour low x (β < 0: high x); default 2
+    key : PairKey that decides which transitions belong to one pair; None is :class:`~safereplay.AutoKey`
+    scheme : in place of :class:`~safereplay.EntropicReplay`; has its own dials, so ``beta`` is left out
+    mixing : "matched" or "literal", as in :class:`~safereplay.PairIndex`
+    tilt_on : x, the quantity that the tilt uses: "reward", "return" or "target"
+    n_step, gamma : steps n and discount γ of the return
+    n_envs : number of environments that fill the ring in turn
+    seed : of the draws
+
+    Raises
+    ------
+    BadInput : an argument is invalid
 
     >>> import numpy as np, safereplay as sr
     >>> shaper = sr.Shaper(capacity=1000, v=0.5, key=sr.ExactKey(), seed=0)
@@ -71,9 +97,8 @@ class Shaper:
         n_envs: int = 1,
         seed: int = 0,
     ) -> None:
-        _checks.require(
-            beta is None or scheme is None, "beta", "be left out where a scheme is given", beta, "it has its own"
-        )
+        one = beta is None or scheme is None
+        _checks.require(one, "beta", "be left out where a scheme is given", beta, "it has its own")
         scheme = (EntropicReplay() if beta is None else EntropicReplay(beta)) if scheme is None else scheme
         self.index = PairIndex(capacity, scheme, v, mixing, seed)
         self.key = AutoKey() if key is None else key
@@ -105,14 +130,20 @@ class Shaper:
         """The number of slots held."""
         return len(self.index)
 
-    # -- adding --------------------------------------------------------------------------------------------------------
-
     def add(self, slots: Any, obs: Any, action: Any, reward: Any, ends: Any) -> None:
-        """Transitions were stored at ``slots``, replacing their previous contents.
+        """Transitions were stored. Several steps of ``n_envs`` environments are ordered by step, then by environment.
 
-        All have one entry per transition: observations [n, ...] or a dict of such, actions [n, ...], rewards, and whether
-        the episode ends there (terminated or truncated). Several steps of ``n_envs`` environments are ordered by step, then by
-        environment.
+        Parameters
+        ----------
+        slots : int [n], where they were stored, replacing the previous contents
+        obs : [n, ...], or a dict of such
+        action : [n, ...]
+        reward : float [n]
+        ends : bool [n], whether the episode ends there (terminated or truncated)
+
+        Raises
+        ------
+        BadInput : the lengths differ, or a reward is not finite
         """
         slots = slot_numbers(slots)
         reward = _one_each("reward", _checks.finite_array("reward", reward), slots)
@@ -170,11 +201,9 @@ class Shaper:
         self._first = []
         self.key = self.key.learn(obs, action)
         keys = self.key(obs, action)
-        last = slots.size - 1 - np.unique(slots[::-1], return_index=True)[1]  # the later entry of a slot counts
+        last = last_of_each(slots)  # the later entry of a slot counts
         last = last[self.index.is_held(slots[last])]
         self.index.put(slots[last], keys[last], self.index.x_of(slots[last]))
-
-    # -- returns and targets -------------------------------------------------------------------------------------------
 
     def _add_steps(self, slots: Ints, obs: Any, action: Any, reward: Floats, ends: Bools) -> None:
         """Process step by step, so that the result does not depend on how many come at once."""
@@ -198,7 +227,12 @@ class Shaper:
         self._waiting[np.isin(self._waiting, slots)] = GONE
 
     def due(self, k: int) -> Ints:
-        """Up to k slots whose target should be computed: first those without one, newest last, then round the ring."""
+        """Slots whose target should be computed: first those without one, newest last, then round the ring.
+
+        Parameters
+        ----------
+        k : the largest number of slots
+        """
         k = _checks.whole("k", k, 0)
         fresh = self._unvalued()
         taken, rest = fresh[:k], fresh[k:]
@@ -212,24 +246,19 @@ class Shaper:
     def _unvalued(self) -> Ints:
         """The slots added since the last call that have no target, each once, in the order they came."""
         came = np.concatenate([*self._fresh, np.zeros(0, np.int64)]).astype(np.int64)
-        last = came.size - 1 - np.unique(came[::-1], return_index=True)[1]
-        came = came[np.sort(last)]
+        came = came[np.sort(last_of_each(came))]
         came = came[self.index.is_held(came)]
         return came[np.isnan(self.index.x_of(came))]
 
     def value(self, slots: Any, x: Any) -> None:
-        """Set x of slots that are held."""
+        """Set x [n] of slots [n] that are held."""
         self.index.value(slots, x)
 
-    # -- draws ---------------------------------------------------------------------------------------------------------
-
     def draw(self, batch: int) -> Ints:
-        """The slots of a batch."""
+        """The slots of a batch, int [batch]; it must not be called before the first transition was added."""
         if self.added >= self._next_look:
             self._look()
         return self.index.draw(batch)
-
-    # -- reports ------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Report the key and whether anything is tilted. Rarely called, since it reads all that is held."""
@@ -240,9 +269,8 @@ class Shaper:
         varying = float(table["held"] @ (table["std"] > 0.0)) / max(len(self), 1)
         key = getattr(self.key, "chosen", None) or self.key
         pairs = f"{key} finds {len(table['key']):,} pairs in {len(self):,} transitions"
-        self.once.note(
-            "key", f"shaped replay: {pairs}; the {self.tilt_on} varies in {_percent(varying)} of the transitions"
-        )
+        varies = f"the {self.tilt_on} varies in {_percent(varying)} of the transitions"
+        self.once.note("key", f"shaped replay: {pairs}; {varies}")
         if varying < LITTLE and self.added >= ENOUGH:
             self.once.advise(*self._untilted(varying))
 
@@ -250,11 +278,10 @@ class Shaper:
         """A topic, and the reason why nothing is tilted, with a suggestion."""
         known = self.index.pair_table()["n"].sum()
         if self.tilt_on == "target" and not known:
-            return (
-                "tilted",
-                "nothing is tilted: no target is known yet; give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()",
-            )
-        repeated = diagnose(self.index.key_of(held := self._held()), self.index.x_of(held)).warning
+            how = "give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()"
+            return "tilted", f"nothing is tilted: no target is known yet; {how}"
+        held = np.flatnonzero(self.index.is_held(np.arange(self.capacity)))
+        repeated = diagnose(self.index.key_of(held), self.index.x_of(held)).warning
         if repeated is not None:
             return "key_fits", f"nothing is tilted: {repeated}"
         later = 'tilt_on="target" if harm shows later, ' if self.tilt_on != "target" else ""
@@ -263,14 +290,16 @@ class Shaper:
             f"try {later}a coarser key if states never repeat, or a reward with a price on harm"
         )
 
-    def _held(self) -> Ints:
-        return np.flatnonzero(self.index.is_held(np.arange(self.capacity)))
-
     def explain(self, k: int = 10, name: Callable[[int], str] | None = None) -> str:
-        """A table of the k pairs that are tilted most; ``name`` maps a slot to the name of its pair (default: the key).
+        """A table of the pairs that are tilted most.
 
         *Low* is an outcome below the pair's mean: how often it happens, and how often it is drawn. *Value* is the mean of x, as it
         happens and as it is drawn.
+
+        Parameters
+        ----------
+        k : number of pairs
+        name : maps a slot to the name of its pair; None names it by its key
         """
         rows = [("pair", "n", "low", "low drawn", "value", "value drawn", "moved")]
         for tilt in self.index.tilts(k):
@@ -286,25 +315,14 @@ class Shaper:
         head = f"v = {self.index.v:g}, {self.index.scheme}{unit}; {self.index.n_pairs:,} pairs in {len(self):,} transitions, tilted on the {self.tilt_on}"
         return "\n".join([head, *(lines if len(rows) > 1 else ["nothing is tilted: no pair varies"])])
 
-    # -- saving --------------------------------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as arrays and plain values; a shaper loaded from it makes the same draws."""
         first = dict(zip(("slots", "obs", "action"), _joined(self._first), strict=True)) if self._first else {}
-        return {
-            "index": self.index.state_dict(),
-            "key": self.key.state_dict(),
-            "tilt_on": self.tilt_on,
-            "n_step": self.n_step,
-            "gamma": self.gamma,
-            "n_envs": self.n_envs,
-            "open": self._open.copy(),
-            "waiting": self._waiting.copy(),
-            "sums": self._sums.copy(),
-            "fresh": np.concatenate([*self._fresh, np.zeros(0, np.int64)]),
-            "next": self._next,
-            "first": first,
-        }
+        state = {"index": self.index.state_dict(), "key": self.key.state_dict()}
+        state |= {name: getattr(self, name) for name in SAVED}
+        state |= {name: getattr(self, f"_{name}").copy() for name in WAITING}
+        fresh = np.concatenate([*self._fresh, np.zeros(0, np.int64)])
+        return {**state, "fresh": fresh, "next": self._next, "first": first}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state of a shaper of the same capacity; an invalid state raises an error and changes nothing."""
@@ -316,10 +334,9 @@ class Shaper:
         """A shaper in this state, fully checked."""
         try:
             key = PairKey.from_state(state["key"], function)
-            dials = {name: state[name] for name in ("tilt_on", "n_step", "gamma", "n_envs")}
-            made = Shaper(capacity, key=key, **dials)
+            made = Shaper(capacity, key=key, **{name: state[name] for name in SAVED})
             made.index.load_state_dict(state["index"])
-            for name in ("open", "waiting", "sums"):
+            for name in WAITING:
                 mine = getattr(made, f"_{name}")
                 given = np.array(state[name], mine.dtype)
                 _checks.require(given.shape == mine.shape, name, f"have shape {mine.shape}", given.shape)
@@ -345,7 +362,17 @@ class Shaper:
 
     @staticmethod
     def load(path: str | Path, function: Any = None) -> Shaper:
-        """Load a shaper from a file; one with a :class:`~safereplay.FunctionKey` needs its ``function``."""
+        """Load a shaper from a file.
+
+        Parameters
+        ----------
+        path : the file
+        function : the function of its key, for a :class:`~safereplay.FunctionKey`
+
+        Raises
+        ------
+        BadFile : the file is not a saved shaper
+        """
         state = load_state(path, KIND, VERSION)
         try:
             return Shaper._made(state, _checks.whole("capacity", state.get("capacity"), 1, bits=30), function)
@@ -371,6 +398,11 @@ def _one_each(argument: str, values: AnyArray, slots: Ints) -> AnyArray:
     """Values as one axis, one per slot."""
     _checks.require(values.size == slots.size, argument, f"have one entry per slot, {slots.size}", values.shape)
     return values.reshape(slots.shape)
+
+
+def last_of_each(slots: Ints) -> Ints:
+    """The position of the last entry of each slot, in the order of the slots."""
+    return np.asarray(slots.size - 1 - np.unique(slots[::-1], return_index=True)[1])
 
 
 def _joined(first: list[tuple[Ints, Any, AnyArray]]) -> tuple[Ints, Any, AnyArray]:

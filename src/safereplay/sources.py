@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import _checks, _files, catalog, grids, maps
+from . import _checks, _files, catalog, grids
 from .errors import BadInput
 from .mdp import TabularMDP
 
@@ -55,7 +55,7 @@ def _from_file(file: Path, gamma: float | None, options: dict[str, Any]) -> Tabu
             _checks.fail("option", "be left out for a saved model", name)
         return mdp if gamma is None else mdp.with_gamma(gamma)
     try:
-        text, own = maps.parsed(_files.read_text(file))
+        text, own = grids.parsed(_files.read_text(file))
     except UnicodeDecodeError:
         raise BadInput(f"{file} must be a text map or a saved TabularMDP, got something else") from None
     chosen = {} if gamma is None else {"gamma": gamma}

@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, Unpack, cast
 
 import numpy as np
 
@@ -30,10 +30,8 @@ from . import _checks
 from ._files import load_state, make_folder, save_state
 from ._types import AnyArray, Floats, Ints
 from .errors import BadInput, MissingExtra
-from .keys.base import PairKey
 from .pair_index import PairIndex
-from .schemes import Scheme
-from .shaper import Shaper
+from .shaper import Dials, Shaper, last_of_each
 
 try:
     import torch
@@ -59,15 +57,22 @@ class EmptyStorage(BadInput, RuntimeError):
 class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     """Draws transitions as :class:`~safereplay.Shaper` does: uniformly, but with the worst of each pair more often.
 
-    The dials, ``v`` to ``seed``, are the Shaper's. The names give the storage's entries for a transition's observation
-    (a list of names: all of them), action (a number, a vector, or one-hot), reward and done. For ``tilt_on="return"``
-    transitions must be written in the order they happened: those of one environment into a storage of one dimension,
-    those of several into one with ``ndim=2``.
+    For ``tilt_on="return"`` transitions must be written in the order they happened: those of one environment into a storage
+    of one dimension, those of several into one with ``ndim=2``. With ``tilt_on="target"``, ``buffer.update_priority(index,
+    r + γ·max Q(s',·))`` gives the slots of :meth:`due` their targets.
 
-    With ``report=True`` a sample includes, for each draw, whether it was ``tilted``, and the ``rho`` of its pair. With
-    ``tilt_on="target"``, ``buffer.update_priority(index, r + γ·max Q(s',·))`` gives the slots of :meth:`due` their
-    targets. Draws follow the buffer's ``generator`` or torch's own, so ``torch.manual_seed`` makes a run repeatable;
-    with a ``seed`` they come from the sampler's own stream, which is saved with it.
+    Parameters
+    ----------
+    v, beta, key, scheme, mixing, tilt_on, n_step, gamma : the dials of :class:`~safereplay.Shaper`
+    seed : of the sampler's own stream, which is saved with it; None: draws follow the buffer's ``generator`` or torch's own,
+        so ``torch.manual_seed`` makes a run repeatable
+    report : a sample includes, for each draw, whether it was ``tilted``, and the ``rho`` of its pair
+    observation, action, reward, done : the storage's entries of a transition; for observations a list gives all of them;
+        an action is a number, a vector, or one-hot
+
+    Raises
+    ------
+    BadInput : a dial or a name is invalid
 
     >>> import safereplay as sr, torch
     >>> from tensordict import TensorDict
@@ -89,35 +94,20 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         v: float = 0.5,
         beta: float | None = None,
         *,
-        key: PairKey | None = None,
-        scheme: Scheme | None = None,
-        mixing: str = "matched",
-        tilt_on: str = "reward",
-        n_step: int = 3,
-        gamma: float = 0.99,
         seed: int | None = None,
         report: bool = False,
         observation: Name | list[Name] = "observation",
         action: Name = "action",
         reward: Name = ("next", "reward"),
         done: Name = ("next", "done"),
+        **dials: Unpack[Dials],
     ) -> None:
         several = observation if isinstance(observation, list) else [observation]
         _checks.require(bool(several), "observation", "name at least one entry", observation)
         self._observation = [_name("observation", name) for name in several]
         self._report, self._follows = _checks.flag("report", report), seed is None
         self._action, self._reward, self._done = _name("action", action), _name("reward", reward), _name("done", done)
-        self._settings: dict[str, Any] = {
-            "v": v,
-            "beta": beta,
-            "key": key,
-            "scheme": scheme,
-            "mixing": mixing,
-            "tilt_on": tilt_on,
-            "n_step": n_step,
-            "gamma": gamma,
-            "seed": 0 if seed is None else seed,
-        }
+        self._settings: dict[str, Any] = {"v": v, "beta": beta, **dials, "seed": 0 if seed is None else seed}
         self._lock = threading.RLock()  # a prefetching buffer samples in threads, and clears without its own lock
         self._shaper: Shaper | None = None
         Shaper(1, **self._settings)  # checks the settings now, not at the first write
@@ -132,9 +122,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     @property
     def tilt_on(self) -> str:
         """The quantity that the tilt uses: "reward", "return" or "target"."""
-        return str(self._settings["tilt_on"]) if self._shaper is None else self._shaper.tilt_on
-
-    # -- writing -----------------------------------------------------------------------------------------------------
+        return str(self._settings.get("tilt_on", "reward")) if self._shaper is None else self._shaper.tilt_on
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def mark_update(self, index: Index, *, storage: Storage | None = None) -> None:
@@ -144,7 +132,8 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             self._read(_slots(index, storage), storage)
 
     def _read(self, slots: Ints, storage: Any) -> None:
-        slots = _last_of_each(slots[slots >= 0])  # a writer gives -1 for transitions that it did not keep
+        slots = slots[slots >= 0]  # a writer gives -1 for transitions that it did not keep
+        slots = slots[np.sort(last_of_each(slots))]  # a batch longer than the ring overwrites itself
         if not slots.size:
             return
         capacity = _capacity(storage)
@@ -158,11 +147,23 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         reward, ends = held.numbers(self._reward), held.numbers(self._done).astype(np.bool_)
         self._shaper.add(slots, obs, held.entry(self._action), reward, ends)
 
-    # -- drawing -----------------------------------------------------------------------------------------------------
-
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def sample(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Draw slots; with ``report``, also whether each was ``tilted``, and the ``rho`` of its pair."""
+        """Draw slots.
+
+        Parameters
+        ----------
+        storage : the storage
+        batch_size : number of slots
+
+        Returns
+        -------
+        The index, and with ``report`` a dict of ``tilted`` and ``rho``
+
+        Raises
+        ------
+        EmptyStorage : nothing was stored
+        """
         _checks.whole("batch_size", batch_size, 1)
         with self._lock:
             if not len(storage):
@@ -178,12 +179,25 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         return _index(slots, storage), said
 
     def due(self, k: int, storage: Storage | None = None) -> Any:
-        """Up to ``k`` slots whose target should be computed now; ``storage`` is needed if it has several dimensions."""
+        """The slots whose target should be computed now.
+
+        Parameters
+        ----------
+        k : the largest number of slots
+        storage : needed if it has several dimensions
+        """
         with self._lock:
             return _index(self.shaper.due(k), storage)
 
     def update_priority(self, index: Index, priority: Any, *, storage: Storage | None = None) -> None:
-        """With ``tilt_on="target"``, set the targets of slots; otherwise TorchRL's own error is raised."""
+        """With ``tilt_on="target"``, set the targets of slots; otherwise TorchRL's own error is raised.
+
+        Parameters
+        ----------
+        index : the slots
+        priority : their targets, [n] or one for all
+        storage : needed if it has several dimensions
+        """
         if self.tilt_on != "target":
             super().update_priority(index, priority, storage=storage)
             return
@@ -199,8 +213,6 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         with self._lock:
             if self._shaper is not None:
                 self._shaper.clear()
-
-    # -- saving -------------------------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
         with self._lock:
@@ -354,17 +366,9 @@ def _n_envs(storage: Any) -> int:
 
 def _capacity(storage: Any) -> int:
     """The largest possible number of slots: TorchRL rounds up the first dimension to hold ``max_size``."""
-    _checks.require(
-        storage.max_size < MOST, "max_size of storage", f"be below {MOST}", storage.max_size, "set max_size"
-    )
-    n_envs = _n_envs(storage)
-    return -(-int(storage.max_size) // n_envs) * n_envs
-
-
-def _last_of_each(slots: Ints) -> Ints:
-    """Each slot once, at its last position: a batch longer than the ring overwrites itself."""
-    _, first_from_behind = np.unique(slots[::-1], return_index=True)
-    return slots if first_from_behind.size == slots.size else slots[slots.size - 1 - np.sort(first_from_behind)[::-1]]
+    size, n_envs = storage.max_size, _n_envs(storage)
+    _checks.require(size < MOST, "max_size of storage", f"be below {MOST}", size, "set max_size")
+    return -(-int(size) // n_envs) * n_envs
 
 
 # -- states as torch tensors ------------------------------------------------------------------------------------------

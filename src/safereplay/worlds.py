@@ -30,14 +30,13 @@ where only a learner meets it. *None* are controls. In the two worlds of *cautio
 paper's scheme is worse there than Q-learning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from . import _checks
-from .grids import cliff, delayed
-from .maps import draws_of, from_map
+from .grids import Draws, cliff, delayed, draws_of, from_map
 from .mdp import Layout, TabularMDP
 
 
@@ -53,9 +52,8 @@ def late_cliff(
 ) -> TabularMDP:
     """Danger that comes late: a slip has the reward of every step, and the loss follows one or more steps later.
 
-    The paper's cliff with a delayed loss: a method that uses rewards alone cannot detect it.
-
-    A slip off the edge has the reward of a step; the −12 comes ``delay`` steps later, for any action. So at the edge
+    The paper's cliff, but a slip off the edge has the reward of a step; the −12 comes ``delay`` steps later, for any action.
+    A method that uses rewards alone cannot detect it: at the edge
 
         var(r|s,a) = 0,    while    var(r + γ·max_b Q(s',b)) > 0,
 
@@ -82,22 +80,19 @@ def late_cliff(
 def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> TabularMDP:
     """Danger from transitions that no reward shows: two moves in three slip to a side, and a hole has reward 0.
 
-    FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map.
-
-    Gymnasium numbers the actions left, down, right, up; a :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3
-    minus theirs, and nothing else changes: the 4×4 lake is identical to :func:`safereplay.grids.frozen_lake`.
+    FrozenLake, 8×8 or 4×4: Gymnasium's own table, with the actions of a map. Gymnasium numbers them left, down, right, up; a
+    :class:`~safereplay.mdp.Layout` up, right, down, left. Ours is 3 minus theirs, and nothing else changes: the 4×4 lake is
+    identical to :func:`safereplay.grids.frozen_lake`. ``size`` is ``"8x8"`` or ``"4x4"``.
 
     A hole ends the episode and has the reward of a step. So var(r|s,a) is 0 except beside the goal, and replay by the
-    variance of rewards ignores holes: it only lowers the value of the goal.
+    variance of rewards ignores holes: it only lowers the value of the goal. On the large lake some policy never falls: it
+    reaches the goal with probability 1, by moving against walls. The best policy for γ = 0.99 does not, since that takes longer.
 
     **Learning.** There is no reward before the goal is first reached. From Q = 0 and with ε = 0.1 a greedy learner keeps to
     the first action and does not reach the goal in 20,000 steps, on either lake. From c0 = 1, above every return, it learns
     the best policy of the small one; on the large one it reaches the goal about half the time, after 200,000 steps 85 %.
 
     Source: Gymnasium's ``FrozenLake-v1``, after OpenAI Gym (Brockman et al. 2016).
-
-    ``size`` is ``"8x8"`` or ``"4x4"``. On the large one some policy never falls: it reaches the goal with probability 1, by
-    moving against walls. The best policy for γ = 0.99 does not, since that takes longer.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import lake
@@ -110,24 +105,22 @@ def lake(gamma: float = 0.99, *, size: str = "8x8", slippery: bool = True) -> Ta
     text = MAPS[_checks.choice("size", size, MAPS)]
     env = FrozenLakeEnv(map_name=size, is_slippery=_checks.flag("slippery", slippery))
     table = TabularMDP.from_gymnasium(env, gamma)
-    s, a = np.divmod(table.pair, 4)
-    columns = [s, 3 - a, table.p, table.s_next, table.r, table.terminal, table.unsafe]
+    rows = table.rows()
+    rows[:, 1] = 3 - rows[:, 1]
     cells = tuple(divmod(place, len(text[0])) for place in range(table.n_states))
     drawn = Layout("\n".join(text).replace("F", ".").replace("H", "X"), cells, table.origin)
-    made = TabularMDP.from_outcomes(table.n_states, 4, np.column_stack(columns), gamma, table.start, layout=drawn)
-    return replace(made, name=f"lake {size}")
+    name = f"lake {size}"
+    return TabularMDP.from_outcomes(table.n_states, 4, rows, gamma, table.start, layout=drawn, name=name)
 
 
 def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
     """Danger from exploring alone: one wrong step on the edge costs 100, and the best policy never takes it.
 
-    CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start.
-
-    Whether or not moves slip, the best policy never falls, so it is the safest too: all danger is in learning. Where moves
-    are certain it walks along the edge, 13 steps. Where two in three go to a side, it moves against walls so that no slip
-    can lead to a fall: from the start it moves *left*, and waits to slip up.
-
-    So a cautious limit has no advantage here; learners differ in how often they fall before they have learned.
+    CliffWalking: Gymnasium's own table. A fall costs −100 and puts the agent back to the start. Whether or not moves slip, the
+    best policy never falls, so it is the safest too: all danger is in learning. Where moves are certain it walks along the
+    edge, 13 steps. Where two in three go to a side, it moves against walls so that no slip can lead to a fall: from the start
+    it moves *left*, and waits to slip up. So a cautious limit has no advantage here; learners differ in how often they fall
+    before they have learned.
 
     Source: Sutton & Barto (2018), *Reinforcement Learning*, Example 6.6; Gymnasium's ``CliffWalking-v1``.
 
@@ -148,14 +141,11 @@ def cliff_walking(gamma: float = 0.99, *, slippery: bool = False) -> TabularMDP:
 def taxi(gamma: float = 0.99) -> TabularMDP:
     """No danger to a good policy: an illegal action always costs 10, so no good policy takes it.
 
-    Taxi: Gymnasium's own table, a control in which no good policy runs any risk.
-
-    Unsafe are outcomes that cost 10: a pick-up without a passenger, or a drop-off at the wrong place. Moves are
-    certain, and so is every reward: var(r|s,a) = 0 for all pairs. Replay by the variance of rewards has nothing to
-    replay here, and every learner that is cautious only about randomness has the limit of Q-learning. A learner that
-    differs from it here does so for another reason than danger.
-
-    500 states, 300 of them equally likely starts; the drawn path begins at the first of these.
+    Taxi: Gymnasium's own table, a control. Unsafe are outcomes that cost 10: a pick-up without a passenger, or a drop-off at
+    the wrong place. Moves are certain, and so is every reward: var(r|s,a) = 0 for all pairs. Replay by the variance of
+    rewards has nothing to replay here, and every learner that is cautious only about randomness has the limit of Q-learning.
+    A learner that differs from it here does so for another reason than danger. 500 states, 300 of them equally likely
+    starts; the drawn path begins at the first of these.
 
     Source: Dietterich (2000), *Hierarchical reinforcement learning with the MAXQ value function decomposition*; Gymnasium's
     ``Taxi``.
@@ -172,6 +162,23 @@ def taxi(gamma: float = 0.99) -> TabularMDP:
     return replace(table, name="taxi")
 
 
+PASS = ((1.0, 0.0),)  #: a certain 0
+
+
+def _in_a_row(
+    stages: Sequence[Sequence[Draws]], gamma: float, name: str, unsafe: Callable[[int, float], bool]
+) -> TabularMDP:
+    """State s offers ``stages[s]``, the (probability, reward) draws of each action; any action leads to the next state."""
+    n = len(stages)
+    rows = [
+        (s, a, p, s + 1, r, s == n - 1, unsafe(s, r))
+        for s, actions in enumerate(stages)
+        for a, draws in enumerate(actions)
+        for p, r in draws
+    ]
+    return TabularMDP.from_outcomes(n + 1, len(stages[0]), rows, gamma, start=0, name=name)
+
+
 BOND = ((0.95, 2.0), (0.05, -3.0))
 STOCK = ((0.8, 5.0), (0.2, -8.0))
 
@@ -181,18 +188,15 @@ def market(
     *,
     days: int = 8,
     cash: float = 1.0,
-    bond: Sequence[tuple[float, float]] = BOND,
-    stock: Sequence[tuple[float, float]] = STOCK,
+    bond: Draws = BOND,
+    stock: Draws = STOCK,
 ) -> TabularMDP:
     """Danger from rewards: transitions are certain, rewards are not, and the best-paying action loses most often.
 
-    A market: on each day, invest in cash, a bond or a stock. Time advances with any action.
-
-    The days are independent, so the best policy, the risk of any policy and the limit of every learner can be computed by
-    hand, one day at a time: a policy that holds the stock on k days and the bond on j loses at least once with
-    probability 1 − (1 − q_stock)^k·(1 − q_bond)^j.
-
-    ``bond`` and ``stock`` list (probability, reward). Actions are 0 cash, 1 bond, 2 stock. A loss is unsafe.
+    A market: on each day, invest in cash, a bond or a stock (actions 0, 1, 2). Time advances with any action. The days are
+    independent, so the best policy, the risk of any policy and the limit of every learner can be computed by hand, one day
+    at a time: a policy that holds the stock on k days and the bond on j loses at least once with probability
+    1 − (1 − q_stock)^k·(1 − q_bond)^j. ``bond`` and ``stock`` list (probability, reward). A loss is unsafe.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import market
@@ -202,13 +206,7 @@ def market(
     """
     days = _checks.whole("days", days, 1)
     funds = (((1.0, _checks.real("cash", cash)),), draws_of("bond", bond), draws_of("stock", stock))
-    rows = [
-        (day, a, p, day + 1, r, day == days - 1, r < 0)
-        for day in range(days)
-        for a, draws in enumerate(funds)
-        for p, r in draws
-    ]
-    return TabularMDP.from_outcomes(days + 1, 3, rows, gamma, start=0, name="market")
+    return _in_a_row([funds] * days, gamma, "market", lambda day, r: r < 0)
 
 
 LARGE = ((0.9, 7.0), (0.1, -9.0))
@@ -217,16 +215,12 @@ HUGE = ((0.9, 40.0), (0.1, -160.0))  #: in place of LARGE: 99.9 % of all varianc
 
 
 def two_gambles(
-    gamma: float = 0.9,
-    *,
-    large: Sequence[tuple[float, float]] = LARGE,
-    small: Sequence[tuple[float, float]] = SMALL,
+    gamma: float = 0.9, *, large: Draws = LARGE, small: Sequence[tuple[float, float]] = SMALL
 ) -> TabularMDP:
     """Danger from rewards, at two pairs that need different caution: no κ passes the large gamble and takes the small one.
 
-    Two gambles in a row, which replay and a bias of the TD error rank in opposite order.
-
-    First comes the large gamble, then the small one; each may be passed for a certain 0 instead:
+    Two gambles in a row, which replay and a bias of the TD error rank in opposite order. First comes the large one, then the
+    small one; each may be passed for a certain 0 instead:
 
         large    +7 with probability 0.9, −9 with 0.1       mean 5.4, variance 23.04
         small    +2 with probability 0.6, −2 with 0.4       mean 0.4, variance 3.84
@@ -284,30 +278,21 @@ def two_gambles(
     >>> [sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)[:2].tolist() for k in (0.1, 0.5, 0.9)]
     [[1, 1], [1, 0], [0, 0]]
     """
-    rows = []
-    for s, draws in enumerate((draws_of("large", large), draws_of("small", small))):
-        rows.append((s, 0, 1.0, s + 1, 0.0, s == 1, False))
-        rows += [(s, 1, p, s + 1, r, s == 1, s == 0 and r < 0) for p, r in draws]
-    return TabularMDP.from_outcomes(3, 2, rows, gamma, start=0, name="two gambles")
+    gambles = [draws_of("large", large), draws_of("small", small)]
+    return _in_a_row([[PASS, gamble] for gamble in gambles], gamma, "two gambles", lambda s, r: s == 0 and r < 0)
 
 
 RIVER = ".....\n.....\n.....\n.....\nS...G\n#XXX#"
 
 
 def river(
-    gamma: float = 0.99,
-    *,
-    current: float = 0.2,
-    goal: float = 10.0,
-    step: float = -1.0,
-    hazard: float = -5.0,
+    gamma: float = 0.99, *, current: float = 0.2, goal: float = 10.0, step: float = -1.0, hazard: float = -5.0
 ) -> TabularMDP:
     """Danger from transitions in one part of the world: on land moves are certain, in the water they are not.
 
-    A river above a waterfall, with a current.
-
-    A stroke fails with probability ``current``, and the swimmer moves one row down instead. An agent that walks h − 1
-    rows up the bank before swimming straight across w columns of water falls if h strokes fail before w succeed:
+    A river above a waterfall: a stroke fails with probability ``current``, and the swimmer moves one row down instead. An
+    agent that walks h − 1 rows up the bank before swimming straight across w columns of water falls if h strokes fail before
+    w succeed:
 
         P(fall)  =  P( Bin(h + w − 1, current) ≥ h ).
 
@@ -327,10 +312,7 @@ def river(
     ]
     layout = models[0].layout
     wet = np.array([0 < cell[1] < 4 for cell in layout.cells]) if layout else np.zeros(0, bool)
-    rows = []
-    for mdp, kept in zip(models, (~wet, wet), strict=True):
-        columns = [mdp.pair // 4, mdp.pair % 4, mdp.p, mdp.s_next, mdp.r, mdp.terminal, mdp.unsafe]
-        rows.append(np.column_stack(columns)[kept[mdp.pair // 4]])
+    rows = [mdp.rows()[kept[mdp.pair // 4]] for mdp, kept in zip(models, (~wet, wet), strict=True)]
     start = models[0].start
     return TabularMDP.from_outcomes(wet.size, 4, np.concatenate(rows), gamma, start, layout=layout, name="river")
 
@@ -340,15 +322,10 @@ def insurance(
 ) -> TabularMDP:
     """Danger that is rare: ruin has probability 0.005 per year, and insurance costs five times the mean cost of ruin.
 
-    Insurance: a very rare disaster, which a fixed premium prevents.
-
-    Uninsured, a year costs 0, or with probability p ruin, which ends the episode. Insured, it costs the premium. With a
-    premium above p·|ruin| a risk-neutral agent does not insure, and over n years ruin has probability 1 − (1−p)ⁿ.
-
-    A learner meets ruin about once in 1/p visits of a pair. Before the first one, no reward varies. Just after one,
-    Q of the pair is too low, and a greedy learner insures until exploration has corrected it.
-
-    Actions are 0 insure, 1 do not.
+    Uninsured (action 1), a year costs 0, or with probability p ruin, which ends the episode. Insured (action 0), it costs the
+    premium. With a premium above p·|ruin| a risk-neutral agent does not insure, and over n years ruin has probability
+    1 − (1−p)ⁿ. A learner meets ruin about once in 1/p visits of a pair. Before the first one, no reward varies. Just after
+    one, Q of the pair is too low, and a greedy learner insures until exploration has corrected it.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import insurance
@@ -372,11 +349,9 @@ def insurance(
 def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: float = 4.0) -> TabularMDP:
     """No danger at all: the short way has noisy rewards, and nothing is unsafe.
 
-    Fog: harmless noise, a control for methods that treat noise as danger.
-
-    The short way pays step ± ``noise`` with even odds, the long way pays step for certain; nothing ends badly and no
-    outcome is unsafe. A risk-neutral agent takes the short way. A cautious one takes the long way: it pays two steps
-    for a smaller spread of the return, and makes nothing safer.
+    A control for methods that treat noise as danger. The short way pays step ± ``noise`` with even odds, the long way pays
+    step for certain. A risk-neutral agent takes the short way. A cautious one takes the long way: it pays two steps for a
+    smaller spread of the return, and makes nothing safer.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import fog
@@ -385,26 +360,21 @@ def fog(gamma: float = 0.95, *, goal: float = 10.0, step: float = -1.0, noise: f
     >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).mean, 3) for Q in limits]
     [6.0, 4.0]
     """
+    return _noisy_way(gamma, goal, step, noise, "fog")
+
+
+def _noisy_way(gamma: float, goal: float, step: float, noise: float, name: str) -> TabularMDP:
+    """A short way that pays step ± noise, a quiet one around it, and no unsafe outcome."""
     step, noise = _checks.real("step", step), _checks.real("noise", noise)
     draws = [(0.5, step + noise), (0.5, step - noise)]
-    mdp = from_map("......\nS>>>.G\n......", gamma=gamma, goal=goal, step=step, volatile=draws, name="fog")
+    mdp = from_map("......\nS>>>.G\n......", gamma=gamma, goal=goal, step=step, volatile=draws, name=name)
     return replace(mdp, unsafe=np.zeros(mdp.p.size, bool))
 
 
-FLOOD = "......\nS>>>.G\n......"
-
-
 def flood(
-    gamma: float = 0.95,
-    *,
-    rate: float = 0.05,
-    goal: float = 10.0,
-    step: float = -1.0,
-    noise: float = 5.0,
+    gamma: float = 0.95, *, rate: float = 0.05, goal: float = 10.0, step: float = -1.0, noise: float = 5.0
 ) -> TabularMDP:
     """Caution is wrong: the volatile way is the safest, since the danger is being late, and no reward shows it.
-
-    A flood is coming: the quiet way round takes longer.
 
     Every move except the one into the goal is overtaken by the flood with probability ``rate``: it has the reward of a step
     and ends the episode. The short way takes k moves and the long way n > k, so their probabilities of drowning are
@@ -422,17 +392,14 @@ def flood(
     [0.185, 0.265]
     """
     rate = _checks.between("rate", rate, "[0, 1)")
-    step, noise = _checks.real("step", step), _checks.real("noise", noise)
-    draws = [(0.5, step + noise), (0.5, step - noise)]
-    dry = from_map(FLOOD, gamma=gamma, goal=goal, step=step, volatile=draws)
-    none, on = np.zeros(dry.p.size), ~dry.terminal
-    columns = np.column_stack([dry.pair // 4, dry.pair % 4, dry.p, dry.s_next, dry.r, dry.terminal, none])
-    drowned = columns[on]
-    columns[on, 2] *= 1.0 - rate
+    dry = _noisy_way(gamma, goal, step, noise, "flood")
+    rows, on = dry.rows(), ~dry.terminal
+    drowned = rows[on]
+    rows[on, 2] *= 1.0 - rate
     drowned[:, 2] *= rate
     drowned[:, 4:] = step, 1.0, 1.0
-    rows = np.concatenate([columns, drowned]) if rate > 0 else columns
-    return TabularMDP.from_outcomes(dry.n_states, 4, rows, gamma, dry.start, layout=dry.layout, name="flood")
+    rows = np.concatenate([rows, drowned]) if rate > 0 else rows
+    return TabularMDP.from_outcomes(dry.n_states, 4, rows, gamma, dry.start, layout=dry.layout, name=dry.name)
 
 
 TICKET = ((0.8, -3.0), (0.2, 22.0))
@@ -442,7 +409,7 @@ LOAN = ((0.9, 4.0), (0.1, -11.0))
 def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
     """Caution is wrong if it avoids gains: a winning ticket varies most, a loan does the harm.
 
-    Tickets and loans, in turn: good surprises and bad ones, and the good ones vary more.
+    Even states offer tickets, odd ones loans. Actions are 0 pass, 1 play.
 
         ticket   −3 four times in five, +22 once       mean 2, variance 100, of which below the mean 20 = 0.8·5²
         loan     +4 nine times in ten, −11 once        mean 2.5, variance 20.25, of which below the mean 18.2 = 0.1·13.5²
@@ -461,17 +428,11 @@ def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
     A tilt that is not all on the worst reward also helps the paper's scheme: a ticket pays −3 four times in five anyway.
     For β ≤ 0.1 it is right for some v above 0.64; at β = 0.1 this range of v has width 0.04.
 
-    Actions are 0 pass, 1 play; even states offer tickets, odd ones loans.
-
     >>> import safereplay as sr
     >>> from safereplay.worlds import windfall
     >>> Q = sr.fixed_point(windfall(), sr.VarianceReplay(beta=5.0), v=0.5)
     >>> Q.argmax(1)[:2]                                                         # no ticket, but the loan
     array([0, 1])
     """
-    n = 2 * _checks.whole("rounds", rounds, 1)
-    rows = []
-    for s in range(n):
-        rows.append((s, 0, 1.0, s + 1, 0.0, s == n - 1, False))
-        rows += [(s, 1, p, s + 1, r, s == n - 1, s % 2 == 1 and r < 0) for p, r in (TICKET, LOAN)[s % 2]]
-    return TabularMDP.from_outcomes(n + 1, 2, rows, gamma, start=0, name="windfall")
+    stages = [[PASS, TICKET], [PASS, LOAN]] * _checks.whole("rounds", rounds, 1)
+    return _in_a_row(stages, gamma, "windfall", lambda s, r: s % 2 == 1 and r < 0)

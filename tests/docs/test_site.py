@@ -171,6 +171,15 @@ def test_docstrings_become_markdown(tools):
     2
 
     When it fails: never.
+
+    Parameters
+    ----------
+    a, b : numbers, of any
+        size; see :func:`learn`
+
+    Returns
+    -------
+    Their sum
     """
     done = tools("docstrings").to_markdown(text).split("\n\n")
     assert done[0] == r"Adds a and b, as Q\*(s,a) does."
@@ -179,6 +188,10 @@ def test_docstrings_become_markdown(tools):
         r"See `safereplay.learn` and P[s]\[a].",
         "```python-console\n>>> 1 + 1\n2\n```",
         "**When it fails:** never.",
+        "**Parameters**",
+        "- `a, b`: numbers, of any size; see `learn`",
+        "**Returns**",
+        "- Their sum",
     ]
 
 

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 import safereplay as sr
-from safereplay.keys.base import companions
+from safereplay.keys import companions
 
 
 def walk(env, n, seed=0):

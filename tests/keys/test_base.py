@@ -198,3 +198,13 @@ def test_a_repr_is_short_whatever_was_learned():
     wide = sr.SimHashKey().learn(np.zeros((3, 5000)), MOVES[:3])
     assert "... 5000 numbers)" in repr(wide)
     assert len(repr(wide)) < 250
+
+
+@pytest.mark.parametrize(
+    ("key", "module"), [(sr.ExactKey(), "base"), (sr.FunctionKey(parity), "base"), (sr.AutoKey(), "auto")]
+)
+def test_keys_that_earlier_versions_pickled_are_read(key, module):
+    now, before = f"c{type(key).__module__}\n", f"csafereplay.keys.{module}\n"
+    text = pickle.dumps(key, protocol=0)
+    assert now.encode() in text
+    assert pickle.loads(text.replace(now.encode(), before.encode())) == key  # noqa: S301

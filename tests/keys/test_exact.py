@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import safereplay as sr
-from safereplay.keys.base import companions
+from safereplay.keys import companions
 
 
 def test_all_pairs_of_a_one_hot_grid_differ():

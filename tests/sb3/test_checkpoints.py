@@ -22,7 +22,7 @@ from safereplay.sb3 import (
     load_training,
     save_training,
 )
-from safereplay.sb3.checkpoints import LATEST
+from safereplay.sb3.callbacks import LATEST
 
 SMALL = {"learning_starts": 50, "batch_size": 16, "buffer_size": 300, "train_freq": 4, "seed": 5}
 

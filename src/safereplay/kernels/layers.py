@@ -386,7 +386,8 @@ def _pairs_are_sound(here: Layers, held: int) -> bool:
         if row["held"] < 0:
             return False
         if row["held"] > 0:
-            numbers = abs(row["mean"]) + abs(row["slope"]) + abs(row["origin"]) + abs(row["m2"])
+            origin = row["origin"] if row["n"] > 0 else 0.0  # infinite if no x was known when the layers were built
+            numbers = abs(row["mean"]) + abs(row["slope"]) + abs(origin) + abs(row["m2"])
             found = _layers_of(here, i)
             if pair_of(here, row["key"]) != i or found < 0 or not numbers < inf or row["m2"] < 0.0:
                 return False

@@ -1,30 +1,32 @@
-"""Keys for arrays of numbers: tiles, and SimHash.
+"""Keys for arrays of numbers: tiles, SimHash, and a key that chooses by itself.
 
-The columns of rows are cut into tiles: a number of tiles per column, between two bounds.
+**Tiles** suit few dimensions: points, carts, landers. The number of boxes grows exponentially with the columns, but only boxes
+that are visited count, and these are often few. Bounds come from the user, then from a bounded space, then from the 1 % and
+99 % quantiles of the first data. Values outside are in the outermost tile. Columns of Discrete, MultiDiscrete and MultiBinary
+spaces are not cut (0 tiles): each value is its own tile. A column with one tile has no effect.
 
-Bounds come from the user, then from a bounded space, then from the 1 % and 99 % quantiles of the first data.
-Values outside are in the outermost tile. Columns of Discrete, MultiDiscrete and MultiBinary spaces
-are not cut (0 tiles): each value is its own tile. A column with one tile has no effect.
+**SimHash** (Charikar 2002): the probability that a plane separates two points is the angle between them over π, seen from the
+centre of the data. So similar pictures get the same word, for any number of pixels. In few dimensions angles carry little
+information (in one dimension there are two), and tiles are far better; below 16 bits different states are merged in any dimension.
 
-The tile key: space is cut into boxes, and pairs in the same box are the same.
+:class:`AutoKey` chooses by the first data:
 
-It suits few dimensions: points, carts, landers. The number of boxes grows exponentially with the columns, but only boxes
-that are visited count, and these are often few.
+1. Exact, if at least a quarter of the first transitions share their exact pair with another one.
+2. Else tiles, up to 16 dimensions: the most of 16, 12, 8, 6, 4, 3 or 2 per dimension for which half of them share their pair.
+3. Else SimHash, with the most of 64, 48, 32, 24 or 16 bits for which half of them share their pair, and 16 if none does.
 
-The SimHash key: pairs on the same sides of many random planes are the same.
-
-Charikar (2002): the probability that a plane separates two points is the angle between them over π, seen from the centre of the
-data. So similar pictures get the same word, for any number of pixels. In few dimensions angles carry little information (in one
-dimension there are two), and tiles are far better; below 16 bits different states are merged in any dimension.
+Half of the first thousand is a low threshold: a buffer of many thousands then has several transitions per pair. The threshold for
+an exact key is lower, since it never takes position for risk, and continuous states hardly ever repeat exactly.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -33,21 +35,15 @@ from scipy.special import ndtri
 from .. import _checks
 from .._types import AnyArray, Floats
 from ..kernels import hashing
-from .base import PairKey, columns, counts, fold_exactly, is_whole, numbers, pairs
+from . import ExactKey, PairKey, companions, counts, fold_exactly, is_whole, numbers, pairs
+
+sys.modules[f"{__package__}.auto"] = sys.modules[__name__]  # the module of AutoKey in pickles of earlier versions
 
 QUANTILES = (0.01, 0.99)  #: of the first data, used as bounds
 HINT = (
     "key = key.prepared(observation_space, action_space), then key.learn(observation, action) if it is still not ready"
 )
 FAR = 1e10  #: a space's bound from this size on counts as none
-
-
-class Column(NamedTuple):
-    """A space's information on one number: whether it is discrete, and its bounds."""
-
-    whole: bool
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -116,10 +112,9 @@ class Axes:
             return self
         known = space_columns(f"{self._what} space", space)
         tiles, low, high = self._spread(len(known))
-        whole = np.array([column.whole for column in known]) & (not isinstance(self.tiles, tuple))
-        tiles[whole] = 0
-        low = np.where(np.isfinite(low), low, [column.low for column in known])
-        high = np.where(np.isfinite(high), high, [column.high for column in known])
+        whole, least, most = np.reshape(known, (-1, 3)).T
+        tiles[(whole > 0) & (not isinstance(self.tiles, tuple))] = 0
+        low, high = np.where(np.isfinite(low), low, least), np.where(np.isfinite(high), high, most)
         return self._with(tiles, low, high)
 
     def learned(self, found: list[AnyArray]) -> Axes:
@@ -172,9 +167,7 @@ class Axes:
             for part in found:
                 fold_exactly(part, out)
             return
-        given = 0
-        for part in found:
-            given += part.shape[1]
+        given = sum(part.shape[1] for part in found)
         if self._columns and given != self._columns:
             _checks.fail(self._what, f"have {self._columns} numbers per row, as the key was made for", given)
         first = 0
@@ -197,21 +190,19 @@ def data_bounds(values: AnyArray, tiles: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def space_columns(name: str, space: Any) -> list[Column]:
-    """A space's information on each number of a row; the parts of a Dict in the order of their names."""
+def space_columns(name: str, space: Any) -> list[tuple[bool, float, float]]:
+    """(whether it is discrete, low, high) of each number of a row; the parts of a Dict in the order of their names."""
     if isinstance(space, spaces.Dict):
         return [c for key in sorted(space.spaces) for c in space_columns(f"{name}[{key!r}]", space.spaces[key])]
     if isinstance(space, spaces.Box):
         low, high = (np.asarray(end, np.float64).ravel() for end in (space.low, space.high))
-        ends = zip(
-            np.where(low > -FAR, low, -np.inf).tolist(), np.where(high < FAR, high, np.inf).tolist(), strict=True
-        )
-        return [Column(False, *pair) for pair in ends]
+        low, high = np.where(low > -FAR, low, -np.inf), np.where(high < FAR, high, np.inf)
+        return [(False, *ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         radix = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(space))
         n = np.resize(2 if radix is None else getattr(space, radix), prod(space.shape or ()))
         start = np.resize(getattr(space, "start", 0), n.size)
-        return [Column(True, float(a), float(a + b - 1)) for a, b in zip(start, n, strict=True)]
+        return [(True, float(a), float(a + b - 1)) for a, b in zip(start, n, strict=True)]
     return _checks.fail(name, "be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of those", space)
 
 
@@ -222,9 +213,15 @@ ACTION_TILES = 5  #: default for each dimension of a Box of actions
 class TileKey(PairKey):
     """Pairs are the same if all their numbers lie in the same tile: ``tiles`` between ``low`` and ``high``.
 
-    Each of the three is one number for all dimensions of the flat observation, or one per dimension; 1 tile ignores a dimension,
-    0 tiles use its exact values. Bounds that are None come from the space if it has some, else from the first
-    ``warm_up`` transitions (:meth:`learn`). Whole-number actions are exact, others have ``action_tiles``.
+    Each of the three is one number for all dimensions of the flat observation, or one per dimension. Whole-number actions
+    are exact.
+
+    Parameters
+    ----------
+    tiles : number of tiles, default 8; 1 tile ignores a dimension, 0 tiles use its exact values
+    low, high : bounds; None is the space's bound if it has one, else learned from the first data (:meth:`learn`)
+    action_tiles, action_low, action_high : the same for actions, default 5 tiles
+    warm_up : number of transitions to learn from
 
     >>> import numpy as np, safereplay as sr
     >>> key = sr.TileKey(tiles=4, low=0.0, high=1.0, action_tiles=0)
@@ -285,9 +282,15 @@ STEPS = 32.0  #: planes are stored as integers, in units of 1/STEPS of a standar
 class SimHashKey(PairKey):
     """Pairs are the same if their observations lie on the same sides of ``bits`` random planes, and their actions are equal.
 
-    The planes go through the ``mean`` of the data, whose dimensions are scaled by their ``std``; both are learned from the
-    first ``warm_up`` transitions unless given. Use 16 bits or more, and more than about 16 dimensions. Parts of an observation that
-    are one whole number count exactly; actions as in :class:`TileKey`.
+    The planes go through the mean of the data, whose dimensions are scaled by their standard deviations. Use more than about
+    16 dimensions. Parts of an observation that are one whole number count exactly.
+
+    Parameters
+    ----------
+    bits : number of planes, up to 64; use 16 or more
+    seed : seed of the planes
+    mean, std : of each dimension; learned from the first data unless given
+    action_tiles, action_low, action_high, warm_up : as in :class:`TileKey`
 
     >>> import numpy as np, safereplay as sr
     >>> pictures = np.random.default_rng(0).integers(0, 256, (100, 20, 20), np.uint8)
@@ -365,7 +368,7 @@ class SimHashKey(PairKey):
         if self.mean is not None:
             return self.changed(**actions)
         wide = [part for part in found if not _is_label(part)]
-        data = columns(wide) if wide else np.zeros((1, 0))
+        data = np.concatenate([part.astype(np.float64) for part in wide], axis=1) if wide else np.zeros((1, 0))
         data = np.nan_to_num(data, nan=0.0, posinf=0.0, neginf=0.0)
         std = data.std(0)
         rms = float(np.sqrt(np.mean(std**2))) if std.size else 0.0
@@ -393,3 +396,101 @@ def _planes(seed: int, n: int, bits: int) -> AnyArray:
     normal = ndtri(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
     planes = np.clip(np.rint(normal * STEPS), -127, 127).astype(np.int8).reshape(n, MOST_BITS)
     return np.ascontiguousarray(planes[:, :bits])
+
+
+ENOUGH = 0.5  #: share of the first transitions that must share their pair
+ENOUGH_EXACTLY = 0.25  #: the same for the exact key
+MOST_DIMENSIONS = 16  #: for tiles; constant columns do not count
+TILES = (16, 12, 8, 6, 4, 3, 2)
+BITS = (64, 48, 32, 24, 16)
+
+
+@dataclass(frozen=True, repr=False)
+class AutoKey(PairKey):
+    """Chooses a key by the first transitions: exact if pairs repeat, else tiles, else SimHash.
+
+    Parameters
+    ----------
+    warm_up : number of transitions to choose by
+    draft : TileKey with what is known in advance: bounds, and the tiles of actions
+    chosen : the chosen key; None before the choice
+
+    >>> import numpy as np, safereplay as sr
+    >>> rng = np.random.default_rng(0)
+    >>> sr.AutoKey().learn(np.eye(48)[rng.integers(48, size=1000)], rng.integers(4, size=1000)).chosen
+    ExactKey()
+    >>> sr.AutoKey().learn(rng.random((1000, 2)), rng.integers(4, size=1000)).chosen.tiles
+    (16, 16)
+    >>> sr.AutoKey().learn(rng.random((1000, 100)), rng.integers(4, size=1000)).chosen.bits
+    16
+    """
+
+    warm_up: int = 1000
+    draft: TileKey = TileKey()
+    chosen: PairKey | None = None
+
+    def __post_init__(self) -> None:
+        self._put(warm_up=_checks.whole("warm_up", self.warm_up, 1))
+        _checks.require(isinstance(self.draft, TileKey), "draft", "be a TileKey", self.draft)
+
+    def __call__(self, observation: Any, action: Any) -> AnyArray:
+        """The words of n transitions, uint64 [n], by the chosen key."""
+        if self.chosen is None:
+            hint = "call key = key.learn(observation, action) with the first data"
+            _checks.fail("key", "be ready", "no choice yet", hint)
+        return self.chosen(observation, action)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a key was chosen."""
+        return self.chosen is not None
+
+    def prepared(self, observation_space: Any, action_space: Any) -> AutoKey:
+        """The key with the spaces' bounds; ready at once if states and actions are Discrete."""
+        if self.chosen is not None:
+            return self
+        draft = self.draft.prepared(observation_space, action_space)
+        plain = isinstance(observation_space, spaces.Discrete) and isinstance(action_space, spaces.Discrete)
+        return self.changed(draft=draft, chosen=ExactKey() if plain else None)
+
+    def learn(self, observation: Any, action: Any) -> AutoKey:
+        """The key after choosing by the first data."""
+        return self if self.ready else self.changed(chosen=_choice(self.draft, observation, action))
+
+    def finer(self) -> PairKey | None:
+        """A finer key than the chosen one."""
+        return None if self.chosen is None else self.chosen.finer()
+
+
+def _choice(draft: TileKey, observation: Any, action: Any) -> PairKey:
+    """The finest key for which enough of the data repeats."""
+    found, acted = pairs(observation, action, least=1)
+    exact: PairKey = ExactKey()
+    if not is_whole(acted):
+        exact = draft.changed(tiles=0, low=None, high=None).learn(observation, action)
+    if companions(exact(observation, action)) >= ENOUGH_EXACTLY:
+        return exact
+    moving = sum(int(np.any(part != part[:1], axis=0).sum()) for part in found)
+    for tiles in TILES if moving <= MOST_DIMENSIONS else ():
+        key = _cut(draft, tiles).learn(observation, action)
+        if companions(key(observation, action)) >= ENOUGH:
+            return key
+    return _hashed(draft, observation, action)
+
+
+def _cut(draft: TileKey, tiles: int) -> TileKey:
+    """The draft with this many tiles on each dimension that is cut."""
+    if isinstance(draft.tiles, int):
+        return draft.changed(tiles=tiles)
+    return draft.changed(tiles=tuple(tiles if n > 1 else n for n in draft.tiles))
+
+
+def _hashed(draft: TileKey, observation: Any, action: Any) -> SimHashKey:
+    """The SimHash key with the most bits for which enough of the data repeats."""
+    actions = {name: getattr(draft, name) for name in ("action_tiles", "action_low", "action_high")}
+    learned = SimHashKey(max(BITS), **actions).learn(observation, action)
+    for bits in BITS:
+        key = learned.changed(bits=bits)
+        if companions(key(observation, action)) >= ENOUGH:
+            break
+    return key

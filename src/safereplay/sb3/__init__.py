@@ -17,9 +17,8 @@ except ImportError:
     ) from None
 
 from .buffers import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
-from .callbacks import ShapingCallback
-from .checkpoints import TrainingCheckpoint, load_training, save_training
-from .checkpoints import look_at_loading as _look_at_loading
+from .callbacks import ShapingCallback, TrainingCheckpoint, load_training, save_training
+from .callbacks import look_at_loading as _look_at_loading
 from .stored import ShapingWarning
 
 __all__ = [

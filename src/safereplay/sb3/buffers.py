@@ -33,13 +33,14 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from .. import _checks
 from .._types import AnyArray, Bools, Ints
-from ..keys.auto import AutoKey
-from ..keys.base import PairKey
+from ..keys import PairKey
+from ..keys.spatial import AutoKey
 from ..schemes import Scheme
 from ..shaper import FIRST_LOOK, Shaper
 from .stored import Stored, advise, as_stored, check_rewards, column, is_stored, look, merged, rows, unsafe_flags
 
 STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
+SB3 = ["observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "handle_timeout_termination"]
 FEW = 8  #: external steps are few if they are less than 1/FEW of the buffer; else reading all again costs no more
 AT_ONCE = 1024  #: about the number of transitions that are passed to the shaper at once
 
@@ -67,12 +68,23 @@ class _Fixed:
 class ShapedReplayBuffer(ReplayBuffer):
     """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
 
-    ``v`` is the share of replays in a volatile pair's updates. ``beta`` (2.0) is how strongly replays prefer low rewards, or
-    high ones if β < 0. Both can be set at any time. ``key`` decides which transitions belong to one pair, ``tilt_on`` what is
-    tilted, and ``horizon`` the number of steps for ``tilt_on="return"``. ``n_steps`` is SB3's, for n-step targets. ``seed`` None is
-    drawn once from numpy's global generator, which SB3 seeds with the model's seed: same seed, same run.
-    Dict observations get a :class:`ShapedDictReplayBuffer` automatically. A subclass may override ``add``, ``sample``
-    and ``_get_samples`` as with SB3, and may have Dict observations, too.
+    Dict observations get a :class:`ShapedDictReplayBuffer` automatically, n-step targets a
+    :class:`ShapedNStepReplayBuffer`. A subclass may override ``add``, ``sample`` and ``_get_samples`` as with SB3, and may
+    have Dict observations, too. ``v``, ``beta`` and ``scheme`` can be set at any time.
+
+    Parameters
+    ----------
+    buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, handle_timeout_termination : SB3's
+    v : share of replays in a volatile pair's updates, in [0, 1]; 0 is SB3's own buffer
+    beta : how strongly replays prefer low rewards (high ones if β < 0); default 2
+    key, scheme, mixing, tilt_on : as in :class:`~safereplay.Shaper`
+    horizon : steps of the return for ``tilt_on="return"``; default ``n_steps`` if above 1, else 3
+    n_steps, gamma : SB3's, for n-step targets; tilted returns use gamma, too
+    seed : of the draws; None is drawn once from numpy's global generator, which SB3 seeds: same seed, same run
+
+    Raises
+    ------
+    BadInput : an argument is invalid, or the spaces do not fit
 
     >>> import numpy as np, safereplay as sr
     >>> from gymnasium.spaces import Box, Discrete
@@ -122,19 +134,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         if seed is not None:
             seed = _checks.whole("seed", seed, 0)
         self._become(observation_space, n_steps)
-        super().__init__(
-            buffer_size,
-            observation_space,
-            action_space,
-            device,
-            n_envs,
-            optimize_memory_usage,
-            handle_timeout_termination,
-            **({"n_steps": n_steps, "gamma": gamma} if isinstance(self, NStepReplayBuffer) else {}),
-        )
-        _checks.require(
-            self.buffer_size > 1 or not optimize_memory_usage, "buffer_size", "be at least 2 · n_envs here", buffer_size
-        )
+        settings = device, n_envs, optimize_memory_usage, handle_timeout_termination
+        more: dict[str, Any] = {"n_steps": n_steps, "gamma": gamma} if isinstance(self, NStepReplayBuffer) else {}
+        super().__init__(buffer_size, observation_space, action_space, *settings, **more)
+        enough = self.buffer_size > 1 or not optimize_memory_usage
+        _checks.require(enough, "buffer_size", "be at least 2 · n_envs here", buffer_size)
         self.unsafe: Bools = np.zeros((self.buffer_size, n_envs), bool)  #: the flags ``info["unsafe"]``
         self.on_draw: Callable[[Ints], None] | None = None  #: called with the slots of each batch; not saved
         self._untold = 0  # positions before ``pos`` that were not passed to the shaper
@@ -175,7 +179,10 @@ class ShapedReplayBuffer(ReplayBuffer):
     def from_buffer(cls, buffer: ReplayBuffer, **dials: Any) -> Self:
         """A shaped buffer with the content of an SB3 buffer and these dials. The arrays are shared, not copied.
 
-        From a shaped buffer, dials that are not given are taken over.
+        Parameters
+        ----------
+        buffer : of SB3, but not for HER
+        **dials : v, beta, key, ... as above; from a shaped buffer, those that are not given are taken over
 
         >>> from gymnasium.spaces import Box, Discrete
         >>> plain = ReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2))
@@ -191,22 +198,12 @@ class ShapedReplayBuffer(ReplayBuffer):
             dials = {"v": buffer.v, **scheme, **buffer._dials, **dials}
         elif isinstance(buffer, NStepReplayBuffer):
             dials = {"n_steps": buffer.n_steps, "gamma": buffer.gamma, **dials}
-        made = cls(
-            buffer_size=buffer.buffer_size * buffer.n_envs,
-            observation_space=buffer.observation_space,
-            action_space=buffer.action_space,
-            device=buffer.device,
-            n_envs=buffer.n_envs,
-            optimize_memory_usage=buffer.optimize_memory_usage,
-            handle_timeout_termination=buffer.handle_timeout_termination,
-            **dials,
-        )
+        settings = {name: getattr(buffer, name) for name in SB3}
+        made = cls(buffer_size=buffer.buffer_size * buffer.n_envs, **settings, **dials)
         for name in (*STORED, "pos", "full"):
             if hasattr(buffer, name):
                 setattr(made, name, getattr(buffer, name))
         return made
-
-    # -- the dial -----------------------------------------------------------------------------------------------------
 
     @property
     def v(self) -> float:
@@ -254,30 +251,15 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._tell(self._shaper)
         return self._shaper
 
-    @property
-    def _at_once(self) -> int:
-        return max(AT_ONCE // self.n_envs, 1)
-
     def _new_shaper(self) -> Shaper:
         if self._seed is None:  # SB3's only seeded generator
             self._seed = int(np.random.randint(2**31))  # noqa: NPY002
         return self._a_shaper(self.buffer_size * self.n_envs, self._seed)
 
     def _a_shaper(self, capacity: int, seed: int) -> Shaper:
-        return Shaper(
-            capacity,
-            self._v,
-            key=self.key,
-            scheme=self._scheme,
-            mixing=self.mixing,
-            tilt_on=self.tilt_on,
-            n_step=self.horizon,
-            gamma=self.gamma,
-            n_envs=self.n_envs,
-            seed=seed,
-        )
-
-    # -- what SB3 calls -----------------------------------------------------------------------------------------------
+        dials = {name: self._dials[name] for name in ("key", "mixing", "tilt_on", "gamma")}
+        more = {"n_step": self.horizon, "n_envs": self.n_envs, "seed": seed}
+        return Shaper(capacity, self._v, scheme=self._scheme, **dials, **more)
 
     def add(
         self,
@@ -288,9 +270,16 @@ class ShapedReplayBuffer(ReplayBuffer):
         done: AnyArray,
         infos: list[dict[str, Any]] | dict[str, Any] | None,
     ) -> None:
-        """Store one transition of each environment.
+        """Store one transition of each environment, as in SB3.
 
-        As in SB3, ``infos`` may be None or Gymnasium's dict of arrays if ``handle_timeout_termination`` is False.
+        Parameters
+        ----------
+        obs, next_obs, action, reward, done : [n_envs, ...]
+        infos : may be None or Gymnasium's dict of arrays if ``handle_timeout_termination`` is False
+
+        Raises
+        ------
+        BadInput : a reward is not finite; nothing was stored
         """
         if self._shaper is not None:
             check_rewards(reward)
@@ -302,11 +291,17 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self._shaper is not None:
             self._untold += 1
             self._seen_at = (self.pos, self.full)
-            if self._untold >= min(self._at_once, self.buffer_size):
+            if self._untold >= min(max(AT_ONCE // self.n_envs, 1), self.buffer_size):
                 self._tell(self._shaper)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """Draw a batch; ``env`` normalises it."""
+        """Draw a batch.
+
+        Parameters
+        ----------
+        batch_size : number of transitions
+        env : a VecNormalize, which normalises the batch
+        """
         if self._v == 0.0:
             return super().sample(batch_size, env=env)
         shaper = self.shaper
@@ -342,22 +337,17 @@ class ShapedReplayBuffer(ReplayBuffer):
     def explain(self, k: int = 10) -> None:
         """Print the k pairs that are tilted most, each named by the observation and action of its worst transition.
 
-        The columns are those of :meth:`Shaper.explain <safereplay.Shaper.explain>`.
+        The table is that of :meth:`Shaper.explain <safereplay.Shaper.explain>`.
         """
         sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
 
     def _named(self, slot: int) -> str:
         """A short name of a pair: the observation and action in a slot."""
         observation, action = self.seen(np.array([slot]))
-        text = np.array2string(np.ravel(action), precision=3, separator=", ")
+        style: Any = {"precision": 3, "separator": ", "}
         parts = observation.items() if isinstance(observation, dict) else [("", observation)]
-        shown = [
-            f"{name}{np.array2string(np.ravel(x), precision=3, threshold=8, edgeitems=2, separator=', ')}"
-            for name, x in parts
-        ]
-        return " ".join([*("".join(x.split("\n")) for x in shown), text])
-
-    # -- slots --------------------------------------------------------------------------------------------------------
+        shown = [name + np.array2string(np.ravel(x), threshold=8, edgeitems=2, **style) for name, x in parts]
+        return " ".join([*("".join(x.split("\n")) for x in shown), np.array2string(np.ravel(action), **style)])
 
     def transitions(self, slots: Ints, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """The transitions in these slots, as SB3's samples; a subclass's ``_get_samples`` is used."""
@@ -419,7 +409,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         return np.asarray(positions[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
 
     def _samples(self, *data: Any) -> ReplayBufferSamples:
-        return ReplayBufferSamples(*(self.to_torch(x, copy=False) for x in data))
+        def tensors(x: Any) -> Any:
+            return {k: tensors(y) for k, y in x.items()} if isinstance(x, dict) else self.to_torch(x, copy=False)
+
+        kind: Any = DictReplayBufferSamples if isinstance(self, DictReplayBuffer) else ReplayBufferSamples
+        return cast(ReplayBufferSamples, kind(*map(tensors, data)))
 
     def _look(self, shaper: Shaper) -> None:
         """Handle external writes: ``pos`` or ``full`` have changed.
@@ -444,7 +438,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         """Pass new transitions to the shaper, oldest first."""
         while self._untold:  # counted down after each success: transitions that the shaper refuses are not lost
             first = (self.pos - self._untold) % self.buffer_size
-            n = min(self._untold, self._at_once, self.buffer_size - first)
+            n = min(self._untold, max(AT_ONCE // self.n_envs, 1), self.buffer_size - first)
             slots = np.arange(first * self.n_envs, (first + n) * self.n_envs)
             obs, actions = self.seen(slots)
             shaper.add(slots, obs, actions, self.rewards.take(slots), self.dones.take(slots) > 0)
@@ -456,8 +450,6 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._aware = True
         if np.isnan(self.shaper.index.x_of(slots)).all():
             advise('tilt_on="target" tilts nothing until targets are known; pass callback=ShapingCallback() to learn()')
-
-    # -- pickles, which are SB3's way to save a buffer ----------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain arrays and numbers, without compiled code and callbacks."""
@@ -487,15 +479,6 @@ class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ign
     >>> type(ShapedReplayBuffer(10, Dict(x=Box(0.0, 1.0)), Discrete(2))).__name__
     'ShapedDictReplayBuffer'
     """
-
-    def _samples(self, *data: Any) -> ReplayBufferSamples:
-        tensors: Any = [
-            {k: self.to_torch(y, copy=False) for k, y in x.items()}
-            if isinstance(x, dict)
-            else self.to_torch(x, copy=False)
-            for x in data
-        ]
-        return cast(ReplayBufferSamples, DictReplayBufferSamples(*tensors))
 
 
 class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):

@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from .. import _checks
 from .._advice import ShapingWarning as ShapingWarning
 from .._types import AnyArray, Ints
-from ..keys.auto import diagnose
+from ..keys import diagnose
 
 if TYPE_CHECKING:
     from .buffers import ShapedReplayBuffer
@@ -108,9 +108,9 @@ def look(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> None:
 
 def huber(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> str | None:
     """The warning if the loss hides rare rewards, or None. Without a callback, discrete actions are taken for DQN's or QR-DQN's."""
-    has_huber = (
-        isinstance(buffer.action_space, spaces.Discrete) if buffer.has_huber_loss is None else buffer.has_huber_loss
-    )
+    has_huber = buffer.has_huber_loss
+    if has_huber is None:
+        has_huber = isinstance(buffer.action_space, spaces.Discrete)
     spread = widest(buffer) * reward_scale(env) if has_huber else 0.0
     if spread <= REACH:
         return None
