@@ -26,8 +26,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from .. import _checks
-from .._advice import Once
 from .._types import AnyArray, Bools, Floats, Ints
+from ..errors import Once
 from .buffers import ShapedReplayBuffer
 from .stored import has_huber_loss
 
