@@ -19,7 +19,7 @@ SRC = ROOT / "src" / "safereplay"
 
 #: A module may import from its own layer and from those above it in this list, and imports form no cycle.
 LAYERS = [
-    "errors _types _checks catalog _files _config _interrupts _progress _plugin _advice",
+    "errors _types _checks catalog _files _config _progress _plugin",
     "kernels",
     "mdp maps grids gym goals worlds spaces sources verdicts point",
     "schemes schedules arrays",

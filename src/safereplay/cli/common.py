@@ -131,6 +131,12 @@ app = _App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def named(names: Iterable[str], about: str, metavar: str = "NAME") -> Any:
+    """An option whose value is one of these names; the shell completes it."""
+    return typer.Option(metavar=metavar, help=about, autocompletion=starting(names))
+
+
 Model: TypeAlias = Annotated[
     str,
     typer.Argument(
@@ -140,21 +146,8 @@ Model: TypeAlias = Annotated[
         autocompletion=starting(WORLDS),
     ),
 ]
-LearnerName: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--learner", metavar="NAME", help="One of " + ", ".join(LEARNERS) + ".", autocompletion=starting(LEARNERS)
-    ),
-]
-SchemeName: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--scheme",
-        metavar="NAME",
-        help="What is replayed: one of " + ", ".join(SCHEMES) + ".",
-        autocompletion=starting(SCHEMES),
-    ),
-]
+LearnerName: TypeAlias = Annotated[str, named(LEARNERS, "One of " + ", ".join(LEARNERS) + ".")]
+SchemeName: TypeAlias = Annotated[str, named(SCHEMES, "What is replayed: one of " + ", ".join(SCHEMES) + ".")]
 Dials: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -240,8 +233,8 @@ class LearnerOptions:
         if self.learner == "replay":
             _checks.require(self.kappa is None, "--kappa", "be left out with --learner replay", self.kappa)
             scheme = _build_scheme(self.scheme, self.beta, own)
-            probability = {} if self.v is None else {"v": self.v}
-            return learners.ReplayQLearning(scheme, mixing=self.mixing, **common, **probability)
+            common |= {} if self.v is None else {"v": self.v}
+            return learners.ReplayQLearning(scheme, mixing=self.mixing, **common)
         options = {"v": self.v, "beta": self.beta, "kappa": self.kappa}
         given = {key: value for key, value in options.items() if value is not None}
         for key, value in given.items():

@@ -36,11 +36,11 @@ from .common import (
     complain,
     echo,
     load_model,
+    named,
     plain_table,
     policy_text,
     print_json,
     show_result,
-    starting,
 )
 
 if TYPE_CHECKING:
@@ -389,28 +389,13 @@ def compare(
         str, typer.Option(help="quick: the paper's contestants and grids; paper: all systems on all worlds.")
     ] = "quick",
     learner: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A learner of the catalog, over its dial; repeatable.",
-            autocompletion=starting(LEARNERS),
-        ),
+        list[str] | None, named(LEARNERS, "A learner of the catalog, over its dial; repeatable.")
     ] = None,
     scheme: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A scheme of the catalog, replayed in both mixings over v; repeatable.",
-            autocompletion=starting(SCHEMES),
-        ),
+        list[str] | None, named(SCHEMES, "A scheme of the catalog, replayed in both mixings over v; repeatable.")
     ] = None,
     world: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A world of the catalog, a map file or a Gymnasium id; repeatable.",
-            autocompletion=starting(WORLDS),
-        ),
+        list[str] | None, named(WORLDS, "A world of the catalog, a map file or a Gymnasium id; repeatable.", "MODEL")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds, at least 20.")] = 20,
     steps: Annotated[int | None, typer.Option(help="Steps of the MDP per run; default: set by the world.")] = None,

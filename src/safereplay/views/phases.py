@@ -14,7 +14,7 @@ verdict, so that borders between verdicts are smooth where the shares are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,7 +135,6 @@ def _choose(
 class Scale(NamedTuple):
     """The layout of an axis: the cell of each value, and the edges of the cells."""
 
-    name: str
     kind: str  #: "linear", "log", or "listed": cells of equal width, each with its value
     cell: Ints  #: by value's code
     edges: Floats  #: [cells + 1]; exponents of 10 if it is "log"
@@ -155,30 +154,30 @@ def scale(results: Results, name: str, bins: int) -> Scale:
     """The layout for the values of an axis: a linear or log grid, bins, or a list."""
     values = results.levels(name).values
     if not results.is_number(name) or len(values) < 3 or None in values:
-        return _listed(name, values)
+        return _listed(values)
     x = np.array(values, dtype=float)
     if len(values) > CELLS:
-        return _ranges(name, x, bins)
+        return _ranges(x, bins)
     for kind, t in {"linear": x, **({"log": np.log10(x)} if x[0] > 0 else {})}.items():
         gaps = np.diff(t)
         if gaps.max() < 1.5 * gaps.min():
             middle = (t[1:] + t[:-1]) / 2
             edges = np.array([2 * t[0] - middle[0], *middle, 2 * t[-1] - middle[-1]])
-            return Scale(name, kind, np.arange(x.size), edges.astype(np.float64), values)
-    return _listed(name, values)
+            return Scale(kind, np.arange(x.size), edges.astype(np.float64), values)
+    return _listed(values)
 
 
-def _listed(name: str, values: tuple[Any, ...]) -> Scale:
-    return Scale(name, "listed", np.arange(len(values)), np.arange(len(values) + 1) - np.float64(0.5), values)
+def _listed(values: tuple[Any, ...]) -> Scale:
+    return Scale("listed", np.arange(len(values)), np.arange(len(values) + 1) - np.float64(0.5), values)
 
 
-def _ranges(name: str, x: Floats, bins: int) -> Scale:
+def _ranges(x: Floats, bins: int) -> Scale:
     """Bins of equal width for random values, on a log scale if that spreads them more evenly."""
     log = x[0] > 0 and abs(_centre(np.log(x)) - 0.5) < abs(_centre(x) - 0.5) and x[-1] > 5 * x[0]
     t = np.log10(x) if log else x
     edges = np.linspace(t[0], t[-1], bins + 1)
     cell = np.clip(np.searchsorted(edges, t, "right") - 1, 0, bins - 1)
-    return Scale(name, "log" if log else "linear", cell, edges, tuple(x))
+    return Scale("log" if log else "linear", cell, edges, tuple(x))
 
 
 def _centre(t: Floats) -> float:
@@ -287,12 +286,15 @@ class _Panels:
             norm.vmin = 0.0
         colours = MAPS.get(self.view.metric, "viridis")
         x, y = self.x.place(self.x.edges), self.y.place(self.y.edges)
-        for ax, shown, endless in zip(axes, mean, (runs == 0) & (self.runs > 0), strict=True):
+        never = (runs == 0) & (self.runs > 0)
+        for ax, shown, endless in zip(axes, mean, never, strict=True):
             ax.pcolormesh(x, y, np.ma.masked_invalid(shown.T), cmap=colours, norm=norm, rasterized=shown.size > 2_000)
-            _hatch(ax, x, y, endless)
+            for i, j in np.argwhere(endless):
+                corners = (x[i : i + 2], [y[j]] * 2, [y[j + 1]] * 2)
+                ax.fill_between(*corners, facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", lw=0)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), fraction=0.04, pad=0.015, aspect=14)
         bar.set_label(METRICS[self.view.metric])
-        return {"never ends"} if ((runs == 0) & (self.runs > 0)).any() else set()
+        return {"never ends"} if never.any() else set()
 
     def _draw_lines(self, axes: AnyArray, values: Floats) -> None:
         """With one axis: the mean and its interval over it."""
@@ -305,7 +307,7 @@ class _Panels:
 
 def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
     """Fill the cells with verdicts, shares [x, y, verdicts]; label each share in large cells, or each verdict once."""
-    y = y or Scale("", "linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
+    y = y or Scale("linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
     assert ax.figure is not None
     wide, high = ax.bbox.width / ax.figure.dpi / x.cells, ax.bbox.height / ax.figure.dpi / y.cells  # before layout
     large = wide > LARGE[0] and high > LARGE[1]
@@ -362,12 +364,6 @@ def _spot(rules: Bools) -> tuple[int, int] | None:
     depth = ndimage.distance_transform_edt(np.pad(largest, 1))[1:-1, 1:-1]
     i, j = np.unravel_index(int(np.argmax(depth)), depth.shape)
     return int(i), int(j)
-
-
-def _hatch(ax: Axes, x: AnyArray, y: AnyArray, cells: Bools) -> None:
-    for i, j in np.argwhere(cells):
-        corners = ([x[i], x[i + 1]], [y[j]] * 2, [y[j + 1]] * 2)
-        ax.fill_between(*corners, facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", lw=0)
 
 
 def _set_scale(axis: Any, found: Scale, labels: int) -> None:
@@ -435,15 +431,12 @@ def settings_figure(results: Results) -> Figure:
             ax.set(xlabel="P(unsafe)", ylabel="mean return" if k % across == 0 else "")
         else:
             ax.set_visible(False)
-    handles = [_handle(k, name) for k, name in enumerate(names)]
+    look: Any = {"ms": 5, "mec": "white", "mew": 0.5, "lw": 1.2}
+    pairs = zip(names, cycle(PALETTE), cycle(MARKERS), strict=False)
+    handles = [Line2D([], [], color=colour, marker=marker, label=name, **look) for name, colour, marker in pairs]
     handles.append(Line2D([], [], color=INK, lw=1.2, drawstyle="steps-post", label="best settings (Pareto front)"))
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
-
-
-def _handle(k: int, name: str) -> Line2D:
-    colour, marker = PALETTE[k % len(PALETTE)], MARKERS[k % len(MARKERS)]
-    return Line2D([], [], color=colour, marker=marker, ms=5, mec="white", mew=0.5, lw=1.2, label=name)
 
 
 def _draw_settings(ax: Axes, results: Results, learners: Sequence[str]) -> None:
@@ -522,7 +515,9 @@ def curves_figure(results: Results) -> Figure:
     figure, axes = new_figure(9.0, 2.6 * len(models) + 0.6, len(models), len(shown))
     for row, model in enumerate(models):
         for k in range(len(learners)):
-            some = _longest(results.where((codes == row) & (owners == k)))
+            some = results.where((codes == row) & (owners == k))
+            lengths = np.asarray(some.table["episodes"])
+            some = some.where(lengths == lengths.max(initial=0))  # curves of shorter runs have other points
             if len(some):
                 episodes = _matrix(some, "curve_episodes")[0]
                 for ax, name in zip(axes[row], shown, strict=True):
@@ -534,12 +529,6 @@ def curves_figure(results: Results) -> Figure:
     handles = [Line2D([], [], color=PALETTE[k % len(PALETTE)], label=str(name)) for k, name in enumerate(learners)]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
-
-
-def _longest(results: Results) -> Results:
-    """The runs with the most episodes; curves of other runs have other points."""
-    episodes = np.asarray(results.table["episodes"])
-    return results.where(episodes == episodes.max(initial=0))
 
 
 def _matrix(results: Results, name: str) -> Floats:
@@ -566,6 +555,8 @@ def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], ref
     blocks: list[Block] = [Text(overview(results) + "." + still)]
     if results.axes:
         blocks += [Table(["axis", "values"], [[label(n), axis_text(x)] for n, x in results.axes.items()])]
+    several = len(results.levels("seed").values) > 1
+    over = "seeds (settings fixed)" if several else "settings (there is only one seed)"  # see Results.units
     figures = {}
     for k, view in enumerate(views):
         name = "phases" if len(views) == 1 else f"phases-{k + 1}"
@@ -573,17 +564,11 @@ def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], ref
         blocks += [Heading("Phases")] * (k == 0) + [Picture(name, view.caption)]
     if results.has("mean", "p_unsafe"):
         figures["frontier"] = settings_figure(results)
-        blocks += [Heading("Return against risk"), Picture("frontier", FRONTIER.format(over=_over(results)))]
+        blocks += [Heading("Return against risk"), Picture("frontier", FRONTIER.format(over=over))]
     if results.has(*CURVES):
         figures["curves"] = curves_figure(results)
         blocks += [Heading("During the runs"), Picture("curves", ALONG)]
-    blocks += [Heading("Tables"), Table(header, lines[:ROWS]), Text(NOTES.format(over=_over(results)))]
+    blocks += [Heading("Tables"), Table(header, lines[:ROWS]), Text(NOTES.format(over=over))]
     if len(lines) > ROWS:
         blocks += [Text(f"{len(lines) - ROWS:,} more rows are left out here; --json has them all.")]
     return Page(f"Sweep {results.folder.resolve().name}", blocks, figures, refresh)
-
-
-def _over(results: Results) -> str:
-    """What intervals resample (see :attr:`Results.units`)."""
-    several = len(results.levels("seed").values) > 1
-    return "seeds (settings fixed)" if several else "settings (there is only one seed)"

@@ -1,18 +1,15 @@
-"""Answers to the page's requests: results of the public API as JSON, and exports.
+"""Answers to the page's requests: results of the public API as JSON, streams of running learners, and exports.
 
 A job takes the parameters of a link and returns plain JSON types. It runs in a worker process that can be stopped
 (:mod:`safereplay.web.workers`). Exports are a study as a Python script, and a world as a map file.
 
-A running learner as a stream of events: over a web socket, or as server-sent events.
-
-A run is a pure function of its seed, so a stream needs no session. A request gives the number of iterations that the
-client has seen, and gets the next ones, from any server. To pause, the client closes the stream; to continue, it
-requests it again. The server keeps the latest few runs in a small cache.
+A stream is a running learner as events: over a web socket, or as server-sent events. A run is a pure function of its
+seed, so a stream needs no session. A request gives the number of iterations that the client has seen, and gets the next
+ones, from any server. To pause, the client closes the stream; to continue, it requests it again. The server keeps the
+latest few runs in a small cache. All streams share one budget of frames, so each one is slower if there are more.
 
 The page uses a web socket: browsers allow six HTTP connections to a server for all tabs together, and six streams of
 server-sent events would leave none for other requests. Web sockets do not count.
-
-Frames are paced. All streams share one budget, so each one is slower if there are more.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -35,6 +32,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 import safereplay as sr
 
 from .. import _checks
+from .._config import plain
 from .._types import Floats, Ints
 from ..errors import SafeReplayError
 from ..verdicts import NO_PATH
@@ -47,6 +45,11 @@ BARS = 120  # the most bars of a distribution
 NEAR = 1e-3  # of Q's range: an average this close to a limit counts as one
 TRACE = 1e-9  # probabilities up to this are not mentioned
 TUNING: dict[str, Any] = {"episodes": 20_000, "seeds": 20}
+TRACED = 40  # the last iterations of a frame, which are shown one by one
+SHARE = 0.025  # the least seconds between two frames, over all streams
+KEPT = 16  # cached runs of paused streams
+ABREAST = 2  # threads that learn
+CHUNK = 200_000  # iterations between two checks whether the client is still connected
 SEVERAL = "Literal mixing has several limits here ({} were found): the seed decides which one a run ends at."
 CUT = "The search was stopped before it converged. The values shown are within {:.1%} of Q's range of a limit."
 IN_TURN = "Learning does not settle on one policy here: it alternates between several. Their mean is shown."
@@ -97,6 +100,7 @@ def solve(parameters: dict[str, Any]) -> dict[str, Any]:
     policy = np.asarray(limits.Q.argmax(1), np.int64)
     risk = risk_of(world, tuple(policy.tolist()))
     short = risk is not None and isfinite(risk.length) and risk.length <= LONG
+    tail = plain(risk.cvar(0.1)) if risk is not None and short else None
     drawn = route(mdp, policy)
     return {
         "cells": mdp.layout.cells if mdp.layout is not None else (),
@@ -106,7 +110,7 @@ def solve(parameters: dict[str, Any]) -> dict[str, Any]:
         "Q": rounded(limits.Q),
         "policy": shown(mdp, policy),
         **drawn,
-        "risk": {**numbers(risk, "mean", "std", "p_unsafe", "p_never", "length"), "cvar10": _tail(risk, short)},
+        "risk": {**numbers(risk, "mean", "std", "p_unsafe", "p_never", "length"), "cvar10": tail},
         "distribution": _bars(risk) if risk is not None and short else None,
         "label": side.learner().describe(),
         "limits": limits.found,
@@ -136,7 +140,7 @@ def switches(parameters: dict[str, Any]) -> dict[str, Any]:
     link = LearnerLink.model_validate(parameters)
     search = {name: SEARCH[name] for name in ("starts", "solves")} | {"exploration": sr.EpsilonGreedy(link.epsilon)}
     found = sr.switches(link.to_world().mdp(), link.to_side().learner(), tight=TIGHT, **search)
-    return {"dial": found.dial, "first": [_finite(x) for x in found.at], "to": found.to.tolist()}
+    return {"dial": found.dial, "first": plain(found.at), "to": found.to.tolist()}
 
 
 def tune(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +171,7 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
         "plain": _point(plan.plain),
         "plan": own,
         "frontier": [_point(point) for point in plan.frontier],
-        "ceiling": [{"risk": point.limit, "mean": _finite(point.value)} for point in plan.ceiling_frontier],
+        "ceiling": [{"risk": point.limit, "mean": plain(point.value)} for point in plan.ceiling_frontier],
     }
 
 
@@ -197,15 +201,7 @@ def rounded(Q: Floats) -> list[list[float]]:
 
 def numbers(risk: Any, *names: str) -> dict[str, float | None]:
     """Numbers of a profile or a point; None if not finite, or if there is no profile."""
-    return {name: _finite(getattr(risk, name, None)) for name in names}
-
-
-def _finite(x: float | None) -> float | None:
-    return float(x) if x is not None and isfinite(x) else None
-
-
-def _tail(risk: sr.RiskProfile | None, short: bool) -> float | None:
-    return _finite(risk.cvar(0.1)) if risk is not None and short else None
+    return {name: plain(getattr(risk, name, None)) for name in names}
 
 
 def _point(point: Any) -> dict[str, Any]:
@@ -332,11 +328,7 @@ def _call(side: Side) -> str:
     return f'sr.ReplayQLearning({scheme}, v={side.v!r}, mixing="{side.mixing}")'
 
 
-TRACED = 40  # the last iterations of a frame, which are shown one by one
-SHARE = 0.025  # the least seconds between two frames, over all streams
-KEPT = 16  # cached runs of paused streams
-ABREAST = 2  # threads that learn
-CHUNK = 200_000  # iterations between two checks whether the client is still connected
+# -- streams ------------------------------------------------------------------------------------------------------------
 
 
 class Event(NamedTuple):
@@ -387,9 +379,9 @@ class Runs:
             stepper.run(t - stepper.iterations)
         return events
 
-    def frame(self, events: list[Any]) -> dict[str, Any]:
-        """The content of a frame."""
-        first, mdp = self.steppers[0], self.mdp
+    def next_frame(self, t: int) -> dict[str, Any]:
+        """Continue to iteration t; return the content of its frame."""
+        events, first, mdp = self.advance(t), self.steppers[0], self.mdp
         return {
             "t": self.t,
             "episodes": first.episodes,
@@ -437,8 +429,7 @@ class Streams:
     """All streams of a server. ``limit`` returns the exact limit to compare runs with, [S, A]."""
 
     def __init__(self, limit: Callable[[LearnLink], Awaitable[Floats]]) -> None:
-        self.open, self.store, self._limit = 0, Store(), limit
-        self._limiter: CapacityLimiter | None = None
+        self.open, self.store, self._limit, self._limiter = 0, Store(), limit, CapacityLimiter(ABREAST)
 
     async def frames(self, link: LearnLink) -> AsyncIterator[Event]:
         """The events of one stream, until its end, or until the client disconnects."""
@@ -451,7 +442,7 @@ class Streams:
                 if runs.t >= link.until:
                     break
                 beginning = asyncio.get_running_loop().time()
-                frame = await self._threaded(self._next, runs, min(link.until, runs.t + link.by))
+                frame = await self._threaded(runs.next_frame, min(link.until, runs.t + link.by))
                 yield Event("frame", frame, runs.t)
                 pause = max(link.pace / 1000.0, SHARE * self.open)
                 await asyncio.sleep(max(0.0, beginning + pause - asyncio.get_running_loop().time()))
@@ -472,14 +463,8 @@ class Streams:
             await self._threaded(runs.advance, min(link.since, runs.t + CHUNK))
         return runs
 
-    @staticmethod
-    def _next(runs: Runs, t: int) -> dict[str, Any]:
-        return runs.frame(runs.advance(t))
-
     async def _threaded(self, function: Any, *arguments: Any) -> Any:
-        if self._limiter is None:
-            self._limiter = CapacityLimiter(ABREAST)
-        job = asyncio.ensure_future(to_thread.run_sync(partial(function, *arguments), limiter=self._limiter))
+        job = asyncio.ensure_future(to_thread.run_sync(function, *arguments, limiter=self._limiter))
         try:
             return await asyncio.shield(job)
         except asyncio.CancelledError:  # the thread still runs: its runs must not be used before it ends
