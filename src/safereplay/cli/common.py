@@ -449,16 +449,13 @@ def policy_text(mdp: TabularMDP, policy: Ints) -> str:
     return "\n".join("  " + " ".join(row) for row in rows)
 
 
-def show_result(as_json: bool, content: dict[str, Any], show: Callable[[], object], page: Path | None = None) -> None:
-    """Print the content as JSON, or show it and the path of its page."""
+def show_result(
+    as_json: bool, content: Callable[[], Any], show: Callable[[], object], page: Path | None = None
+) -> None:
+    """Print the content as one line of JSON, or show it and the path of its page."""
     if as_json:
-        print_json(content)
+        echo(json.dumps(content(), ensure_ascii=False))
         return
     show()
     if page is not None:
         echo(f"\n{page}")
-
-
-def print_json(content: Any) -> None:
-    """One line of JSON."""
-    echo(json.dumps(content, ensure_ascii=False))

@@ -39,7 +39,6 @@ from .common import (
     named,
     plain_table,
     policy_text,
-    print_json,
     show_result,
 )
 
@@ -81,13 +80,13 @@ def solve(
     check_page_folder(out)
     answers = _answers(mdp, learner, exploration, episodes, seeds)
     page = None if out is None else write_page(solve_page(mdp, f"{learner.describe()} on {model}", answers), out)
-    content = {
-        "model": model,
-        "gamma": mdp.gamma,
-        "learner": learner.to_dict(),
-        "limits": [a.to_dict() for a in answers],
-    }
-    show_result(as_json, content, lambda: _show_answers(mdp, model, learner, answers), page)
+    head = {"model": model, "gamma": mdp.gamma, "learner": learner.to_dict()}
+    show_result(
+        as_json,
+        lambda: {**head, "limits": [a.to_dict() for a in answers]},
+        lambda: _show_answers(mdp, model, learner, answers),
+        page,
+    )
 
 
 def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episodes: int, seeds: int) -> list[Answer]:
@@ -166,7 +165,7 @@ def check(
         other = LearnerOptions(learner, v, **asdict(replay)).build()
         _checks.require(out is None, "--out", "go with --learner replay", str(out))
         found = prospects(load_model(model, gamma, option), other, exploration, step_size)
-        show_result(as_json, {"model": model, **found.to_dict()}, lambda: echo(found))
+        show_result(as_json, lambda: {"model": model, **found.to_dict()}, lambda: echo(found))
         return
     scheme = replay.build()
     mdp = load_model(model, gamma, option)
@@ -182,7 +181,8 @@ def check(
         seeds=seeds,
     )
     page = None if out is None else write_page(check_page(mdp, report), out)
-    show_result(as_json, {"model": model, "gamma": mdp.gamma, **report.to_dict()}, lambda: echo(report), page)
+    head = {"model": model, "gamma": mdp.gamma}
+    show_result(as_json, lambda: {**head, **report.to_dict()}, lambda: echo(report), page)
 
 
 @app.command()
@@ -232,8 +232,8 @@ def tune(
         step_size=PowerStep(step_power),
     )
     page = None if out is None else write_page(tune_page(mdp, plan), out)
-    content = {"model": model, "gamma": mdp.gamma, **plan.to_dict()}
-    show_result(as_json, content, lambda: _show_plan(mdp, model, plan), page)
+    head = {"model": model, "gamma": mdp.gamma}
+    show_result(as_json, lambda: {**head, **plan.to_dict()}, lambda: _show_plan(mdp, model, plan), page)
     if not plan.meets:
         raise typer.Exit(complain(f"no replay setting keeps {plan.limit}", 1))
 
@@ -291,10 +291,8 @@ def learn(
         max_steps=max_steps,
     )
     with stopping(lambda: f"{len(runs.seeds)} of {seeds} seeds are finished, but not shown"):
-        if as_json:
-            print_json(_as_json(model, runs.judged_on, runs, xray))
-        else:
-            _show(model, runs.judged_on, runs, xray)
+        shown = (model, runs.judged_on, runs, xray)
+        show_result(as_json, lambda: _as_json(*shown), lambda: _show(*shown))
     if runs.interrupted:
         raise typer.Exit(complain(f"stopped: {len(runs.seeds)} of {seeds} seeds are finished and shown", 1))
 
@@ -372,11 +370,8 @@ def sweep(
     from ..engines.sweeps import sweep as run_sweep
 
     found = run_sweep(spec, out, engine, threads=threads, address=address, extend=extend)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        there = f", {found.already:,} were done before" if found.already else ""
-        echo(f"{found.done:,} runs done{there}: {found.folder}")
+    there = f", {found.already:,} were done before" if found.already else ""
+    show_result(as_json, found.to_dict, lambda: echo(f"{found.done:,} runs done{there}: {found.folder}"))
     if found.interrupted:
         left = found.runs - found.done - found.already
         message = f"stopped: {left:,} of {found.runs:,} runs are left; run the same command to continue"
@@ -413,10 +408,7 @@ def compare(
         _checks.whole("threads", threads, 1)
     plan = planned(learner, scheme, world, seeds, steps, preset)
     found, page = run_comparison(plan, out, threads=threads)
-    if as_json:
-        print_json({**found.to_dict(), "page": str(page)})
-    else:
-        _show_comparison(found, page)
+    show_result(as_json, lambda: {**found.to_dict(), "page": str(page)}, lambda: _show_comparison(found, page))
 
 
 def _leave_cores_to_learning() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import Json, Out, Stages, app, check_page_folder, complain, echo, parse_options, plain_table, print_json
+from .common import Json, Out, Stages, app, check_page_folder, complain, echo, parse_options, plain_table, show_result
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -155,10 +155,7 @@ def show(
     shown = asked.look(reader.read())
     check_page_folder(out)
     page = None if out is None else shown.write(out)
-    if as_json:
-        print_json(to_dict(shown.results, shown.rows))
-    else:
-        _print(shown, page)
+    show_result(as_json, lambda: to_dict(shown.results, shown.rows), lambda: _print(shown), page)
 
 
 @dataclass(frozen=True)
@@ -225,12 +222,10 @@ class Shown:
         return Group(*parts)
 
 
-def _print(shown: Shown, page: Path | None) -> None:
+def _print(shown: Shown) -> None:
     from rich.console import Console
 
     Console().print(shown.tables(), highlight=False)
-    if page is not None:
-        echo(f"\n{page}")
 
 
 def watch(reader: Reader, asked: Asked) -> None:
@@ -247,7 +242,10 @@ def watch(reader: Reader, asked: Asked) -> None:
     except KeyboardInterrupt:
         stopped = True
     if shown is not None:
-        _print(shown, shown.write(asked.out) if asked.out is not None else None)
+        page = None if asked.out is None else shown.write(asked.out)
+        _print(shown)
+        if page is not None:
+            echo(f"\n{page}")
     if stopped:
         raise Stopped(
             "the runs read so far are shown; the sweep is not stopped" if shown else "there were no runs to show"
