@@ -126,7 +126,7 @@ def pictures() -> None:
     import safereplay as sr
     from safereplay.paper import experiments, figures
     from safereplay.theory.limits import answer, grouped
-    from safereplay.views import figures as theory
+    from safereplay.views import drawing as theory
     from safereplay.views.drawing import save
 
     images = DOCS / "img"

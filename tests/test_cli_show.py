@@ -10,7 +10,8 @@ from sweep_folder import given, learned, write_part, write_total
 from waiting import END
 
 import safereplay as sr
-from safereplay.cli import run, showing
+from safereplay.cli import project as showing
+from safereplay.cli import run
 
 CODE = """
 import sys

@@ -5,7 +5,7 @@ import threading
 import pytest
 from waiting import END
 
-from safereplay._interrupts import ctrl_c_afterwards
+from safereplay._progress import ctrl_c_afterwards
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from safereplay._advice import ShapingWarning
+from safereplay.errors import ShapingWarning
 
 from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
 

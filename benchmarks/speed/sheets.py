@@ -79,7 +79,7 @@ class Sheet(NamedTuple):
         """The table for the terminal."""
         from rich.box import SIMPLE_HEAD
 
-        from safereplay.views.terminal import FittingTable
+        from safereplay.views.document import FittingTable
 
         table = FittingTable(
             title=self.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True

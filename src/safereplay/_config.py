@@ -12,20 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from . import _checks, catalog
 
 #: Symbols of dials.
-SYMBOLS = {
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "γ",
-    "delta": "δ",
-    "epsilon": "ε",
-    "eta": "η",
-    "theta": "θ",
-    "kappa": "κ",
-    "lambda": "λ",
-    "lam": "λ",
-    "xi": "ξ",
-    "temperature": "τ",
-}
+SYMBOLS = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "theta": "θ"}
+SYMBOLS |= {"kappa": "κ", "lambda": "λ", "lam": "λ", "xi": "ξ", "temperature": "τ"}
 
 
 class Dial(NamedTuple):
@@ -89,11 +77,8 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the kind, then the fields in order."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {
-            "kind": type(self).__name__,
-            **{k: plain(v) for k, v in values.items()},
-        }
+        values = {f.name: plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        return {"kind": type(self).__name__, **values}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> "Config":

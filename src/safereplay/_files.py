@@ -15,11 +15,11 @@ import socket
 import stat
 import sys
 import tempfile
-import zipfile
 import zlib
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import BadZipFile, LargeZipFile
 
 import numpy as np
 
@@ -30,18 +30,7 @@ HEADER = "header"
 MOST_TEXT = 64 << 20  # bytes of a map, a spec, a JSON file
 MOST_ARRAYS = 16 << 30  # bytes of a saved object, unpacked
 #: Exceptions that reading a damaged archive can raise.
-BROKEN = (
-    OSError,
-    ValueError,
-    KeyError,
-    EOFError,
-    TypeError,
-    RuntimeError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
-)
+BROKEN = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, BadZipFile, LargeZipFile, zlib.error)
 
 
 def write_atomic(path: str | Path, data: bytes | str, durable: bool = False) -> Path:

@@ -11,25 +11,21 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 
-IDS = {"Volatile-v0": "volatile", "Cliff-v0": "cliff"}
-POINT_STEPS = 100
+#: The environments: where each is defined, its arguments, and its longest episode.
+ENVIRONMENTS: dict[str, tuple[str, dict[str, str], int]] = {
+    "safereplay/Volatile-v0": ("safereplay.gym:make_grid_env", {"grid": "volatile"}, 1_000),
+    "safereplay/Cliff-v0": ("safereplay.gym:make_grid_env", {"grid": "cliff"}, 1_000),
+    "safereplay/Point-v0": ("safereplay.point:PointEnv", {}, 100),
+}
 
 
 def register() -> None:
-    """Register the ids with Gymnasium."""
-    from gymnasium.envs.registration import register as register_env
-    from gymnasium.envs.registration import registry
+    """Register the environments with Gymnasium."""
+    from gymnasium.envs import registration
 
-    for name, grid in IDS.items():
-        if f"safereplay/{name}" not in registry:
-            register_env(
-                id=f"safereplay/{name}",
-                entry_point="safereplay.gym:make_grid_env",
-                kwargs={"grid": grid},
-                max_episode_steps=1_000,
-            )
-    if "safereplay/Point-v0" not in registry:
-        register_env(id="safereplay/Point-v0", entry_point="safereplay.point:PointEnv", max_episode_steps=POINT_STEPS)
+    for name, (home, options, steps) in ENVIRONMENTS.items():
+        if name not in registration.registry:
+            registration.register(name, home, max_episode_steps=steps, kwargs=options)
 
 
 def register_with_gymnasium() -> None:

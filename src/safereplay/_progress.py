@@ -1,12 +1,15 @@
-"""Progress on standard error, for work that takes longer than two seconds.
+"""Progress on standard error, for work that takes longer than two seconds; and Ctrl-C at the end of a block.
 
 On a terminal it is a bar. Elsewhere, the command line writes one line per tenth of the work, and the library writes
 nothing. The command line also reports when numba compiles. That happens once; later processes load the compiled code.
 """
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from threading import Lock
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -63,22 +66,11 @@ class Bar:
         from rich.console import Console
 
         console = Console(stderr=True)
-        name, share, left = (
-            progress.TextColumn("{task.description}"),
-            progress.TaskProgressColumn(),
-            progress.TimeRemainingColumn(),
-        )
-        columns: list[progress.ProgressColumn] = [name, share, left]
+        share, left = progress.TaskProgressColumn(), progress.TimeRemainingColumn()
+        columns: list[str | progress.ProgressColumn] = ["{task.description}", share, left]
         if console.width >= WIDE:
-            name = progress.TextColumn("{task.description:<40}")
-            columns = [
-                name,
-                progress.BarColumn(),
-                share,
-                progress.TimeElapsedColumn(),
-                progress.TextColumn("left"),
-                left,
-            ]
+            elapsed = progress.TimeElapsedColumn()
+            columns = ["{task.description:<40}", progress.BarColumn(), share, elapsed, "left", left]
         self._shown = progress.Progress(*columns, console=console, transient=True)
         self._task = self._shown.add_task(self._label, total=self._total)
         compiling.give_way(True)
@@ -100,7 +92,7 @@ class Compiling:
 
     def __init__(self) -> None:
         self.depth = 0  #: nesting depth of the functions being compiled
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._bar = self._in_place = self._said = False
 
     def begin(self) -> None:
@@ -153,3 +145,24 @@ def announce_compiling() -> None:
             compiling.end()
 
     event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def ctrl_c_afterwards() -> Iterator[None]:
+    """Ctrl-C during the block raises KeyboardInterrupt when the block ends. Blocks should be short.
+
+    Python raises KeyboardInterrupt between any two lines of the main thread. Inside code that takes and releases a lock,
+    such as starting and joining threads, this leads to 'release unlocked lock'.
+    """
+    usual = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if came:
+            raise KeyboardInterrupt

@@ -1,10 +1,12 @@
-"""The exceptions of safereplay.
+"""The exceptions and warnings of safereplay.
 
 Every error that safereplay raises on purpose is a :class:`SafeReplayError`, so a caller can catch the
 library's own errors and nothing else. :mod:`safereplay._checks` has the wording of messages about arguments.
 Ctrl-C is not an error: it stays a KeyboardInterrupt, with a line on what is finished (:class:`Stopped`).
 """
 
+import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -48,3 +50,29 @@ def stopping(finished: Callable[[], str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Stopped(finished()) from None
+
+
+LOG = logging.getLogger("safereplay")
+
+
+class ShapingWarning(UserWarning):
+    """Shaped replay is configured so that it has less effect than expected."""
+
+
+class Once:
+    """Shows each topic once."""
+
+    def __init__(self) -> None:
+        self.said: set[str] = set()
+
+    def note(self, topic: str, text: str) -> None:
+        """Log a fact to the logger ``safereplay``; by default it appears on standard error."""
+        if topic not in self.said:
+            self.said.add(topic)
+            LOG.warning(text)
+
+    def advise(self, topic: str, text: str | None) -> None:
+        """Warn about a setting to change; None shows nothing."""
+        if text is not None and topic not in self.said:
+            self.said.add(topic)
+            warnings.warn(text, ShapingWarning, stacklevel=4)

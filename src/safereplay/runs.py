@@ -26,8 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _checks, footprints
-from ._interrupts import ctrl_c_afterwards
-from ._progress import Bar
+from ._progress import Bar, ctrl_c_afterwards
 from ._types import AnyArray, Floats, Ints
 from .arrays import model_memory, sampling_model
 from .errors import Stopped

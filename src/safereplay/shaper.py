@@ -22,10 +22,9 @@ from typing import Any, TypedDict
 import numpy as np
 
 from . import _checks
-from ._advice import Once
 from ._files import load_state, save_state
 from ._types import AnyArray, Bools, Floats, Ints
-from .errors import BadFile, BadInput
+from .errors import BadFile, BadInput, Once
 from .kernels import memory as mem
 from .keys import PairKey, diagnose
 from .keys.spatial import AutoKey

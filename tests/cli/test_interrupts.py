@@ -11,7 +11,8 @@ from benchmarks.speed import report as bench_report
 from benchmarks.speed.sheets import Part, Task
 from safereplay import runs
 from safereplay.arena import report
-from safereplay.cli import run, showing
+from safereplay.cli import project as showing
+from safereplay.cli import run
 from safereplay.engines.store import Store
 from safereplay.paper import reproduce
 from safereplay.paper.reproduce import Stage

@@ -9,8 +9,17 @@ from sweep_folder import given, learned, write_part
 
 from safereplay.errors import BadInput
 from safereplay.views.drawing import COLOURS
-from safereplay.views.phases import _pieces, choose_views, facets, phase_figure, scale
-from safereplay.views.sweep_pages import _front, curves_figure, settings_figure, sweep_page
+from safereplay.views.phases import (
+    _front,
+    _pieces,
+    choose_views,
+    curves_figure,
+    facets,
+    phase_figure,
+    scale,
+    settings_figure,
+    sweep_page,
+)
 from safereplay.views.sweeps import Reader, summarise
 
 VERDICTS = ["safe", "risky", "jumps", "stuck"]

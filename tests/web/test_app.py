@@ -6,7 +6,7 @@ from waiting import END
 
 import safereplay as sr
 from safereplay import catalog
-from safereplay.cli.common import build_learner
+from safereplay.cli.common import LearnerOptions
 from safereplay.web import app
 from safereplay.web.app import PAGE
 from safereplay.web.state import TITLES
@@ -30,7 +30,7 @@ def test_the_page_gets_every_default_from_the_api(client):
     for kind, about in found.items():
         app.LearnerShape.model_validate(about)
         numbers = {name: x for name, x in about["defaults"].items() if name in about["sliders"]}
-        made = build_learner(kind, None, None, None, "literal")  # the command line's, without any option
+        made = LearnerOptions(kind).build()  # the command line's, without any option
         assert made == catalog.learner(kind)()
         of = [made, *([made.scheme] if kind == "replay" else [])]
         assert numbers == {name: default for one in of for name, (_, default) in one.dials().items()}

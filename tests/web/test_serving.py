@@ -20,8 +20,8 @@ pytest.importorskip("uvicorn", reason="the playground needs the extra web")
 from safereplay.cli import run
 from safereplay.errors import BadInput
 from safereplay.web import app, serving
+from safereplay.web.answers import ABREAST
 from safereplay.web.app import create_app
-from safereplay.web.streams import ABREAST
 
 UPGRADE = (
     "Connection: Upgrade",

@@ -10,7 +10,7 @@ from waiting import END, wait_until
 from websockets.asyncio.client import connect as connect_soon
 from websockets.exceptions import InvalidStatus
 
-from safereplay.web.streams import ABREAST
+from safereplay.web.answers import ABREAST
 
 
 def address(server, query):

@@ -10,9 +10,9 @@ from strikes import at_call
 from waiting import END, happens, run_held
 
 import safereplay as sr
-from safereplay.web import streams
+from safereplay.web import answers as streams
+from safereplay.web.answers import Store, Streams
 from safereplay.web.state import LearnLink
-from safereplay.web.streams import Store, Streams
 
 QUICK = {"pace": 40, "learner": "replay,mixing:matched"}
 

@@ -1,6 +1,6 @@
 """The command line: it parses arguments, calls the library, and shows results."""
 
-from . import exact, learning, project, showing
+from . import learning, project
 from .common import app, main, run
 
-__all__ = ["app", "exact", "learning", "main", "project", "run", "showing"]
+__all__ = ["app", "learning", "main", "project", "run"]

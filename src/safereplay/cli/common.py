@@ -9,13 +9,16 @@ Heavy modules are imported inside the command that needs them, so that ``--help`
 from __future__ import annotations
 
 import codecs
+import inspect
 import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -75,7 +78,41 @@ class _Command(Stoppable, TyperCommand):
 
 class _App(typer.Typer):
     def command(self, *arguments: Any, **options: Any) -> Callable[[F], F]:
-        return super().command(*arguments, **{"cls": _Command, **options})
+        add = super().command(*arguments, **{"cls": _Command, **options})
+
+        def added(command: F) -> F:
+            add(_one_by_one(command))
+            return command
+
+        return added
+
+
+def _one_by_one(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command for the parser: a parameter that is a dataclass becomes one option per field."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, type] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        kind = parameter.annotation
+        if is_dataclass(kind) and isinstance(kind, type):
+            groups[parameter.name] = kind
+            usual = kind() if parameter.default is parameter.empty else parameter.default
+            for name, hint in get_type_hints(kind, include_extras=True).items():
+                parameters.append(
+                    inspect.Parameter(name, parameter.KEYWORD_ONLY, annotation=hint, default=getattr(usual, name))
+                )
+        else:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def parsed(**values: Any) -> Any:
+        for name, kind in groups.items():
+            values[name] = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+        return command(**values)
+
+    parsed.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    parsed.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return parsed
 
 
 def starting(names: Iterable[str]) -> Callable[[str], list[str]]:
@@ -94,6 +131,12 @@ app = _App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def named(names: Iterable[str], about: str, metavar: str = "NAME") -> Any:
+    """An option whose value is one of these names; the shell completes it."""
+    return typer.Option(metavar=metavar, help=about, autocompletion=starting(names))
+
+
 Model: TypeAlias = Annotated[
     str,
     typer.Argument(
@@ -103,21 +146,8 @@ Model: TypeAlias = Annotated[
         autocompletion=starting(WORLDS),
     ),
 ]
-LearnerName: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--learner", metavar="NAME", help="One of " + ", ".join(LEARNERS) + ".", autocompletion=starting(LEARNERS)
-    ),
-]
-SchemeName: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--scheme",
-        metavar="NAME",
-        help="What is replayed: one of " + ", ".join(SCHEMES) + ".",
-        autocompletion=starting(SCHEMES),
-    ),
-]
+LearnerName: TypeAlias = Annotated[str, named(LEARNERS, "One of " + ", ".join(LEARNERS) + ".")]
+SchemeName: TypeAlias = Annotated[str, named(SCHEMES, "What is replayed: one of " + ", ".join(SCHEMES) + ".")]
 Dials: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -125,22 +155,10 @@ Dials: TypeAlias = Annotated[
     ),
 ]
 V: TypeAlias = Annotated[float | None, typer.Option(help="Probability of a replay, in [0, 1); default 0.5.")]
-Beta: TypeAlias = Annotated[
-    float | None, typer.Option(help="Tilt of replay (default: the scheme's), or Gaskett's β (default 0.2).")
-]
-Kappa: TypeAlias = Annotated[float | None, typer.Option(help="κ of Mihatsch & Neuneier, in (−1, 1); default 0.6.")]
 Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's) or matched.")]
 Gamma: TypeAlias = Annotated[float | None, typer.Option(help="Discount factor; default: the model's.")]
 Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes per seed.")]
 Seeds: TypeAlias = Annotated[int, typer.Option(help="Number of seeds.")]
-Epsilon: TypeAlias = Annotated[float, typer.Option(help="ε of ε-greedy.")]
-EpsilonPower: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        help="ε, or the temperature, falls as n(s)^−power. For ε, powers up to 1 are GLIE; for a temperature none is."
-    ),
-]
-Temperature: TypeAlias = Annotated[float | None, typer.Option(help="Explore with softmax at this temperature instead.")]
 StepPower: TypeAlias = Annotated[float, typer.Option(help="α = n(s,a)^−power.")]
 Options: TypeAlias = Annotated[
     list[str] | None,
@@ -150,6 +168,90 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instea
 Out: TypeAlias = Annotated[
     Path | None, typer.Option("--out", help="Also write a page with pictures to this folder.", show_default=False)
 ]
+
+
+@dataclass(frozen=True)
+class ExplorationOptions:
+    """The options of the exploration."""
+
+    epsilon: Annotated[float, typer.Option(help="ε of ε-greedy.")] = 0.1
+    epsilon_power: Annotated[
+        float,
+        typer.Option(
+            help="ε, or the temperature, falls as n(s)^−power. For ε, powers up to 1 are GLIE; for a temperature none is."
+        ),
+    ] = 0.0
+    temperature: Annotated[float | None, typer.Option(help="Explore with softmax at this temperature instead.")] = None
+
+    def build(self) -> Exploration:
+        """The exploration that they describe."""
+        from ..schedules import EpsilonGreedy, Softmax
+
+        if self.temperature is None:
+            return EpsilonGreedy(self.epsilon, self.epsilon_power)
+        return Softmax(self.temperature, self.epsilon_power)
+
+
+@dataclass(frozen=True)
+class SchemeOptions:
+    """The options of a replay."""
+
+    scheme: SchemeName = "variance"
+    beta: Annotated[float | None, typer.Option(help="Tilt β of the replay; default: the scheme's.")] = None
+    dial: Dials = None
+    mixing: Mixing = "literal"
+
+    def build(self) -> Scheme:
+        """The scheme that they describe."""
+        return _build_scheme(self.scheme, self.beta, parse_options(self.dial or [], "--dial"))
+
+
+@dataclass(frozen=True)
+class LearnerOptions:
+    """The options of a learner. Those that it does not have are refused."""
+
+    learner: LearnerName = "replay"
+    v: V = None
+    beta: Annotated[
+        float | None, typer.Option(help="Tilt of replay (default: the scheme's), or Gaskett's β (default 0.2).")
+    ] = None
+    kappa: Annotated[float | None, typer.Option(help="κ of Mihatsch & Neuneier, in (−1, 1); default 0.6.")] = None
+    scheme: SchemeName = "variance"
+    dial: Dials = None
+    mixing: Mixing = "literal"
+
+    def build(self, t0: int = 1, c0: float | None = None) -> Learner:
+        """The learner that they describe."""
+        from .. import _checks, catalog, learners
+
+        kind = catalog.learner(self.learner)
+        names = [f.name for f in fields(kind)]
+        _checks.choice("scheme", self.scheme, SCHEMES)
+        _checks.choice("mixing", self.mixing, learners.MIXINGS)
+        common: dict[str, Any] = {"T0": t0} | ({} if c0 is None else {"c0": c0})
+        own = parse_options(self.dial or [], "--dial")
+        if self.learner == "replay":
+            _checks.require(self.kappa is None, "--kappa", "be left out with --learner replay", self.kappa)
+            scheme = _build_scheme(self.scheme, self.beta, own)
+            common |= {} if self.v is None else {"v": self.v}
+            return learners.ReplayQLearning(scheme, mixing=self.mixing, **common)
+        options = {"v": self.v, "beta": self.beta, "kappa": self.kappa}
+        given = {key: value for key, value in options.items() if value is not None}
+        for key, value in given.items():
+            _said_once(key, value, own, "--dial")
+            _checks.require(key in names, f"--{key}", f"be left out with --learner {self.learner}", value)
+        for key, word, usual in (("scheme", self.scheme, "variance"), ("mixing", self.mixing, "literal")):
+            _checks.require(word == usual, f"--{key}", "go with --learner replay", word)
+        return _configured(kind, common | given | own, names)
+
+
+def _build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme:
+    from .. import catalog
+
+    kind = catalog.scheme(name)
+    _said_once("beta", beta, dials, "--dial")
+    given = {} if beta is None else {"beta": beta}
+    return _configured(kind, given | dials, kind.params_names())
 
 
 def main() -> None:
@@ -307,52 +409,6 @@ def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:
     return options
 
 
-def build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme:
-    """The scheme that the arguments describe."""
-    from .. import catalog
-
-    kind = catalog.scheme(name)
-    _said_once("beta", beta, dials, "--dial")
-    given = {} if beta is None else {"beta": beta}
-    return _configured(kind, given | dials, kind.params_names())
-
-
-def build_learner(
-    name: str,
-    v: float | None,
-    beta: float | None,
-    kappa: float | None,
-    mixing: str,
-    t0: int = 1,
-    c0: float | None = None,
-    scheme: str = "variance",
-    dials: list[str] | None = None,
-) -> Learner:
-    """The learner that the arguments describe. Options that it does not have are refused."""
-    from dataclasses import fields
-
-    from .. import _checks, catalog, learners
-
-    kind = catalog.learner(name)
-    names = [f.name for f in fields(kind)]
-    _checks.choice("scheme", scheme, SCHEMES)
-    _checks.choice("mixing", mixing, learners.MIXINGS)
-    common: dict[str, Any] = {"T0": t0} | ({} if c0 is None else {"c0": c0})
-    own = parse_options(dials or [], "--dial")
-    options = {"v": v, "beta": beta, "kappa": kappa}
-    given = {key: value for key, value in options.items() if value is not None}
-    if name == "replay":
-        _checks.require(kappa is None, "--kappa", "be left out with --learner replay", kappa)
-        made = build_scheme(scheme, beta, own)
-        return learners.ReplayQLearning(made, mixing=mixing, **common | ({} if v is None else {"v": v}))
-    for key, value in given.items():
-        _said_once(key, value, own, "--dial")
-        _checks.require(key in names, f"--{key}", f"be left out with --learner {name}", value)
-    for key, word, usual in (("scheme", scheme, "variance"), ("mixing", mixing, "literal")):
-        _checks.require(word == usual, f"--{key}", "go with --learner replay", word)
-    return _configured(kind, common | given | own, names)
-
-
 def _configured(kind: Callable[..., T], values: dict[str, Any], names: Sequence[str]) -> T:
     from .. import _checks
 
@@ -362,16 +418,9 @@ def _configured(kind: Callable[..., T], values: dict[str, Any], names: Sequence[
     return kind(**values)
 
 
-def build_exploration(epsilon: float, power: float, temperature: float | None) -> Exploration:
-    """The exploration that the arguments describe."""
-    from ..schedules import EpsilonGreedy, Softmax
-
-    return EpsilonGreedy(epsilon, power) if temperature is None else Softmax(temperature, power)
-
-
 def plain_table(columns: list[str], left: int = 1) -> Table:
     """A table without lines; its first ``left`` columns are words, the others numbers."""
-    from ..views.terminal import FittingTable
+    from ..views.document import FittingTable
 
     table = FittingTable(box=None, pad_edge=False)
     for k, column in enumerate(columns):
@@ -400,6 +449,13 @@ def policy_text(mdp: TabularMDP, policy: Ints) -> str:
     return "\n".join("  " + " ".join(row) for row in rows)
 
 
-def print_json(content: Any) -> None:
-    """One line of JSON."""
-    echo(json.dumps(content, ensure_ascii=False))
+def show_result(
+    as_json: bool, content: Callable[[], Any], show: Callable[[], object], page: Path | None = None
+) -> None:
+    """Print the content as one line of JSON, or show it and the path of its page."""
+    if as_json:
+        echo(json.dumps(content(), ensure_ascii=False))
+        return
+    show()
+    if page is not None:
+        echo(f"\n{page}")

@@ -1,5 +1,6 @@
-"""The commands that learn.
+"""The commands that solve and learn.
 
+``solve``, ``check`` and ``tune``: exact limits, the paper's conditions, and the replay that keeps a limit on risk.
 ``learn``: policies over many seeds, and their risks.
 ``sweep``: all runs of a spec, into a folder; it can be stopped and continued.
 ``compare``: all systems on the same worlds with the same experience, and a page of the results.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,56 +18,251 @@ import typer
 
 from ..catalog import LEARNERS, SCHEMES, WORLDS
 from .common import (
-    Beta,
-    Dials,
     Episodes,
-    Epsilon,
-    EpsilonPower,
+    ExplorationOptions,
     Gamma,
     Json,
-    Kappa,
     LearnerName,
-    Mixing,
+    LearnerOptions,
     Model,
     Options,
-    SchemeName,
+    Out,
+    SchemeOptions,
     Seeds,
     StepPower,
-    Temperature,
     V,
     app,
-    build_exploration,
-    build_learner,
+    check_page_folder,
     complain,
     echo,
     load_model,
+    named,
     plain_table,
     policy_text,
-    print_json,
-    starting,
+    show_result,
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .._types import Ints
+    from ..arena.results import Comparison
+    from ..learners import Learner
     from ..mdp import TabularMDP
     from ..runs import Runs
+    from ..schedules import Exploration
+    from ..theory.limits import Answer
+    from ..theory.tuning import Plan
+
+MATCHED = SchemeOptions(mixing="matched")
+WORLDS_ACROSS = 3  # the most worlds with a column each
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+@app.command()
+def solve(
+    model: Model,
+    chosen: LearnerOptions,
+    *,
+    gamma: Gamma = None,
+    exploring: ExplorationOptions,
+    episodes: Episodes = 20_000,
+    seeds: Annotated[int, typer.Option(help="Seeds to learn with, for the share of each limit; 0 for none.")] = 20,
+    option: Options = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Compute the exact limits of a learner, of plain Q-learning, and of the paper's mapping."""
+    from ..views.pages import solve_page, write_page
+
+    learner, exploration = chosen.build(), exploring.build()
+    mdp = load_model(model, gamma, option)
+    check_page_folder(out)
+    answers = _answers(mdp, learner, exploration, episodes, seeds)
+    page = None if out is None else write_page(solve_page(mdp, f"{learner.describe()} on {model}", answers), out)
+    head = {"model": model, "gamma": mdp.gamma, "learner": learner.to_dict()}
+    show_result(
+        as_json,
+        lambda: {**head, "limits": [a.to_dict() for a in answers]},
+        lambda: _show_answers(mdp, model, learner, answers),
+        page,
+    )
+
+
+def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episodes: int, seeds: int) -> list[Answer]:
+    """Plain Q-learning, and all limits of the learner."""
+    from ..learners import QLearning, ReplayQLearning
+    from ..theory.limits import answer, exact, fixed_point, grouped
+
+    name, plain = learner.describe(), answer(mdp, "Q-learning", exact(mdp, QLearning()))
+    if isinstance(learner, QLearning):
+        return [plain]
+    if not isinstance(learner, ReplayQLearning) or learner.mixing == "matched" or learner.v == 0.0:
+        return [plain, answer(learner.judging_model(mdp), name, exact(mdp, learner))]
+    scheme, v = learner.scheme, learner.v
+    found = fixed_point(mdp, scheme, v, "self", exploration=exploration, episodes=episodes, seeds=seeds, quiet=False)
+    paper = answer(mdp, "the paper's mapping", fixed_point(mdp, scheme, v))
+    return [plain, *grouped(mdp, "Algorithm 1", found), paper]
+
+
+def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[Answer]) -> None:
+    from rich.console import Console
+
+    from ..verdicts import verdict
+    from ..views.pages import how, number
+
+    console = Console()
+    console.print(f"[bold]{learner.describe()}[/] on {model}, γ = {mdp.gamma:g}: exact limits", highlight=False)
+    counted = any(a.learned is not None for a in answers)
+    table = plain_table(["limit", *["seeds"] * counted, "path", "mean", "std", "CVaR₁₀", "P(unsafe)", "never"])
+    table.columns[0].no_wrap = True
+    for a in answers:
+        seeds = ["" if a.learned is None else f"{a.learned:.0%}"] * counted
+        numbers = [number(x) for x in (a.risk.mean, a.risk.std, a.risk.cvar(0.1))]
+        chances = [f"{a.risk.p_unsafe:.2%}", f"{a.risk.p_never:.0%}"]
+        table.add_row(a.name, *seeds, verdict(a.mdp, a.policy), *numbers, *chances)
+    console.print(table)
+    for said in sorted({how(a.risk) for a in answers} - {"exact"}):
+        console.print(said, highlight=False)
+    for a in answers:
+        _print_policy(console, a.name, a.mdp, a.policy)
+
+
+def _print_policy(console: Console, title: str, mdp: TabularMDP, policy: Ints) -> None:
+    text = policy_text(mdp, policy)
+    if text and len(text) < 4_000:
+        console.print(f"\n{title}\n{text}", highlight=False, markup=False)
+
+
+@app.command()
+def check(
+    model: Model,
+    learner: LearnerName = "replay",
+    v: V = None,
+    *,
+    replay: SchemeOptions,
+    gamma: Gamma = None,
+    episodes: Episodes = 20_000,
+    seeds: Seeds = 5,
+    exploring: ExplorationOptions,
+    step_power: StepPower = 0.6,
+    option: Options = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Check the paper's conditions: step sizes, exploration, w_t, contraction, Assumption 1, Theorem 2.
+
+    For other learners than replay: the schedules, whether the weights of its replay converge, and the limit.
+    """
+    from .. import _checks
+    from ..schedules import PowerStep
+    from ..theory.conditions import check as check_conditions
+    from ..theory.conditions import prospects
+    from ..views.pages import check_page, write_page
+
+    exploration, step_size = exploring.build(), PowerStep(step_power)
+    if learner != "replay":
+        other = LearnerOptions(learner, v, **asdict(replay)).build()
+        _checks.require(out is None, "--out", "go with --learner replay", str(out))
+        found = prospects(load_model(model, gamma, option), other, exploration, step_size)
+        show_result(as_json, lambda: {"model": model, **found.to_dict()}, lambda: echo(found))
+        return
+    scheme = replay.build()
+    mdp = load_model(model, gamma, option)
+    check_page_folder(out)
+    report = check_conditions(
+        mdp,
+        scheme,
+        0.5 if v is None else v,
+        mixing=replay.mixing,
+        exploration=exploration,
+        step_size=step_size,
+        episodes=episodes,
+        seeds=seeds,
+    )
+    page = None if out is None else write_page(check_page(mdp, report), out)
+    head = {"model": model, "gamma": mdp.gamma}
+    show_result(as_json, lambda: {**head, **report.to_dict()}, lambda: echo(report), page)
+
+
+@app.command()
+def tune(
+    model: Model,
+    max_p_unsafe: Annotated[float | None, typer.Option(help="The largest P(unsafe).")] = None,
+    min_cvar: Annotated[float | None, typer.Option(help="The smallest CVaR, the mean of the worst episodes.")] = None,
+    max_std: Annotated[float | None, typer.Option(help="The largest standard deviation of the return.")] = None,
+    alpha: Annotated[float, typer.Option(help="The share of worst episodes for CVaR.")] = 0.1,
+    *,
+    replay: SchemeOptions = MATCHED,
+    gamma: Gamma = None,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Episodes start at the map's start S, not from the start distribution.")
+    ] = False,
+    episodes: Episodes = 100_000,
+    seeds: Seeds = 20,
+    exploring: ExplorationOptions,
+    step_power: StepPower = 0.6,
+    option: Options = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Find the gentlest replay that keeps a limit on risk; show its cost and the best of all policies.
+
+    The exit code is 1 if no setting keeps the limit.
+    """
+    from ..schedules import PowerStep
+    from ..theory.tuning import tune as tune_replay
+    from ..views.pages import tune_page, write_page
+
+    exploration, scheme = exploring.build(), replay.build()
+    mdp = load_model(model, gamma, option)
+    check_page_folder(out)
+    plan = tune_replay(
+        mdp,
+        scheme,
+        max_p_unsafe=max_p_unsafe,
+        min_cvar=min_cvar,
+        max_std=max_std,
+        alpha=alpha,
+        start=mdp.origin if origin else None,
+        mixing=replay.mixing,
+        episodes=episodes,
+        seeds=seeds,
+        exploration=exploration,
+        step_size=PowerStep(step_power),
+    )
+    page = None if out is None else write_page(tune_page(mdp, plan), out)
+    head = {"model": model, "gamma": mdp.gamma}
+    show_result(as_json, lambda: {**head, **plan.to_dict()}, lambda: _show_plan(mdp, model, plan), page)
+    if not plan.meets:
+        raise typer.Exit(complain(f"no replay setting keeps {plan.limit}", 1))
+
+
+def _show_plan(mdp: TabularMDP, model: str, plan: Plan) -> None:
+    from rich.console import Console
+
+    echo(f"{model}, γ = {mdp.gamma:g}\n{plan}")
+    gentlest = {p.policy: p for p in sorted(plan.frontier, key=lambda p: (-p.v, -abs(p.beta or 0.0))) if p.pareto}
+    table = plain_table(["from v", "β", "mean", "std", f"CVaR {plan.limit.alpha:.0%}", "P(unsafe)", ""], left=0)
+    for p in sorted(gentlest.values(), key=lambda p: p.mean):
+        beta = "" if p.beta is None else f"{p.beta:g}"
+        numbers = [f"{x:.3f}" for x in (p.mean, p.std, p.cvar)]
+        table.add_row(f"{p.v:.4f}", beta, *numbers, f"{p.p_unsafe:.3%}", "keeps it" if p.meets else "")
+    console = Console()
+    console.print("\n[bold]the frontier[/]: limits of replay that are not dominated", highlight=False)
+    console.print(table)
+    _print_policy(console, plan.learner.describe(), mdp, plan.policy)
 
 
 @app.command()
 def learn(
     model: Model,
-    learner: LearnerName = "replay",
-    v: V = None,
-    beta: Beta = None,
-    kappa: Kappa = None,
-    scheme: SchemeName = "variance",
-    dial: Dials = None,
-    mixing: Mixing = "literal",
+    chosen: LearnerOptions,
+    *,
     gamma: Gamma = None,
     episodes: Episodes = 50_000,
     seeds: Seeds = 20,
-    epsilon: Epsilon = 0.1,
-    epsilon_power: EpsilonPower = 0.0,
-    temperature: Temperature = None,
+    exploring: ExplorationOptions,
     step_power: StepPower = 0.6,
     t0: Annotated[int, typer.Option("--T0", help="Iterations of pure exploration at the start.")] = 1,
     c0: Annotated[
@@ -82,25 +279,22 @@ def learn(
     from ..runs import learn as run_learner
     from ..schedules import PowerStep
 
-    chosen = build_learner(learner, v, beta, kappa, mixing, t0, c0, scheme, dial)
-    _checks.require(not xray or chosen.replay is not None, "--xray", "go with a learner that replays", learner)
+    learner = chosen.build(t0, c0)
+    _checks.require(not xray or learner.replay is not None, "--xray", "go with a learner that replays", chosen.learner)
     runs = run_learner(
         load_model(model, gamma, option),
-        chosen,
+        learner,
         episodes,
         seeds,
-        build_exploration(epsilon, epsilon_power, temperature),
+        exploring.build(),
         PowerStep(step_power),
         max_steps=max_steps,
     )
     with stopping(lambda: f"{len(runs.seeds)} of {seeds} seeds are finished, but not shown"):
-        if as_json:
-            print_json(_as_json(model, runs.judged_on, runs, xray))
-        else:
-            _show(model, runs.judged_on, runs, xray)
+        shown = (model, runs.judged_on, runs, xray)
+        show_result(as_json, lambda: _as_json(*shown), lambda: _show(*shown))
     if runs.interrupted:
-        complain(f"stopped: {len(runs.seeds)} of {seeds} seeds are finished and shown", 1)
-        raise typer.Exit(1)
+        raise typer.Exit(complain(f"stopped: {len(runs.seeds)} of {seeds} seeds are finished and shown", 1))
 
 
 def _as_json(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> dict[str, Any]:
@@ -143,8 +337,7 @@ def _show(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> None:
 
     console = Console()
     console.print(
-        f"[bold]{runs.learner.describe()}[/] on {model}, γ = {mdp.gamma:g}, {runs.episodes:,} episodes",
-        highlight=False,
+        f"[bold]{runs.learner.describe()}[/] on {model}, γ = {mdp.gamma:g}, {runs.episodes:,} episodes", highlight=False
     )
     table = plain_table(["path", "seeds", "mean return", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)"])
     for verdict, count in Counter(runs.verdicts).most_common():
@@ -177,22 +370,12 @@ def sweep(
     from ..engines.sweeps import sweep as run_sweep
 
     found = run_sweep(spec, out, engine, threads=threads, address=address, extend=extend)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        there = f", {found.already:,} were done before" if found.already else ""
-        echo(f"{found.done:,} runs done{there}: {found.folder}")
+    there = f", {found.already:,} were done before" if found.already else ""
+    show_result(as_json, found.to_dict, lambda: echo(f"{found.done:,} runs done{there}: {found.folder}"))
     if found.interrupted:
         left = found.runs - found.done - found.already
-        complain(f"stopped: {left:,} of {found.runs:,} runs are left; run the same command to continue", 1)
-        raise typer.Exit(1)
-
-
-WORLDS_ACROSS = 3  # the most worlds with a column each
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-
-if TYPE_CHECKING:
-    from ..arena.results import Comparison
+        message = f"stopped: {left:,} of {found.runs:,} runs are left; run the same command to continue"
+        raise typer.Exit(complain(message, 1))
 
 
 @app.command()
@@ -201,28 +384,13 @@ def compare(
         str, typer.Option(help="quick: the paper's contestants and grids; paper: all systems on all worlds.")
     ] = "quick",
     learner: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A learner of the catalog, over its dial; repeatable.",
-            autocompletion=starting(LEARNERS),
-        ),
+        list[str] | None, named(LEARNERS, "A learner of the catalog, over its dial; repeatable.")
     ] = None,
     scheme: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A scheme of the catalog, replayed in both mixings over v; repeatable.",
-            autocompletion=starting(SCHEMES),
-        ),
+        list[str] | None, named(SCHEMES, "A scheme of the catalog, replayed in both mixings over v; repeatable.")
     ] = None,
     world: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A world of the catalog, a map file or a Gymnasium id; repeatable.",
-            autocompletion=starting(WORLDS),
-        ),
+        list[str] | None, named(WORLDS, "A world of the catalog, a map file or a Gymnasium id; repeatable.", "MODEL")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds, at least 20.")] = 20,
     steps: Annotated[int | None, typer.Option(help="Steps of the MDP per run; default: set by the world.")] = None,
@@ -240,10 +408,7 @@ def compare(
         _checks.whole("threads", threads, 1)
     plan = planned(learner, scheme, world, seeds, steps, preset)
     found, page = run_comparison(plan, out, threads=threads)
-    if as_json:
-        print_json({**found.to_dict(), "page": str(page)})
-    else:
-        _show_comparison(found, page)
+    show_result(as_json, lambda: {**found.to_dict(), "page": str(page)}, lambda: _show_comparison(found, page))
 
 
 def _leave_cores_to_learning() -> None:

@@ -1,23 +1,37 @@
-"""The commands about the project itself: ``reproduce``, ``bench`` and ``play``."""
+"""The commands ``reproduce``, ``bench`` and ``play``, about the project itself, and ``show``.
+
+``show``: the results of a sweep, as tables and as a page with pictures, once or while it runs.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import Json, Stages, app, complain, echo, plain_table
+from .common import Json, Out, Stages, app, check_page_folder, complain, echo, parse_options, plain_table, show_result
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from ..views.phases import View
+    from ..views.sweeps import Reader, Results, Row
+
+EVERY = 2.0  # seconds between readings
+PATIENCE = 4.0  # the pause before a page is drawn again, in multiples of the drawing time
+LINES = 60  # shown of a table on the terminal
 
 
 @app.command()
 def reproduce(
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("reproduction"),
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="A smaller version: about a minute."),
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about a minute.")] = False,
 ) -> None:
     """Run every experiment, figure and claim of the paper: DIR/report.html, report.md, claims.json, figures/."""
     from ..paper.reproduce import reproduce as run_everything
@@ -48,12 +62,10 @@ def bench(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Also write performance.md and its picture to this folder.", show_default=False),
+        Path | None, typer.Option(help="Also write performance.md and its picture to this folder.", show_default=False)
     ] = None,
     mushroom: Annotated[
-        str | None,
-        typer.Option(help="A Python with MushroomRL: see benchmarks/mushroom.py.", show_default=False),
+        str | None, typer.Option(help="A Python with MushroomRL: see benchmarks/mushroom.py.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -107,3 +119,190 @@ def play(
     from ..web.serving import serve
 
     serve(host, port, open_browser=not no_browser)
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sweep.", show_default=False)],
+    x: Annotated[str | None, typer.Option(help="The horizontal axis of the phase diagram, such as v.")] = None,
+    y: Annotated[str | None, typer.Option(help="The vertical axis, such as beta.")] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXIS", help="One row of the table and one panel of the diagram per value; repeatable."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="What the diagram shows: verdict (default), p_unsafe, mean, std or cvar10.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only runs with this setting; repeatable.")
+    ] = None,
+    out: Out = None,
+    live: Annotated[bool, typer.Option("--live", help="Update until the sweep is complete, or Ctrl-C.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show tables and pictures of a sweep: verdicts and risks with intervals, phase diagrams, the frontier, curves."""
+    from .. import _checks
+    from ..views.phases import METRICS
+    from ..views.sweeps import Reader, to_dict
+
+    _checks.choice("metric", metric or "verdict", METRICS)
+    _checks.require(not (live and as_json), "--json", "go without --live", "both")
+    reader = Reader(folder, curves=out is not None)
+    asked = Asked(x, y, by or [], metric, parse_options(where or [], "--where"), out)
+    if live:
+        watch(reader, asked)
+        return
+    shown = asked.look(reader.read())
+    check_page_folder(out)
+    page = None if out is None else shown.write(out)
+    show_result(as_json, lambda: to_dict(shown.results, shown.rows), lambda: _print(shown), page)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The parsed arguments."""
+
+    x: str | None
+    y: str | None
+    by: list[str]
+    metric: str | None
+    where: dict[str, Any]
+    out: Path | None
+
+    def look(self, results: Results) -> Shown:
+        """The selected runs, with their table and the views of their phase diagrams."""
+        from .. import _checks
+        from ..views.phases import choose_views
+        from ..views.sweeps import matching, summarise
+
+        for name in self.by:
+            _checks.choice("axis for --by", name, results.settings)
+        results = matching(results, self.where) if self.where else results
+        views = choose_views(results, self.x, self.y, self.by, self.metric)
+        return Shown(results, summarise(results, self.by), views)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The selected runs, and what is shown of them."""
+
+    results: Results
+    rows: list[Row]
+    views: list[View]
+
+    def write(self, out: Path, refresh: int | None = None) -> Path:
+        """Write the page and return its path."""
+        from ..views.pages import write_page
+        from ..views.phases import sweep_page
+
+        return write_page(sweep_page(self.results, self.views, self.rows, refresh), out)
+
+    def tables(self) -> Group:
+        """The sweep in one line, its axes, and the results of its runs."""
+        from rich.console import Group, RenderableType
+        from rich.text import Text
+
+        from ..views.sweeps import RISK_TITLES, axis_text, cells, label, overview
+
+        parts: list[RenderableType] = [Text(str(self.results.folder), "bold"), Text(overview(self.results)), ""]
+        axes = plain_table(["axis", "values"], left=2)
+        for name, values in self.results.axes.items():
+            axes.add_row(Text(label(name)), Text(axis_text(values)))
+        header, lines = cells(self.rows)
+        table = plain_table(header, left=header.index("runs"))
+        table.padding = (0, 1, 0, 0)
+        for column in table.columns:
+            column.no_wrap = column.header not in RISK_TITLES.values()
+            column.overflow = "fold"
+        for line in lines[:LINES]:
+            table.add_row(*map(Text, line))
+        parts += [axes, "", table] if self.results.axes else [table]
+        if len(lines) > LINES:
+            parts.append(f"… {len(lines) - LINES:,} more rows: --json has them all")
+        return Group(*parts)
+
+
+def _print(shown: Shown) -> None:
+    from rich.console import Console
+
+    Console().print(shown.tables(), highlight=False)
+
+
+def watch(reader: Reader, asked: Asked) -> None:
+    """Read, show and draw repeatedly until the sweep is complete or Ctrl-C; then once more."""
+    from ..errors import Stopped
+
+    check_page_folder(asked.out)
+    shown: Shown | None = None
+    try:
+        with _screen() as say:
+            for shown in _news(reader, asked, say):
+                say(shown)
+        stopped = False
+    except KeyboardInterrupt:
+        stopped = True
+    if shown is not None:
+        page = None if asked.out is None else shown.write(asked.out)
+        _print(shown)
+        if page is not None:
+            echo(f"\n{page}")
+    if stopped:
+        raise Stopped(
+            "the runs read so far are shown; the sweep is not stopped" if shown else "there were no runs to show"
+        )
+
+
+def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> Iterator[Shown]:
+    """Yield what is shown whenever there are new runs; draw the page at most as often as :data:`PATIENCE` allows."""
+    count, rest, results = 0, 0.0, None
+    while results is None or not results.complete:
+        results = reader.peek()
+        if results is None:
+            say(f"waiting for the first runs of {reader.folder}")
+        elif len(results) != count:
+            count, shown = len(results), _if_any(asked, results, say)
+            if shown is not None:
+                yield shown
+            if shown is not None and asked.out is not None and not results.complete and monotonic() >= rest:
+                began = monotonic()
+                shown.write(asked.out, refresh=round(EVERY) + 3)
+                rest = monotonic() + PATIENCE * (monotonic() - began)
+        if results is None or not results.complete:
+            sleep(EVERY)
+
+
+def _if_any(asked: Asked, results: Results, say: Callable[[str | Shown], None]) -> Shown | None:
+    """What is shown; None if the runs so far do not have it yet."""
+    from ..errors import BadInput
+
+    try:
+        return asked.look(results)
+    except BadInput as error:
+        if results.complete:
+            raise
+        say(f"not yet: {error}")
+        return None
+
+
+@contextmanager
+def _screen() -> Iterator[Callable[[str | Shown], None]]:
+    """A function that shows updates: tables in place on a terminal; elsewhere one line on standard error each."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from ..views.sweeps import overview
+
+    said = ""
+
+    def line(news: str | Shown) -> None:
+        nonlocal said
+        text = news if isinstance(news, str) else overview(news.results)
+        if text != said:
+            complain(text, 0)
+        said = text
+
+    if not sys.stdout.isatty():
+        yield line
+        return
+    with Live(console=Console(), transient=True, auto_refresh=False) as live:
+        yield lambda news: live.update(news if isinstance(news, str) else news.tables(), refresh=True)

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from .. import _checks
-from .._interrupts import ctrl_c_afterwards
+from .._progress import ctrl_c_afterwards
 from ..footprints import of_runs, refuse_what_does_not_fit
 from .identity import table_digest
 from .work import Chunk, Done, Engine, Point, Run, Terms, perform_until

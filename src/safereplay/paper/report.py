@@ -15,8 +15,7 @@ from ..theory.limits import answer, grouped
 from ..theory.tuning import Plan
 from ..theory.xray import xray
 from ..views.document import Block, Heading, Picture, Table, Text
-from ..views.drawing import BLUE, ORANGE, save
-from ..views.figures import returns_figure
+from ..views.drawing import BLUE, ORANGE, returns_figure, save
 from ..views.pages import Page, check_page, solve_page, tune_page, xray_page
 from . import figures
 from .claims import Study, Verdict, band_text

@@ -46,9 +46,8 @@ from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
 from .. import _checks, _files
-from .._advice import Once
 from .._types import AnyArray, Bools, Floats, Ints
-from ..errors import BadFile
+from ..errors import BadFile, Once
 from .buffers import ShapedReplayBuffer
 from .stored import advise, has_huber_loss
 

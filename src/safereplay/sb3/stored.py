@@ -22,8 +22,8 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import VecNormalize
 
 from .. import _checks
-from .._advice import ShapingWarning as ShapingWarning
 from .._types import AnyArray, Ints
+from ..errors import ShapingWarning as ShapingWarning
 from ..keys import diagnose
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A small document that can be written as one HTML file or as Markdown.
+"""A small document that can be written as one HTML file or as Markdown, and tables for the terminal.
 
 A document is a list of blocks. Its HTML is self-contained: styles and pictures are embedded.
 """
@@ -6,11 +6,14 @@ A document is a list of blocks. Its HTML is self-contained: styles and pictures 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from rich import table
+from rich.console import Console, ConsoleOptions, RenderableType
 
 
 @dataclass(frozen=True)
@@ -137,3 +140,36 @@ def _markdown(block: Block) -> str:
 def fold(summary: str, text: str) -> str:
     """Folded Markdown, which also works on the site (its md_in_html)."""
     return f'<details markdown="1"><summary>{summary}</summary>\n\n{text}\n\n</details>'
+
+
+ANY_WIDTH = 10_000  # characters: wider than any table
+
+
+class FittingTable(table.Table):
+    """A table whose cells are never cut off. If it is too wide, it becomes one line per cell, with the column's name.
+
+    >>> risks = FittingTable("path", "P(unsafe)", box=None, pad_edge=False)
+    >>> risks.add_row("safe", "3.19%")
+    >>> Console(width=40).print(risks)
+    path  P(unsafe)
+    safe  3.19%
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Any:
+        """The table, or one line per cell."""
+        needed = self.__rich_measure__(console, options.update(width=ANY_WIDTH)).minimum
+        return super().__rich_console__(console, options) if needed <= options.max_width else self._lines()
+
+    def _lines(self) -> Iterator[RenderableType]:
+        if self.title is not None:
+            yield self.title
+        headers = [column.header for column in self.columns]
+        for k, row in enumerate(zip(*(column.cells for column in self.columns), strict=True)):
+            if k:
+                yield ""
+            lines = table.Table.grid("", "", padding=(0, 2, 0, 0))
+            for column in lines.columns:
+                column.overflow = "fold"
+            for header, cell in zip(headers, row, strict=False):
+                lines.add_row(header, cell)
+            yield lines

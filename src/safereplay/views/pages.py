@@ -15,17 +15,9 @@ from matplotlib.figure import Figure
 
 from .._files import make_folder, write_atomic
 from ..verdicts import verdict
+from . import drawing
 from .document import Block, Heading, Picture, Table, Text, to_html, to_markdown
-from .drawing import BLUE, GREEN, GREY, ORANGE, RED, save
-from .figures import (
-    Panel,
-    frontier_figure,
-    returns_figure,
-    settling_figure,
-    switch_figure,
-    values_figure,
-    xray_figure,
-)
+from .drawing import Panel
 
 if TYPE_CHECKING:
     from ..mdp import TabularMDP
@@ -38,7 +30,7 @@ if TYPE_CHECKING:
 
 MARKS = {True: "yes", False: "no", None: "open"}
 ROWS = 24  # shown of a long table
-PALETTE = (ORANGE, BLUE, GREEN, RED, GREY)
+PALETTE = (drawing.ORANGE, drawing.BLUE, drawing.GREEN, drawing.RED, drawing.GREY)
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class Page:
     def draw(self, folder: Path) -> None:
         """Write the figures, as SVG and PNG."""
         for name, figure in self.figures.items():
-            save(figure, folder, name)
+            drawing.save(figure, folder, name)
 
 
 def page_folder(out: str | Path) -> Path:
@@ -79,8 +71,8 @@ def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str
     colours = dict(zip((a.name for a in answers), PALETTE * len(answers), strict=False))
     panels = [Panel(a.name, a.Q, a.policy) for a in answers if a.mdp is mdp][:4]
     figures = {
-        f"{stem}values": values_figure(mdp, panels),
-        **({f"{stem}returns": returns_figure({mdp.name: finite}, colours)} if finite else {}),
+        f"{stem}values": drawing.values_figure(mdp, panels),
+        **({f"{stem}returns": drawing.returns_figure({mdp.name: finite}, colours)} if finite else {}),
     }
     blocks: list[Block] = [
         Picture(
@@ -124,7 +116,7 @@ def how(risk: RiskProfile) -> str:
 
 def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
     """The conditions of Theorem 1, Assumption 1 and Theorem 2, each with its verdict and a counterexample."""
-    figures = {f"{stem}switches": switch_figure(mdp, report.theorem)}
+    figures = {f"{stem}switches": drawing.switch_figure(mdp, report.theorem)}
     blocks: list[Block] = [
         Text(
             f"{report.scheme}, v = {report.v:g}, {report.mixing} mixing, {report.exploration}, {report.step_size}; "
@@ -133,7 +125,7 @@ def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
         Table(["", "condition", "why"], _conditions(report), badge=0),
     ]
     if report.settling.distance:
-        figures[f"{stem}settling"] = settling_figure(report.settling)
+        figures[f"{stem}settling"] = drawing.settling_figure(report.settling)
         blocks += [Picture(f"{stem}settling", "Distance of w_t from its limit during the runs.")]
     if report.warnings:
         blocks += [Text("Warnings: " + "; ".join(report.warnings) + ".")]
@@ -169,48 +161,25 @@ def _conditions(report: CheckReport) -> list[list[str]]:
 
 
 def _readings(report: CheckReport) -> list[list[str]]:
-    return [
-        [
-            MARKS[reading.holds],
-            f"{k}, {reading.name}",
-            f"{reading.compared:,}",
-            f"{reading.broken:,}",
-            "" if reading.witness is None else reading.witness.text,
-        ]
-        for k, point in enumerate(report.assumption.points, 1)
-        for reading in point.readings
-    ]
+    rows = []
+    for k, point in enumerate(report.assumption.points, 1):
+        for reading in point.readings:
+            witness = "" if reading.witness is None else reading.witness.text
+            counts = [f"{reading.compared:,}", f"{reading.broken:,}"]
+            rows.append([MARKS[reading.holds], f"{k}, {reading.name}", *counts, witness])
+    return rows
 
 
 def _switches(report: CheckReport) -> Table:
-    header = [
-        "s",
-        "a",
-        "share of variance",
-        "b",
-        "gap",
-        "bound",
-        "predicted",
-        "gap + fall",
-        "bound(ρ)",
-        "switches",
-        "v",
-    ]
+    header = ["s", "a", "share of variance", "b", "gap", "bound", "predicted"]
+    header += ["gap + fall", "bound(ρ)", "switches", "v"]
     ranked = sorted(report.theorem.states, key=lambda x: (not x.switched, -x.share, x.s))
-    rows = [
-        [
-            str(x.s),
-            str(x.a),
-            f"{x.share:.3f}",
-            str(x.b),
-            *(f"{y:.3f}" for y in (x.gap, x.bound)),
-            "yes" if x.predicted else "no",
-            *(f"{y:.3f}" for y in (x.needed, x.bound_rho)),
-            "yes" if x.switched else "no",
-            "never" if x.v_switch is None else f"{x.v_switch:.4f}",
-        ]
-        for x in ranked[:ROWS]
-    ]
+    rows = []
+    for x in ranked[:ROWS]:
+        predicted, switched = ("yes" if holds else "no" for holds in (x.predicted, x.switched))
+        row = [str(x.s), str(x.a), f"{x.share:.3f}", str(x.b), f"{x.gap:.3f}", f"{x.bound:.3f}", predicted]
+        row += [f"{x.needed:.3f}", f"{x.bound_rho:.3f}", switched]
+        rows.append([*row, "never" if x.v_switch is None else f"{x.v_switch:.4f}"])
     return Table(header, rows)
 
 
@@ -224,7 +193,7 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
         [f"{t.v:g}", "" if t.beta is None else f"{t.beta:g}", f"{t.met} of {t.seeds}", "fresh" if t.fresh else "first"]
         for t in plan.confirmation
     ]
-    figures = {f"{stem}frontier": frontier_figure(plan)}
+    figures = {f"{stem}frontier": drawing.frontier_figure(plan)}
     caption = "Each dot is the policy of one exact limit of replay. Grey line: the best of all policies, by linear programming."
     blocks: list[Block] = [
         Text(lines[0] + "."),
@@ -237,7 +206,7 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
             Panel("plain Q-learning", plain, plan.policies[plan.plain.policy]),
             Panel(plan.learner.describe(), shaped, plan.policy),
         ]
-        figures[f"{stem}policies"] = values_figure(mdp, panels)
+        figures[f"{stem}policies"] = drawing.values_figure(mdp, panels)
         blocks += [Picture(f"{stem}policies", "Exact limits of Q-learning and of this replay.")]
     if trials:
         blocks += [Table(["v", "β", "seeds that kept the limit", "which seeds"], trials)]
@@ -253,28 +222,17 @@ def xray_page(mdp: TabularMDP | None, found: Xray, stem: str = "") -> Page:
     opening = f"{int(found.replays.sum()):,} of {int(found.replays.sum() + found.visits.sum()):,} updates were replays."
     if shares is not None:
         opening += f" Unsafe outcomes: {shares.replayed:.1%} of the replays, {shares.fresh:.1%} of the steps."
+    rows = []
+    for x in found.most_shifted(8):
+        shares_of_pair = [f"{y:.3f}" for y in (x.rho, x.shift, x.luck)]
+        counts, rewards = [f"{x.visits:,}", f"{x.replays:,}"], [f"{x.R:.2f}", f"{x.R_tilde:.2f}"]
+        rows.append([found.place(x.s), found.action(x.a), *counts, *shares_of_pair, *rewards])
     blocks: list[Block] = [
         Text(f"{found.title}. {opening}"),
         Picture(
             f"{stem}xray",
             "Left: distance between the outcomes in the updates and in the world. Right: what was replayed most.",
         ),
-        Table(
-            ["state", "action", "visits", "replays", "ρ", "shift", "by luck", "R", "R̃"],
-            [
-                [
-                    found.place(x.s),
-                    found.action(x.a),
-                    f"{x.visits:,}",
-                    f"{x.replays:,}",
-                    f"{x.rho:.3f}",
-                    f"{x.shift:.3f}",
-                    f"{x.luck:.3f}",
-                    f"{x.R:.2f}",
-                    f"{x.R_tilde:.2f}",
-                ]
-                for x in found.most_shifted(8)
-            ],
-        ),
+        Table(["state", "action", "visits", "replays", "ρ", "shift", "by luck", "R", "R̃"], rows),
     ]
-    return Page(f"X-ray of {found.title}", blocks, {f"{stem}xray": xray_figure(mdp, found)})
+    return Page(f"X-ray of {found.title}", blocks, {f"{stem}xray": drawing.xray_figure(mdp, found)})

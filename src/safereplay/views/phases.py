@@ -1,4 +1,6 @@
-"""Phase diagrams of a sweep: the verdicts or risks of its runs over two axes.
+"""The page of a sweep: phase diagrams, the frontier of return against risk, curves, and tables.
+
+A phase diagram shows the verdicts or risks of the runs over two axes.
 
 By default the two numeric axes with the most values span a diagram, γ last. There is one panel per model (rows) and value
 of a third axis (columns). Linear and logarithmic grids of values become cells to scale; random values are binned; other
@@ -12,24 +14,27 @@ verdict, so that borders between verdicts are smooth where the shares are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from scipy import ndimage
 
 from .. import _checks
 from .._types import AnyArray, Bools, Floats, Ints
-from .drawing import BLUE, COLOURS, INK, LETTERS, new_figure, styled
+from .document import Block, Heading, Picture, Table, Text
+from .drawing import BLUE, COLOURS, GREEN, GREY, INK, LETTERS, ORANGE, RED, new_figure, styled
 from .intervals import estimates
-from .sweeps import Results, label, value_text, verdict_codes
+from .pages import Page
+from .sweeps import CURVES, Results, Row, axis_text, cells, label, overview, value_text, verdict_codes
 
 METRICS = {
     "verdict": "share of each verdict",
@@ -41,6 +46,17 @@ METRICS = {
 CELLS = 48  # an axis with more values than this is binned
 FACETS = 6
 LARGE, TEXT = (0.8, 0.35), 0.16  # inches: the smallest cell with text (width, height); the height of a line
+MAPS = {"p_unsafe": "YlOrRd", "std": "YlOrRd"}  # darker is worse; for others, brighter is better
+PALETTE = (BLUE, ORANGE, GREEN, RED, "#5b4b8a", GREY)
+MARKERS = "osD^vP"
+MANY = 20_000  # the largest number of curves for a band
+ROWS = 200  # shown of a long table
+FRONTIER = (
+    "Mean return against P(unsafe). One point per setting, with 95 % intervals over {over}; if there are many settings, only for the best ones. "
+    "The line joins the Pareto-optimal settings of a learner. Settings with a run that never ends are left out."
+)
+ALONG = "The greedy policy during the runs: median over runs, and the middle 95 % of them."
+NOTES = "Intervals: 95 %, bootstrap of the mean over {over}. The mean return leaves out runs that may never end."
 
 
 class View(NamedTuple):
@@ -85,8 +101,8 @@ def choose_views(
     found = []
     codes, learners = results.levels("learner")
     for k, learner in enumerate(learners):
-        view = _choose(results.where(codes == k), str(learner), x, y, by, metric)
-        found += [view] if view is not None else []
+        if view := _choose(results.where(codes == k), str(learner), x, y, by, metric):
+            found.append(view)
     asked = ", ".join(axis for axis in (x, y) if axis)
     _checks.require(bool(found) or not asked, "axes", f"vary in some learner ({', '.join(results.axes)} do)", asked)
     return found
@@ -119,7 +135,6 @@ def _choose(
 class Scale(NamedTuple):
     """The layout of an axis: the cell of each value, and the edges of the cells."""
 
-    name: str
     kind: str  #: "linear", "log", or "listed": cells of equal width, each with its value
     cell: Ints  #: by value's code
     edges: Floats  #: [cells + 1]; exponents of 10 if it is "log"
@@ -139,39 +154,34 @@ def scale(results: Results, name: str, bins: int) -> Scale:
     """The layout for the values of an axis: a linear or log grid, bins, or a list."""
     values = results.levels(name).values
     if not results.is_number(name) or len(values) < 3 or None in values:
-        return _listed(name, values)
+        return _listed(values)
     x = np.array(values, dtype=float)
     if len(values) > CELLS:
-        return _ranges(name, x, bins)
-    powers = np.asarray(np.log10(x), dtype=np.float64) if x[0] > 0 else None
-    for kind, t in (("linear", x), ("log", powers)):
-        if t is not None and _even(t):
+        return _ranges(x, bins)
+    for kind, t in {"linear": x, **({"log": np.log10(x)} if x[0] > 0 else {})}.items():
+        gaps = np.diff(t)
+        if gaps.max() < 1.5 * gaps.min():
             middle = (t[1:] + t[:-1]) / 2
             edges = np.array([2 * t[0] - middle[0], *middle, 2 * t[-1] - middle[-1]])
-            return Scale(name, kind, np.arange(x.size), edges.astype(np.float64), values)
-    return _listed(name, values)
+            return Scale(kind, np.arange(x.size), edges.astype(np.float64), values)
+    return _listed(values)
 
 
-def _listed(name: str, values: tuple[Any, ...]) -> Scale:
-    return Scale(name, "listed", np.arange(len(values)), np.arange(len(values) + 1) - np.float64(0.5), values)
+def _listed(values: tuple[Any, ...]) -> Scale:
+    return Scale("listed", np.arange(len(values)), np.arange(len(values) + 1) - np.float64(0.5), values)
 
 
-def _ranges(name: str, x: Floats, bins: int) -> Scale:
+def _ranges(x: Floats, bins: int) -> Scale:
     """Bins of equal width for random values, on a log scale if that spreads them more evenly."""
     log = x[0] > 0 and abs(_centre(np.log(x)) - 0.5) < abs(_centre(x) - 0.5) and x[-1] > 5 * x[0]
     t = np.log10(x) if log else x
     edges = np.linspace(t[0], t[-1], bins + 1)
     cell = np.clip(np.searchsorted(edges, t, "right") - 1, 0, bins - 1)
-    return Scale(name, "log" if log else "linear", cell, edges, tuple(x))
+    return Scale("log" if log else "linear", cell, edges, tuple(x))
 
 
 def _centre(t: Floats) -> float:
     return float((t.mean() - t[0]) / (t[-1] - t[0]))
-
-
-def _even(t: Floats) -> bool:
-    gaps = np.diff(t)
-    return bool(gaps.max() < 1.5 * gaps.min())
 
 
 def facets(results: Results, name: str | None) -> tuple[Ints, list[str]]:
@@ -185,9 +195,6 @@ def facets(results: Results, name: str | None) -> tuple[Ints, list[str]]:
     column = np.searchsorted(cuts, np.arange(len(values)), "right") - 1
     ends = [(value_text(values[a]), value_text(values[b - 1])) for a, b in pairwise(cuts)]
     return column[codes], [f"{label(name)} {a} … {b}" for a, b in ends]
-
-
-MAPS = {"p_unsafe": "YlOrRd", "std": "YlOrRd"}  # darker is worse; for others, brighter is better
 
 
 @styled
@@ -279,12 +286,15 @@ class _Panels:
             norm.vmin = 0.0
         colours = MAPS.get(self.view.metric, "viridis")
         x, y = self.x.place(self.x.edges), self.y.place(self.y.edges)
-        for ax, shown, endless in zip(axes, mean, (runs == 0) & (self.runs > 0), strict=True):
+        never = (runs == 0) & (self.runs > 0)
+        for ax, shown, endless in zip(axes, mean, never, strict=True):
             ax.pcolormesh(x, y, np.ma.masked_invalid(shown.T), cmap=colours, norm=norm, rasterized=shown.size > 2_000)
-            _hatch(ax, x, y, endless)
+            for i, j in np.argwhere(endless):
+                corners = (x[i : i + 2], [y[j]] * 2, [y[j + 1]] * 2)
+                ax.fill_between(*corners, facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", lw=0)
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), fraction=0.04, pad=0.015, aspect=14)
         bar.set_label(METRICS[self.view.metric])
-        return {"never ends"} if ((runs == 0) & (self.runs > 0)).any() else set()
+        return {"never ends"} if never.any() else set()
 
     def _draw_lines(self, axes: AnyArray, values: Floats) -> None:
         """With one axis: the mean and its interval over it."""
@@ -297,7 +307,7 @@ class _Panels:
 
 def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
     """Fill the cells with verdicts, shares [x, y, verdicts]; label each share in large cells, or each verdict once."""
-    y = y or Scale("", "linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
+    y = y or Scale("linear", np.zeros(1, np.int64), np.array([0.0, 1.0]), ())
     assert ax.figure is not None
     wide, high = ax.bbox.width / ax.figure.dpi / x.cells, ax.bbox.height / ax.figure.dpi / y.cells  # before layout
     large = wide > LARGE[0] and high > LARGE[1]
@@ -356,12 +366,6 @@ def _spot(rules: Bools) -> tuple[int, int] | None:
     return int(i), int(j)
 
 
-def _hatch(ax: Axes, x: AnyArray, y: AnyArray, cells: Bools) -> None:
-    for i, j in np.argwhere(cells):
-        corners = ([x[i], x[i + 1]], [y[j]] * 2, [y[j + 1]] * 2)
-        ax.fill_between(*corners, facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", lw=0)
-
-
 def _set_scale(axis: Any, found: Scale, labels: int) -> None:
     if found.kind == "log":
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
@@ -407,3 +411,164 @@ def _legend(figure: Figure, view: View, seen: Sequence[str]) -> None:
     else:
         patches = [Patch(facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", label="no run ends")]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), frameon=False, fontsize=8.5)
+
+
+# -- return against risk, and curves -------------------------------------------------------------------------------------
+
+
+@styled
+def settings_figure(results: Results) -> Figure:
+    """Mean return against P(unsafe): a point per setting, with intervals, and each learner's Pareto front as a step line."""
+    codes, models = results.levels("model")
+    across = min(3, len(models))
+    down = -(-len(models) // across)
+    figure, axes = new_figure(max(5.2, 4.4 * across), 3.4 * down + 0.5, down, across)
+    names = [str(x) for x in results.levels("learner").values]
+    for k, ax in enumerate(axes.ravel()):
+        if k < len(models):
+            _draw_settings(ax, results.where(codes == k), names)
+            ax.set_title(str(models[k]))
+            ax.set(xlabel="P(unsafe)", ylabel="mean return" if k % across == 0 else "")
+        else:
+            ax.set_visible(False)
+    look: Any = {"ms": 5, "mec": "white", "mew": 0.5, "lw": 1.2}
+    pairs = zip(names, cycle(PALETTE), cycle(MARKERS), strict=False)
+    handles = [Line2D([], [], color=colour, marker=marker, label=name, **look) for name, colour, marker in pairs]
+    handles.append(Line2D([], [], color=INK, lw=1.2, drawstyle="steps-post", label="best settings (Pareto front)"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def _draw_settings(ax: Axes, results: Results, learners: Sequence[str]) -> None:
+    member, keys = results.groups(results.settings)
+    unit, count = results.units, len(keys)
+    risk = np.array(estimates(results.numbers("p_unsafe"), member, unit, count))  # [settings, (mean, low, high)]
+    gain = np.array(estimates(results.numbers("mean"), member, unit, count))
+    ends = np.bincount(member, ~np.isfinite(results.numbers("mean")), count) == 0
+    at = results.settings.index("learner")
+    owner = np.array([learners.index(str(key[at])) for key in keys])
+    chosen = [np.flatnonzero((owner == k) & ends) for k in range(len(learners))]
+    fronts = [use[_front(risk[use, 0], gain[use, 0])] for use in chosen]
+    if ends.any():
+        inside = _look_at(ax, risk, gain, np.concatenate(fronts), ends)
+        for k, (use, front) in enumerate(zip(chosen, fronts, strict=True)):
+            _draw_points(ax, risk, gain, use[inside[use]], front, k, larger=1 + 0.6 * (len(learners) - 1 - k))
+
+
+def _look_at(ax: Axes, risk: Floats, gain: Floats, front: Ints, ends: Bools) -> Bools:
+    """Limit the axes to the fronts and their intervals, with a margin; return which settings are inside."""
+    x, y = risk[:, 0], gain[:, 0]
+    low, high, left, right = y[front].min(), y[front].max(), x[front].min(), x[front].max()
+    low = max(y[ends].min(), low - (high - low)) if high > low else y[ends].min()
+    right = min(x[ends].max(), right + 0.5 * (right - left)) if right > left else x[ends].max()
+    across, up = 0.05 * (right - left or 0.02), 0.06 * (high - low or 1.0)
+    inside: Bools = ends & (y >= low) & (x <= right)
+    left, right = min(left, np.nanmin(risk[front])), max(right, np.nanmax(risk[front]))
+    low, high = min(low, np.nanmin(gain[front])), max(high, np.nanmax(gain[front]))
+    ax.set(xlim=(left - across, right + across), ylim=(low - up, high + up))
+    outside = int(ends.sum() - inside.sum())
+    if outside:
+        text = f"{outside:,} of {ends.sum():,} settings not shown"
+        ax.text(0.98, 0.03, text, transform=ax.transAxes, ha="right", fontsize=8, color="#5b6472")
+    return inside
+
+
+def _draw_points(ax: Axes, risk: Floats, gain: Floats, use: Ints, front: Ints, k: int, larger: float) -> None:
+    """The settings of one learner, with intervals, and its Pareto front; ``larger`` if others may cover them."""
+    colour, many = PALETTE[k % len(PALETTE)], use.size > 100
+    if not many:  # many bars would hide the points
+        ax.add_collection(LineCollection(_bars(risk[use], gain[use]), colors=colour, lw=0.5, alpha=0.25))
+    ax.add_collection(LineCollection(_bars(risk[front], gain[front]), colors=colour, lw=0.7, alpha=0.45))
+    ax.step(risk[front, 0], gain[front, 0], where="post", color=colour, lw=1.4, zorder=4)
+    style: Any = {
+        "marker": MARKERS[k % len(MARKERS)],
+        "s": larger * (9 if many else 18),
+        "alpha": 0.55 if many else 0.9,
+    }
+    style |= {"color": colour, "edgecolor": "white", "linewidth": 0.3, "zorder": 3, "rasterized": use.size > 2_000}
+    ax.scatter(risk[use, 0], gain[use, 0], **style)
+
+
+def _bars(risk: Floats, gain: Floats) -> list[AnyArray]:
+    """The finite intervals of points, horizontal and vertical, as lines [2n, 2 ends, (x, y)]."""
+    across = np.stack([risk[:, 1:], np.repeat(gain[:, :1], 2, axis=1)], -1)
+    upright = np.stack([np.repeat(risk[:, :1], 2, axis=1), gain[:, 1:]], -1)
+    bars = np.concatenate([across, upright])
+    known = np.isfinite(bars).all((1, 2)) & (np.ptp(bars, axis=1).max(1) > 0)
+    return list(np.unique(bars[known], axis=0))
+
+
+def _front(risk: Floats, gain: Floats) -> Ints:
+    """The Pareto-optimal points, from the safest on."""
+    order = np.lexsort((-gain, risk))
+    best = np.maximum.accumulate(gain[order])
+    first = np.concatenate(([True], best[1:] > best[:-1]))
+    return order[first[: order.size]]
+
+
+@styled
+def curves_figure(results: Results) -> Figure:
+    """P(unsafe) of the greedy policy, and the value of the origin, during the runs: median and middle 95 %."""
+    shown = {"curve_p_unsafe": "P(unsafe)", "curve_value": "max Q(origin, ·)"}
+    codes, models = results.levels("model")
+    owners, learners = results.levels("learner")
+    figure, axes = new_figure(9.0, 2.6 * len(models) + 0.6, len(models), len(shown))
+    for row, model in enumerate(models):
+        for k in range(len(learners)):
+            some = results.where((codes == row) & (owners == k))
+            lengths = np.asarray(some.table["episodes"])
+            some = some.where(lengths == lengths.max(initial=0))  # curves of shorter runs have other points
+            if len(some):
+                episodes = _matrix(some, "curve_episodes")[0]
+                for ax, name in zip(axes[row], shown, strict=True):
+                    _draw_band(ax, episodes, _matrix(some, name), k)
+        for ax, text in zip(axes[row], shown.values(), strict=True):
+            ax.set(xscale="log", ylabel=text, xlabel="episodes" if row == len(models) - 1 else "")
+            log_ticks(ax.xaxis, float(np.log10(ax.get_xlim()[1] / ax.get_xlim()[0])))
+            ax.set_title(str(model))
+    handles = [Line2D([], [], color=PALETTE[k % len(PALETTE)], label=str(name)) for k, name in enumerate(learners)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def _matrix(results: Results, name: str) -> Floats:
+    """A column of lists of equal length, [runs, points]; every k-th run if there are very many."""
+    column = results.table[name].combine_chunks()
+    flat = np.asarray(column.flatten(), dtype=float).reshape(len(column), -1)
+    return flat[:: max(1, len(column) // MANY)]
+
+
+def _draw_band(ax: Axes, episodes: Floats, curves: Floats, k: int) -> None:
+    low, middle, high = np.nanquantile(curves, [0.025, 0.5, 0.975], axis=0)
+    colour = PALETTE[k % len(PALETTE)]
+    ax.fill_between(episodes, low, high, color=colour, alpha=0.18, lw=0)
+    ax.plot(episodes, middle, color=colour, lw=1.5)
+
+
+# -- the page -----------------------------------------------------------------------------------------------------------
+
+
+def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], refresh: int | None = None) -> Page:
+    """A sweep as a page; browsers reload it every ``refresh`` seconds while the sweep runs."""
+    header, lines = cells(rows)
+    still = "" if refresh is None else " The sweep is still running."
+    blocks: list[Block] = [Text(overview(results) + "." + still)]
+    if results.axes:
+        blocks += [Table(["axis", "values"], [[label(n), axis_text(x)] for n, x in results.axes.items()])]
+    several = len(results.levels("seed").values) > 1
+    over = "seeds (settings fixed)" if several else "settings (there is only one seed)"  # see Results.units
+    figures = {}
+    for k, view in enumerate(views):
+        name = "phases" if len(views) == 1 else f"phases-{k + 1}"
+        figures[name] = phase_figure(results, view)
+        blocks += [Heading("Phases")] * (k == 0) + [Picture(name, view.caption)]
+    if results.has("mean", "p_unsafe"):
+        figures["frontier"] = settings_figure(results)
+        blocks += [Heading("Return against risk"), Picture("frontier", FRONTIER.format(over=over))]
+    if results.has(*CURVES):
+        figures["curves"] = curves_figure(results)
+        blocks += [Heading("During the runs"), Picture("curves", ALONG)]
+    blocks += [Heading("Tables"), Table(header, lines[:ROWS]), Text(NOTES.format(over=over))]
+    if len(lines) > ROWS:
+        blocks += [Text(f"{len(lines) - ROWS:,} more rows are left out here; --json has them all.")]
+    return Page(f"Sweep {results.folder.resolve().name}", blocks, figures, refresh)

@@ -1,25 +1,42 @@
-"""Answers to the page's requests: results of the public API as JSON, and exports.
+"""Answers to the page's requests: results of the public API as JSON, streams of running learners, and exports.
 
 A job takes the parameters of a link and returns plain JSON types. It runs in a worker process that can be stopped
 (:mod:`safereplay.web.workers`). Exports are a study as a Python script, and a world as a map file.
+
+A stream is a running learner as events: over a web socket, or as server-sent events. A run is a pure function of its
+seed, so a stream needs no session. A request gives the number of iterations that the client has seen, and gets the next
+ones, from any server. To pause, the client closes the stream; to continue, it requests it again. The server keeps the
+latest few runs in a small cache. All streams share one budget of frames, so each one is slower if there are more.
+
+The page uses a web socket: browsers allow six HTTP connections to a server for all tabs together, and six streams of
+server-sent events would leave none for other requests. Web sockets do not count.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
+from anyio import CancelScope, CapacityLimiter, create_task_group, to_thread
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import safereplay as sr
 
 from .. import _checks
+from .._config import plain
 from .._types import Floats, Ints
+from ..errors import SafeReplayError
 from ..verdicts import NO_PATH
-from .state import SCHEMES, LearnerLink, Side, StateLink, TuneLink, World
+from .state import SCHEMES, LearnerLink, LearnLink, Side, StateLink, TuneLink, World
 
 SEARCH: dict[str, Any] = {"starts": 5, "solves": 60, "seeds": 0}  # for limits of literal mixing
 LONG = 500.0  # expected steps of an episode: the distribution of longer ones is not computed
@@ -28,6 +45,11 @@ BARS = 120  # the most bars of a distribution
 NEAR = 1e-3  # of Q's range: an average this close to a limit counts as one
 TRACE = 1e-9  # probabilities up to this are not mentioned
 TUNING: dict[str, Any] = {"episodes": 20_000, "seeds": 20}
+TRACED = 40  # the last iterations of a frame, which are shown one by one
+SHARE = 0.025  # the least seconds between two frames, over all streams
+KEPT = 16  # cached runs of paused streams
+ABREAST = 2  # threads that learn
+CHUNK = 200_000  # iterations between two checks whether the client is still connected
 SEVERAL = "Literal mixing has several limits here ({} were found): the seed decides which one a run ends at."
 CUT = "The search was stopped before it converged. The values shown are within {:.1%} of Q's range of a limit."
 IN_TURN = "Learning does not settle on one policy here: it alternates between several. Their mean is shown."
@@ -78,6 +100,7 @@ def solve(parameters: dict[str, Any]) -> dict[str, Any]:
     policy = np.asarray(limits.Q.argmax(1), np.int64)
     risk = risk_of(world, tuple(policy.tolist()))
     short = risk is not None and isfinite(risk.length) and risk.length <= LONG
+    tail = plain(risk.cvar(0.1)) if risk is not None and short else None
     drawn = route(mdp, policy)
     return {
         "cells": mdp.layout.cells if mdp.layout is not None else (),
@@ -87,7 +110,7 @@ def solve(parameters: dict[str, Any]) -> dict[str, Any]:
         "Q": rounded(limits.Q),
         "policy": shown(mdp, policy),
         **drawn,
-        "risk": {**numbers(risk, "mean", "std", "p_unsafe", "p_never", "length"), "cvar10": _tail(risk, short)},
+        "risk": {**numbers(risk, "mean", "std", "p_unsafe", "p_never", "length"), "cvar10": tail},
         "distribution": _bars(risk) if risk is not None and short else None,
         "label": side.learner().describe(),
         "limits": limits.found,
@@ -117,7 +140,7 @@ def switches(parameters: dict[str, Any]) -> dict[str, Any]:
     link = LearnerLink.model_validate(parameters)
     search = {name: SEARCH[name] for name in ("starts", "solves")} | {"exploration": sr.EpsilonGreedy(link.epsilon)}
     found = sr.switches(link.to_world().mdp(), link.to_side().learner(), tight=TIGHT, **search)
-    return {"dial": found.dial, "first": [_finite(x) for x in found.at], "to": found.to.tolist()}
+    return {"dial": found.dial, "first": plain(found.at), "to": found.to.tolist()}
 
 
 def tune(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +171,7 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
         "plain": _point(plan.plain),
         "plan": own,
         "frontier": [_point(point) for point in plan.frontier],
-        "ceiling": [{"risk": point.limit, "mean": _finite(point.value)} for point in plan.ceiling_frontier],
+        "ceiling": [{"risk": point.limit, "mean": plain(point.value)} for point in plan.ceiling_frontier],
     }
 
 
@@ -178,15 +201,7 @@ def rounded(Q: Floats) -> list[list[float]]:
 
 def numbers(risk: Any, *names: str) -> dict[str, float | None]:
     """Numbers of a profile or a point; None if not finite, or if there is no profile."""
-    return {name: _finite(getattr(risk, name, None)) for name in names}
-
-
-def _finite(x: float | None) -> float | None:
-    return float(x) if x is not None and isfinite(x) else None
-
-
-def _tail(risk: sr.RiskProfile | None, short: bool) -> float | None:
-    return _finite(risk.cvar(0.1)) if risk is not None and short else None
+    return {name: plain(getattr(risk, name, None)) for name in names}
 
 
 def _point(point: Any) -> dict[str, Any]:
@@ -311,3 +326,173 @@ def _call(side: Side) -> str:
         return f"sr.{type(side.learner()).__name__}({dials})"
     scheme = f"sr.{SCHEMES[str(side.scheme)].__name__}(beta={side.beta!r})"
     return f'sr.ReplayQLearning({scheme}, v={side.v!r}, mixing="{side.mixing}")'
+
+
+# -- streams ------------------------------------------------------------------------------------------------------------
+
+
+class Event(NamedTuple):
+    """An event: its name, its content, and its iteration."""
+
+    name: str
+    content: dict[str, Any]
+    t: int | None = None
+
+    def sent(self) -> bytes:
+        """The event as a server-sent event.
+
+        >>> Event("done", {"t": 3}, 3).sent()
+        b'id: 3\\nevent: done\\ndata: {"t":3}\\n\\n'
+        """
+        number = f"id: {self.t}\n" if self.t is not None else ""
+        return f"{number}event: {self.name}\ndata: {_json(self.content)}\n\n".encode()
+
+    def message(self) -> str:
+        """The event as a message of a web socket: the name and the content."""
+        return _json([self.name, self.content])
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
+
+
+class Runs:
+    """The runs of one stream, for all seeds."""
+
+    def __init__(self, link: LearnLink, limit: Floats) -> None:
+        self.link, self.limit, self.world = link, limit, link.to_world()
+        self.mdp = self.world.mdp()
+        learner, exploration = link.to_side().learner(), sr.EpsilonGreedy(link.epsilon)
+        self.steppers = [sr.Stepper(self.mdp, learner, seed, exploration) for seed in range(link.seeds)]
+
+    @property
+    def t(self) -> int:
+        """Iterations done."""
+        return self.steppers[0].iterations
+
+    def advance(self, t: int) -> list[Any]:
+        """Continue to iteration t; return the last iterations of the first seed one by one."""
+        first, *others = self.steppers
+        first.run(max(0, t - TRACED - first.iterations))
+        events = first.trace(t - first.iterations)
+        for stepper in others:
+            stepper.run(t - stepper.iterations)
+        return events
+
+    def next_frame(self, t: int) -> dict[str, Any]:
+        """Continue to iteration t; return the content of its frame."""
+        events, first, mdp = self.advance(t), self.steppers[0], self.mdp
+        return {
+            "t": self.t,
+            "episodes": first.episodes,
+            "Q": rounded(first.Q),
+            "policy": shown(mdp, first.policy),
+            "trace": [[e.s, e.a, e.r, e.s_next, int(e.terminal), int(e.replayed)] for e in events],
+            "at": first.state,
+            "risk": numbers(risk_of(self.world, tuple(first.policy.tolist())), "mean", "p_unsafe", "p_never"),
+            "seeds": [self._seed(stepper) for stepper in self.steppers],
+        }
+
+    def _seed(self, stepper: sr.Stepper) -> dict[str, Any]:
+        drawn = route(self.mdp, stepper.policy)
+        gap = stepper.gap(self.limit)
+        own = {"policy": shown(self.mdp, stepper.policy), "gap": None if gap != gap else float(f"{gap:.5g}")}
+        return {**own, **drawn}
+
+
+class Store:
+    """A cache of paused runs; the oldest are dropped. Thread-safe."""
+
+    def __init__(self, most: int = KEPT) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._runs: OrderedDict[tuple[Any, int], Runs] = OrderedDict()
+
+    def take(self, link: LearnLink) -> Runs | None:
+        """The cached runs of this request at exactly this iteration, if there are any."""
+        with self._lock:
+            return self._runs.pop((_question(link), link.since), None)
+
+    def keep(self, runs: Runs) -> None:
+        """Cache runs, to be continued later."""
+        with self._lock:
+            self._runs[_question(runs.link), runs.t] = runs
+            while len(self._runs) > self._most:
+                self._runs.popitem(last=False)
+
+
+def _question(link: LearnLink) -> Any:
+    """The parameters that determine the runs, without those of the display."""
+    return link.to_world(), link.to_side(), link.epsilon, link.seeds
+
+
+class Streams:
+    """All streams of a server. ``limit`` returns the exact limit to compare runs with, [S, A]."""
+
+    def __init__(self, limit: Callable[[LearnLink], Awaitable[Floats]]) -> None:
+        self.open, self.store, self._limit, self._limiter = 0, Store(), limit, CapacityLimiter(ABREAST)
+
+    async def frames(self, link: LearnLink) -> AsyncIterator[Event]:
+        """The events of one stream, until its end, or until the client disconnects."""
+        self.open += 1
+        runs: Runs | None = None
+        try:
+            yield Event("preparing", {})
+            runs = await self._ready(link)
+            for _ in range(link.frames):
+                if runs.t >= link.until:
+                    break
+                beginning = asyncio.get_running_loop().time()
+                frame = await self._threaded(runs.next_frame, min(link.until, runs.t + link.by))
+                yield Event("frame", frame, runs.t)
+                pause = max(link.pace / 1000.0, SHARE * self.open)
+                await asyncio.sleep(max(0.0, beginning + pause - asyncio.get_running_loop().time()))
+            yield Event("done" if runs.t >= link.until else "paused", {"t": runs.t}, runs.t)
+        except SafeReplayError as error:
+            yield Event("problem", {"detail": str(error)})
+        finally:
+            self.open -= 1
+            if runs is not None:
+                self.store.keep(runs)
+
+    async def _ready(self, link: LearnLink) -> Runs:
+        """The runs up to the iteration that the client has seen, from the cache or computed again."""
+        runs = self.store.take(link)
+        if runs is None:
+            runs = await self._threaded(Runs, link, await self._limit(link))
+        while runs.t < link.since:
+            await self._threaded(runs.advance, min(link.since, runs.t + CHUNK))
+        return runs
+
+    async def _threaded(self, function: Any, *arguments: Any) -> Any:
+        job = asyncio.ensure_future(to_thread.run_sync(function, *arguments, limiter=self._limiter))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:  # the thread still runs: its runs must not be used before it ends
+            with CancelScope(shield=True):
+                await asyncio.wait([job])
+            raise
+
+
+async def as_sent(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    """The events of a stream as server-sent events."""
+    async with aclosing(events) as open_events:  # type: ignore[type-var]
+        async for event in open_events:
+            yield event.sent()
+
+
+async def over_socket(events: AsyncIterator[Event], socket: WebSocket) -> None:
+    """Send the events of a stream over an accepted socket, until its end or until the client disconnects."""
+    async with create_task_group() as group:
+
+        async def until_it_leaves() -> None:
+            while (await socket.receive())["type"] != "websocket.disconnect":
+                pass  # messages from the client are ignored
+            group.cancel_scope.cancel()
+
+        group.start_soon(until_it_leaves)
+        with suppress(WebSocketDisconnect):  # disconnected during a message
+            async with aclosing(events) as open_events:  # type: ignore[type-var]
+                async for event in open_events:
+                    await socket.send_text(event.message())
+            await socket.close()
+        group.cancel_scope.cancel()

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, Query, Request, WebSocket
+import plotly
+from fastapi import APIRouter, FastAPI, Query, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
@@ -24,8 +25,7 @@ from .. import __version__
 from .._types import Floats
 from ..errors import SafeReplayError
 from . import answers
-from .state import TITLES, LearnerLink, LearnLink, StateLink, TuneLink, WorldLink, learner_dials, presets
-from .streams import Event, Streams, as_sent, over_socket
+from .state import TITLES, LearnerLink, LearnLink, Side, StateLink, TuneLink, WorldLink, learner_dials, presets
 from .workers import Unanswered, WorkerPool
 
 Number = float | None  #: None if it is not finite
@@ -69,23 +69,12 @@ class WorldShape(Shape):
     gamma: float
 
 
-class SideShape(Shape):
-    """A learner and its dials."""
-
-    kind: str
-    v: float | None = None
-    beta: float | None = None
-    kappa: float | None = None
-    mixing: str | None = None
-    scheme: str | None = None
-
-
 class StateShape(Shape):
     """The whole state of the page."""
 
     world: WorldShape
-    left: SideShape
-    right: SideShape
+    left: Side
+    right: Side
     epsilon: float
     seeds: int
     limit: float
@@ -186,7 +175,7 @@ class Tuned(Shape):
 
     meets: bool
     confirmed: bool
-    learner: SideShape
+    learner: Side
     v_smallest: float
     summary: list[tuple[str, str]]
     plain: Point
@@ -202,19 +191,22 @@ ABOUT = (
     "Every request is a GET with the parameters of a link to the page. Exact answers have a time limit; learning "
     "is a stream of server-sent events. A refused request gets a 4xx and one sentence."
 )
-SENTENCES = {
-    403: "Origin or Host is not this server's",
-    405: "Neither GET nor HEAD",
-    408: "The request took too long to arrive",
-    413: "The body is too large",
-    414: "The address is too long",
-    422: "Invalid; one sentence says why",
-    429: "Too many requests are waiting",
-    503: "Too many requests at a time, or a worker was lost",
-}
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": description} for status, description in SENTENCES.items()
+    status: {"model": Problem, "description": description}
+    for status, description in {
+        403: "Origin or Host is not this server's",
+        405: "Neither GET nor HEAD",
+        408: "The request took too long to arrive",
+        413: "The body is too large",
+        414: "The address is too long",
+        422: "Invalid; one sentence says why",
+        429: "Too many requests are waiting",
+        503: "Too many requests at a time, or a worker was lost",
+    }.items()
 }
+
+
+router = APIRouter()
 
 
 def create_app() -> FastAPI:
@@ -227,12 +219,10 @@ def create_app() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=REFUSALS,
+        exception_handlers={RequestValidationError: _refuse_parameters, SafeReplayError: _refuse},
     )
-    _refusals(app)
-    _questions(app)
-    _learning(app)
-    _exports(app)
-    _files(app)
+    app.include_router(router)
+    app.mount("/page", StaticFiles(directory=PAGE), name="page")
     return app
 
 
@@ -248,23 +238,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             parameters = {name: getattr(link, name) for name in LearnerLink.model_fields}
             return np.array(json.loads(await quick.call("solve", parameters, SOON))["Q"])
 
-        app.state.quick, app.state.slow, app.state.streams = quick, slow, Streams(limit)
+        app.state.quick, app.state.slow, app.state.streams = quick, slow, answers.Streams(limit)
         yield
 
 
 # -- refusals -----------------------------------------------------------------------------------------------------------
 
 
-def _refusals(app: FastAPI) -> None:
-    """Handlers that answer errors with one sentence."""
+async def _refuse_parameters(request: Request, error: Any) -> Response:
+    return refusal(request, 422, first_fault(error.errors()))
 
-    @app.exception_handler(RequestValidationError)
-    async def of_parameters(request: Request, error: RequestValidationError) -> Response:
-        return refusal(request, 422, first_fault(error.errors()))
 
-    @app.exception_handler(SafeReplayError)
-    async def of_what_they_say(request: Request, error: SafeReplayError) -> Response:
-        return refusal(request, error.status if isinstance(error, Unanswered) else 422, str(error))
+async def _refuse(request: Request, error: Any) -> Response:
+    return refusal(request, error.status if isinstance(error, Unanswered) else 422, str(error))
 
 
 def refusal(request: Request, status: int, sentence: str) -> Response:
@@ -295,115 +281,116 @@ def _text(kind: str, schema: dict[str, Any] | None = None) -> dict[int | str, di
 # -- questions ------------------------------------------------------------------------------------------------------------
 
 
-def _questions(app: FastAPI) -> None:
-    async def asked(pool: str, name: str, link: LearnerLink, seconds: float) -> Response:
-        content = await getattr(app.state, pool).call(name, link.model_dump(), seconds)
-        return Response(content, media_type="application/json")
-
-    @app.get("/api/presets", response_model=list[Preset], tags=["worlds"])
-    def list_presets() -> Any:
-        """The worlds to start from."""
-        return JSONResponse(
-            [
-                {"name": name, "title": TITLES[name][0], "about": TITLES[name][1], "world": world.to_dict()}
-                for name, world in presets().items()
-            ]
-        )
-
-    @app.get("/api/learners", response_model=dict[str, LearnerShape], tags=["worlds"])
-    def list_learners() -> Any:
-        """The dials of each kind of learner."""
-        return JSONResponse(learner_dials())
-
-    @app.get("/api/state", response_model=StateShape | QuietProblem, tags=["worlds"])
-    def read_link(link: Annotated[StateLink, Query()]) -> Any:
-        """The whole state of the page for a link."""
-        return JSONResponse(link.to_state())
-
-    @app.get("/api/solve", response_model=Solved | QuietProblem, tags=["limits"])
-    async def solve(link: Annotated[LearnerLink, Query()]) -> Any:
-        """The exact limit of a learner, its path, and its risk."""
-        return await asked("quick", "solve", link, SOON)
-
-    @app.get("/api/switches", response_model=Switched | QuietProblem, tags=["limits"])
-    async def switches(link: Annotated[LearnerLink, Query()]) -> Any:
-        """The smallest dial at which each state's action changes."""
-        return await asked("slow", "switches", link, LATER)
-
-    @app.get("/api/tune", response_model=Tuned | QuietProblem, tags=["limits"])
-    async def tune(link: Annotated[TuneLink, Query()]) -> Any:
-        """The gentlest replay that keeps a limit on P(unsafe)."""
-        return await asked("slow", "tune", link, LATER)
+@router.get("/api/presets", response_model=list[Preset], tags=["worlds"])
+def list_presets() -> Any:
+    """The worlds to start from."""
+    found = [
+        {"name": name, "title": TITLES[name][0], "about": TITLES[name][1], "world": world.to_dict()}
+        for name, world in presets().items()
+    ]
+    return JSONResponse(found)
 
 
-def _learning(app: FastAPI) -> None:
-    @app.get(
-        "/api/learn",
-        response_class=StreamingResponse,
-        responses=_text("text/event-stream", {"type": "object"}),
-        tags=["learning"],
-    )
-    async def learn(request: Request, link: Annotated[LearnLink, Query()]) -> Response:
-        """A running learner, as server-sent events: preparing, frame, paused, done, problem."""
-        seen = request.headers.get("last-event-id", "")
-        if seen.isascii() and seen.isdigit() and len(seen) <= 7:
-            link = link.model_copy(update={"since": min(int(seen), link.until)})
+@router.get("/api/learners", response_model=dict[str, LearnerShape], tags=["worlds"])
+def list_learners() -> Any:
+    """The dials of each kind of learner."""
+    return JSONResponse(learner_dials())
+
+
+@router.get("/api/state", response_model=StateShape | QuietProblem, tags=["worlds"])
+def read_link(link: Annotated[StateLink, Query()]) -> Any:
+    """The whole state of the page for a link."""
+    return JSONResponse(link.to_state())
+
+
+@router.get("/api/solve", response_model=Solved | QuietProblem, tags=["limits"])
+async def solve(request: Request, link: Annotated[LearnerLink, Query()]) -> Any:
+    """The exact limit of a learner, its path, and its risk."""
+    return await _asked(request.app.state.quick, "solve", link, SOON)
+
+
+@router.get("/api/switches", response_model=Switched | QuietProblem, tags=["limits"])
+async def switches(request: Request, link: Annotated[LearnerLink, Query()]) -> Any:
+    """The smallest dial at which each state's action changes."""
+    return await _asked(request.app.state.slow, "switches", link, LATER)
+
+
+@router.get("/api/tune", response_model=Tuned | QuietProblem, tags=["limits"])
+async def tune(request: Request, link: Annotated[TuneLink, Query()]) -> Any:
+    """The gentlest replay that keeps a limit on P(unsafe)."""
+    return await _asked(request.app.state.slow, "tune", link, LATER)
+
+
+async def _asked(pool: WorkerPool, name: str, link: LearnerLink, seconds: float) -> Response:
+    return Response(await pool.call(name, link.model_dump(), seconds), media_type="application/json")
+
+
+@router.get(
+    "/api/learn",
+    response_class=StreamingResponse,
+    responses=_text("text/event-stream", {"type": "object"}),
+    tags=["learning"],
+)
+async def learn(request: Request, link: Annotated[LearnLink, Query()]) -> Response:
+    """A running learner, as server-sent events: preparing, frame, paused, done, problem."""
+    seen = request.headers.get("last-event-id", "")
+    if seen.isascii() and seen.isdigit() and len(seen) <= 7:
+        link = link.model_copy(update={"since": min(int(seen), link.until)})
+    link.check()
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    events = answers.as_sent(request.app.state.streams.frames(link))
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+@router.websocket("/api/learn")
+async def learn_over_socket(socket: WebSocket) -> None:
+    """The same over a web socket."""
+    await socket.accept()
+    try:
+        link = LearnLink.model_validate(dict(socket.query_params))
         link.check()
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        events = as_sent(app.state.streams.frames(link))
-        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-
-    @app.websocket("/api/learn")
-    async def learn_over_socket(socket: WebSocket) -> None:
-        await socket.accept()
-        try:
-            link = LearnLink.model_validate(dict(socket.query_params))
-            link.check()
-        except (ValidationError, SafeReplayError) as error:
-            sentence = first_fault(error.errors()) if isinstance(error, ValidationError) else str(error)
-            await socket.send_text(Event("problem", {"detail": sentence}).message())
-            await socket.close()
-        else:
-            await over_socket(app.state.streams.frames(link), socket)
+    except (ValidationError, SafeReplayError) as error:
+        sentence = first_fault(error.errors()) if isinstance(error, ValidationError) else str(error)
+        await socket.send_text(answers.Event("problem", {"detail": sentence}).message())
+        await socket.close()
+    else:
+        await answers.over_socket(socket.app.state.streams.frames(link), socket)
 
 
-# -- to take home ----------------------------------------------------------------------------------------------------------
+# -- exports and files ------------------------------------------------------------------------------------------------------
 
 
-def _exports(app: FastAPI) -> None:
-    def attachment(text: str, name: str, kind: str) -> Response:
-        return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
-
-    @app.get("/api/script", response_class=Response, responses=_text("text/x-python"), tags=["export"])
-    def script(link: Annotated[StateLink, Query()]) -> Response:
-        """The study as a Python script."""
-        return attachment(answers.script(link), "study.py", "text/x-python")
-
-    @app.get("/api/map", response_class=Response, responses=_text("text/plain"), tags=["export"])
-    def map_of_world(link: Annotated[WorldLink, Query()]) -> Response:
-        """The world as a map file that ``safereplay solve`` reads."""
-        world = link.to_world()
-        return attachment(answers.world_file(world), f"{world.name}.map", "text/plain")
+@router.get("/api/script", response_class=Response, responses=_text("text/x-python"), tags=["export"])
+def script(link: Annotated[StateLink, Query()]) -> Response:
+    """The study as a Python script."""
+    return _attachment(answers.script(link), "study.py", "text/x-python")
 
 
-# -- files -----------------------------------------------------------------------------------------------------------------
+@router.get("/api/map", response_class=Response, responses=_text("text/plain"), tags=["export"])
+def map_of_world(link: Annotated[WorldLink, Query()]) -> Response:
+    """The world as a map file that ``safereplay solve`` reads."""
+    world = link.to_world()
+    return _attachment(answers.world_file(world), f"{world.name}.map", "text/plain")
 
 
-def _files(app: FastAPI) -> None:
-    import plotly
+def _attachment(text: str, name: str, kind: str) -> Response:
+    return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
+
+@router.get("/", include_in_schema=False)
+def page() -> FileResponse:
+    """The page."""
+    return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/docs", include_in_schema=False)
+def docs() -> FileResponse:
+    """The page about the API."""
+    return FileResponse(PAGE / "docs.html", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/plotly.js", include_in_schema=False)
+def charts() -> FileResponse:
+    """Plotly, from its package."""
     bundle = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-
-    @app.get("/", include_in_schema=False)
-    def page() -> FileResponse:
-        return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
-
-    @app.get("/docs", include_in_schema=False)
-    def docs() -> FileResponse:
-        return FileResponse(PAGE / "docs.html", headers={"Cache-Control": "no-cache"})
-
-    @app.get("/plotly.js", include_in_schema=False)
-    def charts() -> FileResponse:
-        return FileResponse(bundle, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
-
-    app.mount("/page", StaticFiles(directory=PAGE), name="page")
+    return FileResponse(bundle, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})

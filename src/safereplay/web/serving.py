@@ -72,10 +72,8 @@ class Denied(Exception):
 
     def response(self) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """The headers and the body."""
-        body = json.dumps({"detail": self.detail}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        headers += [(b"connection", b"close"), *([(b"allow", ", ".join(METHODS).encode())] * (self.status == 405))]
-        return headers, body
+        headers, body = _refusal(self.detail)
+        return headers + [(b"allow", ", ".join(METHODS).encode())] * (self.status == 405), body
 
     async def tell(self, receive: Receive, send: Send) -> None:
         """Send the whole response, and close the connection, since a body may still be arriving.
@@ -91,6 +89,13 @@ class Denied(Exception):
                 while (await receive()).get("more_body"):
                     pass
         await send({"type": "http.response.body"})
+
+
+def _refusal(detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and the body of a refusal."""
+    body = json.dumps({"detail": detail}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    return [*headers, (b"connection", b"close")], body
 
 
 class Hosts:
@@ -146,11 +151,15 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] == "websocket":
-            await self._socket(scope, receive, send)
-            return
-        send = _with_headers(send)
+        answer = self._socket if scope["type"] == "websocket" else self._request
         self.open += 1
+        try:
+            await answer(scope, receive, send)
+        finally:
+            self.open -= 1
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = _with_headers(send)
         try:
             self._check(scope)
             body = await self._body(receive)
@@ -158,12 +167,9 @@ class Guard:
                 await _unless_gone(self.app, scope, body, receive, send)
         except Denied as denied:
             await denied.tell(receive, send)
-        finally:
-            self.open -= 1
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A web socket. Browsers let any site open one, so its Origin is the only protection."""
-        self.open += 1
         try:
             self._check({**scope, "method": "GET"})
             await self.app(scope, receive, send)
@@ -172,8 +178,6 @@ class Guard:
             headers, body = denied.response()
             await send({"type": "websocket.http.response.start", "status": denied.status, "headers": headers})
             await send({"type": "websocket.http.response.body", "body": body})
-        finally:
-            self.open -= 1
 
     def _check(self, scope: Scope) -> None:
         headers: dict[bytes, list[str]] = {}
@@ -340,9 +344,7 @@ class Connection(H11Protocol):
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = json.dumps({"detail": detail}).encode()
-            size = str(len(body)).encode()
-            headers = [(b"content-type", b"application/json"), (b"content-length", size), (b"connection", b"close")]
+            headers, body = _refusal(detail)
             response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
@@ -427,17 +429,9 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        if sys.platform != "win32":  # on Windows it would let two servers share one port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
-        listener.listen(2048)  # a port can be bound twice, but only one socket can listen
-    except OSError:
-        listener.close()
-        raise
-    return listener
+    family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    return socket.create_server(where, family=family, backlog=2048, dualstack_ipv6=both)
 
 
 def _address(listener: socket.socket) -> str:

@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 import safereplay as sr
 
@@ -47,7 +48,7 @@ BETAS = {"replay": "[-100, 100]", "gaskett": "[0, 1]"}
 WORDS = {"mixing": ("literal", "matched"), "scheme": tuple(SCHEMES)}
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Side:
     """A learner's kind and its dials; None for dials that it does not have."""
 

@@ -58,13 +58,9 @@ class Busy(Unanswered):
 
 
 class TooSlow(Unanswered):
-    """The answer takes longer than its limit.
+    """The answer takes longer than its limit."""
 
-    The status is 422, since the request is valid and would fail again. 408 is for a client that sends slowly (browsers
-    repeat such a request automatically), and 413 for the size of a body.
-    """
-
-    status = 422
+    status = 422  # the request would fail again; browsers repeat after 408, and 413 is for the size of a body
 
 
 class Refused(Unanswered):
@@ -160,11 +156,11 @@ class Worker:
         """The process id."""
         return self._process.pid
 
-    def ask(self, question: bytes, seconds: float, limit: float) -> asyncio.Future[bytes]:
+    def ask(self, question: bytes, seconds: float) -> asyncio.Future[bytes]:
         """A future of the answer; the process is killed if it takes more than ``seconds``."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._answer, self._asked_at = answer, self._loop.time()
-        self._alarm = self._loop.call_later(seconds, self._ring, limit)
+        self._alarm = self._loop.call_later(seconds, self._ring, seconds)
         try:
             self._pipe.send_bytes(question)
         except OSError:  # it has just died; the reading thread does the rest
@@ -187,9 +183,9 @@ class Worker:
         """Wait until the process and its thread are gone; after :meth:`kill`."""
         self._listener.join()
 
-    def _ring(self, limit: float) -> None:
+    def _ring(self, seconds: float) -> None:
         self.kill()
-        self._settle(TooSlow(f"the answer takes longer than the limit of {limit:g} s; try a smaller problem"))
+        self._settle(TooSlow(f"the answer takes longer than the limit of {seconds:g} s; try a smaller problem"))
 
     def _listen(self) -> None:
         """The thread: pass on messages from the pipe, until it ends."""
@@ -296,7 +292,7 @@ class WorkerPool:
                 worker = await self._free()
         except TimeoutError:
             raise Busy(f"all workers were busy for {seconds:g} s; try again in a moment") from None
-        answer = worker.ask(question, seconds, seconds)
+        answer = worker.ask(question, seconds)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -372,7 +368,7 @@ class WorkerPool:
                 place.set_result(worker)
                 return
         if worker.warmed < len(self._warm_ups):
-            answer = worker.ask(self._warm_ups[worker.warmed], WARMING, WARMING)
+            answer = worker.ask(self._warm_ups[worker.warmed], WARMING)
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # a failure is logged
             worker.warmed += 1
         else:
