@@ -20,8 +20,8 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from . import grids as grids
     from .agent import Agent as Agent
-    from .engines.store import read_sweep as read_sweep
     from .engines.sweeps import Sweep as Sweep
+    from .engines.sweeps import read_sweep as read_sweep
     from .engines.sweeps import sweep as sweep
     from .errors import BadFile as BadFile
     from .errors import BadInput as BadInput
@@ -107,7 +107,7 @@ _HOMES = {
     "grids": "grids",
     "Agent": "agent",
     "Sweep": "engines.sweeps",
-    "read_sweep": "engines.store",
+    "read_sweep": "engines.sweeps",
     "sweep": "engines.sweeps",
     "BadFile": "errors",
     "BadInput": "errors",

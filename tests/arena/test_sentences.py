@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from planted import chapter, comparison
 
-from safereplay.arena import sentences
+from safereplay.arena import results as sentences
 
 
 @pytest.mark.parametrize(

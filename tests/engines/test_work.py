@@ -9,7 +9,7 @@ from random_models import random_model
 
 import safereplay as sr
 from safereplay.engines import identity, work
-from safereplay.engines.judging import Judge, judge_of
+from safereplay.engines.identity import Judge, judge_of
 
 EVERYTHING = tuple(work.KEEPS)
 LEARNERS = [

@@ -14,12 +14,11 @@ from ..errors import stopping
 from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
 from ..views.intervals import listed, number, percent, points, within
 from ..views.pages import Page, page_folder, write_page
-from . import sentences
+from . import results as sentences
 from .figures import OTHERS, everyone_figure, overview_figure, world_figure
 from .measures import ENDS, FLAT_WIDTH, STEADY, STEADY_RETURN, WIDTH
-from .plan import REPLAY, Plan, Store, contestants, worlds
+from .plan import REPLAY, Plan, Store, contestants, run, worlds
 from .results import Chapter, Comparison, Standing, collect
-from .running import run
 
 TITLE = "Every system on one table"
 DANGERS = {
