@@ -9,7 +9,7 @@ from random_models import random_model
 
 import safereplay as sr
 from safereplay.engines import identity, work
-from safereplay.engines.identity import Judge, judge_of
+from safereplay.engines.identity import Judge, judge_of, point_id, seeded_id
 
 EVERYTHING = tuple(work.KEEPS)
 LEARNERS = [
@@ -26,7 +26,7 @@ def point_of(mdp, learner, exploration=None, step_size=None, **columns):
 
 
 def runs_of(point, terms, seeds):
-    return [work.Run(work.run_id(*point[1:5], terms, seed), point, seed) for seed in seeds]
+    return [work.Run(seeded_id(point_id(*point[1:5], terms), seed), point, seed) for seed in seeds]
 
 
 def terms_of(keep=("policy", "verdict", "risk"), episodes=300, curves=0):
@@ -167,9 +167,8 @@ def test_a_scheme_that_fails_during_a_run_says_in_which():
 
 def id_of(mdp=None, learner=None, exploration=None, step_size=None, terms=None, seed=0):
     parts = (mdp or sr.grids.cliff(), learner or sr.ReplayQLearning(v=0.5))
-    return work.run_id(
-        *parts, exploration or sr.EpsilonGreedy(), step_size or sr.PowerStep(), terms or terms_of(), seed
-    )
+    schedules = exploration or sr.EpsilonGreedy(), step_size or sr.PowerStep()
+    return seeded_id(point_id(*parts, *schedules, terms or terms_of()), seed)
 
 
 def test_everything_that_changes_a_run_changes_its_id():
@@ -207,9 +206,10 @@ def test_what_does_not_change_a_run_does_not_change_its_id():
 
 def test_an_id_is_the_same_in_another_process_and_release(in_new_process):
     code = (
-        "import safereplay as sr; from safereplay.engines.work import Terms, run_id\n"
+        "import safereplay as sr; from safereplay.engines.work import Terms\n"
+        "from safereplay.engines.identity import point_id, seeded_id\n"
         "parts = sr.grids.cliff(), sr.ReplayQLearning(v=0.5), sr.EpsilonGreedy(), sr.PowerStep()\n"
-        "print(run_id(*parts, Terms(300, 1000, ('Q',), 0), 0))"
+        "print(seeded_id(point_id(*parts, Terms(300, 1000, ('Q',), 0)), 0))"
     )
     assert in_new_process(code, PYTHONHASHSEED="7").strip() == id_of() == "d0ce4bc8469172193b263089d344defc"
 

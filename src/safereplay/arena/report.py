@@ -14,11 +14,25 @@ from ..errors import stopping
 from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
 from ..views.intervals import listed, number, percent, points, within
 from ..views.pages import Page, page_folder, write_page
-from . import results as sentences
 from .figures import OTHERS, everyone_figure, overview_figure, world_figure
 from .measures import ENDS, FLAT_WIDTH, STEADY, STEADY_RETURN, WIDTH
 from .plan import REPLAY, Plan, Store, contestants, run, worlds
-from .results import Chapter, Comparison, Standing, collect
+from .results import (
+    FEW,
+    WORDS,
+    Chapter,
+    Comparison,
+    Standing,
+    absent,
+    bests,
+    collect,
+    failures,
+    marks,
+    ours,
+    reasons,
+    summary,
+    verdict,
+)
 
 TITLE = "Every system on one table"
 DANGERS = {
@@ -64,20 +78,12 @@ def stems(titles: Sequence[str]) -> list[str]:
 
 
 def _summary(found: Comparison) -> list[Block]:
-    opening = [AREA, sentences.marks(found), *sentences.summary(found)]
-    return [
-        *(Text(line) for line in opening if line),
-        Picture("overview", _caption(found)),
-        *_everyone(found),
-        *_best(found),
-    ]
-
-
-def _caption(found: Comparison) -> str:
-    return (
+    caption = (
         f"Share of the ceiling's area, %, {found.plan.seeds} seeds per setting. Framed: among the best of a world. Dot: does not apply. "
         "Bold name: the paper's replay."
     )
+    opening = [Text(line) for line in (AREA, marks(found), *summary(found)) if line]
+    return [*opening, Picture("overview", caption), *_everyone(found), *_best(found)]
 
 
 def _everyone(found: Comparison) -> list[Block]:
@@ -85,9 +91,9 @@ def _everyone(found: Comparison) -> list[Block]:
     rows = []
     for label in found.labels:
         ran = sum(c.standing(label) is not None for c in found.chapters)
-        failed, best = len(sentences.failures(found, label)), sentences.bests(found)[label]
+        failed, best = len(failures(found, label)), bests(found)[label]
         cells = [percent(found.mean_area(label)), f"{best} of {ran}", f"{failed} of {ran}"]
-        rows.append([found.marked(label), *cells, sentences.reasons(found, label)])
+        rows.append([found.marked(label), *cells, reasons(found, label)])
     return [
         Heading("Contestants"),
         Text("A contestant fails on a world where its area is less than half of the largest."),
@@ -97,27 +103,20 @@ def _everyone(found: Comparison) -> list[Block]:
 
 def _best(found: Comparison) -> list[Block]:
     """All worlds: the largest area, and that of the paper's replay."""
-    header = [
-        "world",
-        "largest area",
-        "area",
-        "also among the best",
-        "the paper's replay",
-        "area",
-        "behind the largest",
-    ]
+    replay = ["the paper's replay", "area", "behind the largest"]
+    header = ["world", "largest area", "area", "also among the best", *replay]
     rows = [_line(chapter, found) for chapter in found.chapters if chapter.standings]
     return [Heading("Worlds"), Table(header, rows)]
 
 
 def _line(chapter: Chapter, found: Comparison) -> list[str]:
-    first, own = chapter.standings[0], sentences.ours(chapter)
+    first, own = chapter.standings[0], ours(chapter)
     alike = [found.marked(s.family.label) for s in chapter.standings[1:] if s.among_best]
     mine = ["—", "", ""]
     if own is not None:
-        what = sentences.WORDS[sentences.verdict(chapter)]
+        what = WORDS[verdict(chapter)]
         mine = [f"{what}: {own.family.label}", percent(own.area.mean), "" if own is first else points(own.behind)]
-    same = listed(alike, sentences.FEW) or "none"
+    same = listed(alike, FEW) or "none"
     return [chapter.title, found.marked(first.family.label), within(first.area), same, *mine]
 
 
@@ -190,59 +189,27 @@ def _row(standing: Standing, found: Comparison) -> list[str]:
 
 
 def _absent(found: Comparison) -> list[Block]:
-    rows = sentences.absent(found)
-    return (
-        [Heading("Does not apply"), Table(["contestant", "worlds", "why, on the first of them"], rows)] if rows else []
-    )
+    rows, header = absent(found), ["contestant", "worlds", "why, on the first of them"]
+    return [Heading("Does not apply"), Table(header, rows)] if rows else []
+
+
+#: The method, after the sentence that counts contestants and worlds.
+METHOD = {
+    "contestants": "A replay scheme runs in both mixings: literal is the paper's algorithm, matched is the one the paper analyses. v = 0 is Q-learning.",
+    "equal experience": "On a world every run takes the same number of steps of the MDP, with the same exploration and α = n(s,a)^−0.6. The number of updates may differ; the tables show it.",
+    "evaluation": "The greedy policy of each run, exactly, by linear equations. No episode is sampled. A policy that may never end, at a cost per step, gets the return that counts as 0.",
+    "return that counts as 0": "The return of a uniformly random policy, but not less than the ceiling minus the range of a single reward (or minus the ceiling's absolute value), and low enough for the safest policy to have a positive area.",
+    "area": f"The limits go from the least possible P(unsafe) to that of Q-learning's limit, and over at least {100 * WIDTH:.0f} points ({100 * FLAT_WIDTH:.0f} where the ceiling is flat). A limit that no setting keeps counts as 0. P(unsafe) and return of a setting are means over seeds. The seeds that choose a setting also judge it, which slightly favours dials of many settings.",
+    "intervals": "95 %, bootstrap over seeds, for all settings and contestants together (percentiles widened for few seeds, Hesterberg 2015). No correction for multiple comparisons. ≈ marks a difference that is not significant.",
+    "useful band": f"The settings with P(unsafe) at most half-way from the least possible to Q-learning's (at least a point above the least), P(never ends) at most {100 * ENDS:.0f} %, and at least half of the ceiling's return. In brackets: their share of the dial's range. The setting shown is the useful one with the highest return; if none is useful, the safest.",
+    "settles": f"Median over seeds of the step after which P(unsafe) stays within {100 * STEADY:.0f} point and the return within {100 * STEADY_RETURN:.0f} % of the scale of their final values. Evaluated after 1/8, 1/4, 1/2 and all of the steps.",
+}
 
 
 def _method(found: Comparison) -> list[Block]:
-    plan = found.plan
-    settings = sum(len(one.settings) for one in plan.contestants)
-    rows = [
-        [
-            "contestants",
-            f"{len(plan.contestants)} contestants with {settings} settings in all, {plan.seeds} seeds per setting, {len(plan.worlds)} worlds. "
-            "A replay scheme runs in both mixings: literal is the paper's algorithm, matched is the one the paper analyses. v = 0 is Q-learning.",
-        ],
-        [
-            "equal experience",
-            "On a world every run takes the same number of steps of the MDP, with the same exploration and α = n(s,a)^−0.6. The number of "
-            "updates may differ; the tables show it.",
-        ],
-        [
-            "evaluation",
-            "The greedy policy of each run, exactly, by linear equations. No episode is sampled. A policy that may never end, at a cost per step, "
-            "gets the return that counts as 0.",
-        ],
-        [
-            "return that counts as 0",
-            "The return of a uniformly random policy, but not less than the ceiling minus the range of a single reward (or minus the ceiling's "
-            "absolute value), and low enough for the safest policy to have a positive area.",
-        ],
-        [
-            "area",
-            "The limits go from the least possible P(unsafe) to that of Q-learning's limit, and over at least "
-            f"{100 * WIDTH:.0f} points ({100 * FLAT_WIDTH:.0f} where the ceiling is flat). A limit that no setting keeps counts as 0. P(unsafe) and return of a "
-            "setting are means over seeds. The seeds that choose a setting also judge it, which slightly favours dials of many settings.",
-        ],
-        [
-            "intervals",
-            "95 %, bootstrap over seeds, for all settings and contestants together (percentiles widened for few seeds, Hesterberg 2015). No "
-            "correction for multiple comparisons. ≈ marks a difference that is not significant.",
-        ],
-        [
-            "useful band",
-            "The settings with P(unsafe) at most half-way from the least possible to Q-learning's (at least a point above the least), "
-            f"P(never ends) at most {100 * ENDS:.0f} %, and at least half of the ceiling's return. In brackets: their share of the dial's range. "
-            "The setting shown is the useful one with the highest return; if none is useful, the safest.",
-        ],
-        [
-            "settles",
-            f"Median over seeds of the step after which P(unsafe) stays within {100 * STEADY:.0f} point and the return within "
-            f"{100 * STEADY_RETURN:.0f} % of the scale of their final values. Evaluated after 1/8, 1/4, 1/2 and all of the steps.",
-        ],
-    ]
+    plan, settings = found.plan, sum(len(one.settings) for one in found.plan.contestants)
+    count = f"{len(plan.contestants)} contestants with {settings} settings in all, {plan.seeds} seeds per setting, {len(plan.worlds)} worlds."
+    rows = [[name, f"{count} {text}" if name == "contestants" else text] for name, text in METHOD.items()]
     return [Heading("Method"), Table(["", ""], rows)]
 
 
@@ -254,12 +221,7 @@ def write_docs(found: Comparison, docs: str | Path, command: str = "safereplay c
     folder = _files.make_folder(docs)
     made = Page(TITLE, [], {"compare-overview": overview_figure(found)})
     made.draw(_files.make_folder(folder / "img"))
-    blocks: list[Block] = [
-        *_summary(found),
-        *_standings(found),
-        *_absent(found),
-        *_method(found),
-    ]
+    blocks = [*_summary(found), *_standings(found), *_absent(found), *_method(found)]
     blocks.append(Text(f"Made by `{command}`, which also writes a picture and a table per world."))
     text = to_markdown(TITLE, blocks).replace("(figures/overview", "(img/compare-overview")
     return _files.write_atomic(folder / "compare.md", text)
@@ -269,7 +231,7 @@ def _standings(found: Comparison) -> list[Block]:
     """The three largest areas of each world, and the paper's replay."""
     rows = []
     for chapter in found.chapters:
-        own = sentences.ours(chapter)
+        own = ours(chapter)
         chosen = [*chapter.standings[:3], *([own] if own is not None and own not in chapter.standings[:3] else [])]
         rows += [[chapter.title if k == 0 else "", *_row(s, found)] for k, s in enumerate(chosen)]
     return [
@@ -288,12 +250,11 @@ class Preset(NamedTuple):
     learners: tuple[str, ...]
     schemes: tuple[str, ...]
     worlds: tuple[str, ...]
-    steps: int | None  #: None: each world's default
 
 
 #: ``paper``: all systems and worlds of the catalog; ``quick``: the paper's contestants on its two grids.
 PRESETS = ("quick", "paper")
-QUICK = Preset(("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff"), None)
+QUICK = Preset(("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff"))
 
 
 def preset(name: str) -> Preset:
@@ -306,7 +267,7 @@ def preset(name: str) -> Preset:
     if name == "quick":
         return QUICK
     systems = tuple(one for one in catalog.LEARNERS if one != REPLAY)
-    return Preset(systems, tuple(catalog.SCHEMES), tuple(catalog.WORLDS), None)
+    return Preset(systems, tuple(catalog.SCHEMES), tuple(catalog.WORLDS))
 
 
 def planned(
@@ -329,7 +290,7 @@ def planned(
     if learners is None and schemes is None:
         learners, schemes = usual.learners, usual.schemes
     seeds = _checks.whole("seeds", seeds, SEEDS, bits=24)
-    budget = usual.steps if steps is None else _checks.whole("steps", steps, LOOKS)
+    budget = None if steps is None else _checks.whole("steps", steps, LOOKS)
     chosen = contestants(learners or (), schemes or ())
     _checks.require(bool(chosen), "contestants", "be at least one", chosen)
     return Plan(worlds(usual.worlds if places is None else places, budget), chosen, seeds)

@@ -18,7 +18,6 @@ import numpy as np
 
 from .. import _checks
 from .._types import Bools, Floats, Ints
-from ..learners import Learner, QLearning
 from ..views.intervals import Estimate, estimates, listed, percent
 from .measures import Band, area, band, draws, interval, settled, useful
 from .plan import PLAIN, Contestant, Job, Plan, Record, Store, World
@@ -186,7 +185,11 @@ class Comparison:
 
     plan: Plan
     chapters: tuple[Chapter, ...]
-    told: frozenset[str] = frozenset()  #: labels of learners that are given which outcomes are unsafe
+
+    @cached_property
+    def told(self) -> frozenset[str]:
+        """The labels of learners that are given which outcomes are unsafe."""
+        return frozenset(one.label for one in self.plan.contestants if one.learners[-1].uses_unsafe)
 
     @cached_property
     def given(self) -> dict[str, str]:
@@ -256,23 +259,22 @@ def _standing_dict(standing: Standing) -> dict[str, Any]:
 
 def collect(plan: Plan, store: Store) -> Comparison:
     """The comparison of a plan all of whose jobs are done."""
-    told = frozenset(one.label for one in plan.contestants if one.learners[-1].uses_unsafe)
-    return Comparison(plan, tuple(_chapter(plan, store, world) for world in plan.worlds), told)
+    return Comparison(plan, tuple(_chapter(plan, store, world) for world in plan.worlds))
 
 
 def _chapter(plan: Plan, store: Store, world: World) -> Chapter:
     families: list[Family] = []
     refused: list[tuple[str, str]] = []
     for one in plan.contestants:
-        records = [_known(store, Job(world, learner, plan.seeds)) for learner in one.learners]
-        why = {x: r.refused for x, r in zip(one.settings, records, strict=True) if r.refused is not None}
-        own = [x for x, learner in zip(one.settings, one.learners, strict=True) if not _shared(one, learner)]
+        records = {x: _known(store, Job(world, y, plan.seeds)) for x, y in zip(one.settings, one.learners, strict=True)}
+        why = {x: record.refused for x, record in records.items() if record.refused is not None}
+        own = [x for x in one.settings if x or not one.replays]  # v = 0 is Q-learning, which all schemes share
         if set(own) <= set(why):
             refused.append((one.label, why[own[0]]))
             continue
         refused += [(f"{one.label}, {one.shown(x)}", reason) for x, reason in why.items()]
-        pairs = [(x, r) for x, r in zip(one.settings, records, strict=True) if r.refused is None]
-        families.append(Family(world, one, tuple(x for x, _ in pairs), tuple(r for _, r in pairs)))
+        ran = {x: record for x, record in records.items() if x not in why}
+        families.append(Family(world, one, tuple(ran), tuple(ran.values())))
     return Chapter(world, tuple(families), tuple(refused))
 
 
@@ -281,11 +283,6 @@ def _known(store: Store, job: Job) -> Record:
     _checks.require(record is not None, "comparison", "be complete", f"no record of {job.learner.describe()}")
     assert record is not None
     return record
-
-
-def _shared(one: Contestant, learner: Learner) -> bool:
-    """Whether a learner is Q-learning, the setting v = 0 of a scheme."""
-    return one.replays and isinstance(learner, QLearning)
 
 
 MOST = 2 / 3  # share of contestants among the best: a world with more separates them little

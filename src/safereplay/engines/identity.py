@@ -1,4 +1,4 @@
-"""Ids of runs, computed from their content.
+"""What is the same: ids of runs, computed from their content, and policies that behave the same.
 
     id = H( format | model | γ | learner | exploration | step size | episodes | max_steps | snapshots | seed )
 
@@ -6,9 +6,7 @@ Two runs have the same id only if they compute the same. Names in the spec and w
 the model's outcome table, the learner's class and dials, and the code of classes that are not part of this package.
 :data:`FORMAT` stands for the code of this package: it is raised when the same spec gives other numbers.
 
-The verdict on a policy and its risk, computed once for all policies that behave the same.
-
-A sweep finds the same few policies many times. What a policy does from the origin depends only on its actions in the
+A sweep finds the same few policies many times, and judges each once. What a policy does from the origin depends only on its actions in the
 states that it reaches,
 
     R(π) = { s : π can lead from the origin to s },
@@ -34,7 +32,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import nan
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -52,6 +50,9 @@ from ..verdicts import verdict
 if TYPE_CHECKING:
     from .work import Terms
 
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 FORMAT = 1  #: the version of what a run computes and of its row
 DIGITS = 32  #: hex digits of an id
@@ -101,6 +102,14 @@ def table_digest(mdp: TabularMDP) -> str:
 
 def config_digest(config: Config) -> str:
     """A digest of a learner, a scheme or a schedule: its class, its dials, and the code of classes outside this package."""
+    try:
+        return _config_digest(config)
+    except TypeError:  # a field is not hashable
+        return _config_digest.__wrapped__(config)
+
+
+@lru_cache(maxsize=1 << 16)
+def _config_digest(config: Config) -> str:
     parts = [config, *(x for x in vars(config).values() if isinstance(x, Config))]
     return digest([config.to_dict(), [own_code(type(part)) for part in parts]])
 
@@ -182,44 +191,37 @@ def _byte_code(code: CodeType) -> str:
 
 def point_id(mdp: TabularMDP, learner: Learner, exploration: Exploration, step_size: StepSize, terms: Terms) -> str:
     """The digest that all seeds of a point share."""
-    configs = [_config_digest(config) for config in (learner, exploration, step_size)]
+    configs = [config_digest(config) for config in (learner, exploration, step_size)]
     return digest([FORMAT, table_digest(mdp), mdp.gamma, configs, terms.episodes, terms.max_steps, terms.curves])
 
 
-def _config_digest(config: Config) -> str:
-    try:
-        return _remembered(config)
-    except TypeError:  # a field is not hashable
-        return config_digest(config)
-
-
-@lru_cache(maxsize=1 << 16)
-def _remembered(config: Config) -> str:
-    return config_digest(config)
-
-
 def seeded_id(point: str, seed: int) -> str:
-    """The id of one seed of a point."""
+    """The id of one seed of a point: 32 hex digits."""
     return hashlib.blake2b(f"{point} {seed}".encode(), digest_size=DIGITS // 2).hexdigest()
-
-
-def run_id(
-    mdp: TabularMDP, learner: Learner, exploration: Exploration, step_size: StepSize, terms: Terms, seed: int
-) -> str:
-    """The id of a run: 32 hex digits from its content.
-
-    >>> import safereplay as sr
-    >>> from safereplay.engines.work import Terms
-    >>> rest = sr.QLearning(), sr.EpsilonGreedy(), sr.PowerStep(), Terms(100, 1000, ("verdict",), 0), 7
-    >>> run_id(sr.grids.cliff(), *rest) == run_id(sr.grids.cliff(slip=0.1), *rest)        # the same model
-    True
-    """
-    return seeded_id(point_id(mdp, learner, exploration, step_size, terms), seed)
 
 
 MODELS = 64  # models in the cache
 POLICIES = 1 << 14  # policies in the cache per model ...
 ACTIONS = 1 << 20  # ... and all their actions together
+
+
+class Latest(Generic[K, V]):
+    """A cache of the latest values. Threads may share it."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._known: dict[K, V] = {}
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key, made if it is not known."""
+        found = self._known.get(key)
+        if found is None:
+            made = make()
+            with self._lock:
+                found = self._known.setdefault(key, made)
+                while len(self._known) > self._most:
+                    del self._known[next(iter(self._known))]
+        return found
 
 
 class Risk(NamedTuple):
@@ -281,43 +283,26 @@ class Judge:
     """
 
     def __init__(self, mdp: TabularMDP) -> None:
-        self._mdp, self._lock = mdp, threading.Lock()
-        self._room = max(4, min(POLICIES, ACTIONS // mdp.n_states))
-        self._whole: dict[bytes, Judged] = {}
-        self._by_part: dict[bytes, Judged] = {}
+        self._mdp, room = mdp, max(4, min(POLICIES, ACTIONS // mdp.n_states))
+        self._whole: Latest[bytes, Judged] = Latest(room)
+        self._by_part: Latest[bytes, Judged] = Latest(room)
 
     def of(self, policy: Ints) -> Judged:
         """The judged policy for a policy [S]."""
-        whole = _digest(policy)
-        found = self._whole.get(whole)
-        if found is None:
-            reached = chain_of(self._mdp, policy).reached(np.eye(1, self._mdp.n_states, self._mdp.origin)[0])
-            part = _digest(np.where(reached, policy, -1))
-            found = self._by_part.get(part) or Judged(self._mdp, policy, reached)
-            self._keep(self._by_part, part, found)
-            self._keep(self._whole, whole, found)
-        return found
+        return self._whole.get(_digest(policy), lambda: self._equivalent(policy))
 
-    def _keep(self, known: dict[bytes, Judged], key: bytes, judged: Judged) -> None:
-        with self._lock:
-            known[key] = judged
-            while len(known) > self._room:
-                del known[next(iter(known))]
+    def _equivalent(self, policy: Ints) -> Judged:
+        reached = chain_of(self._mdp, policy).reached(np.eye(1, self._mdp.n_states, self._mdp.origin)[0])
+        part = _digest(np.where(reached, policy, -1))
+        return self._by_part.get(part, lambda: Judged(self._mdp, policy, reached))
 
 
-_judges: dict[str, Judge] = {}
-_lock = threading.Lock()
+_judges: Latest[str, Judge] = Latest(MODELS)
 
 
 def judge_of(mdp: TabularMDP) -> Judge:
     """The judge of a model, cached by the model's content without γ."""
-    key = table_digest(mdp)
-    with _lock:
-        if key not in _judges:
-            while len(_judges) >= MODELS:
-                del _judges[next(iter(_judges))]
-            _judges[key] = Judge(mdp)
-        return _judges[key]
+    return _judges.get(table_digest(mdp), lambda: Judge(mdp))
 
 
 def _digest(policy: Ints) -> bytes:

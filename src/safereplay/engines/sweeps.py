@@ -1,29 +1,19 @@
-"""The folder of a sweep: its columns, its lock, and its parts.
+"""A sweep: an engine does the runs of a spec that its folder lacks.
 
-All parts of a folder have one schema, so that any reader can concatenate them.
-
-One process at a time may write to a folder. The operating system releases its lock when the process ends.
-
-    FOLDER/.lock      held by the process that is named in it
-    FOLDER/.locking   held while a process takes the lock and writes its name, or reads the name in it
-
-Without the second lock, a process could find the first one taken, but with no name in it, or that of an earlier process.
-
-No file of the folder is ever half written.
+    spec  →  runs that the folder lacks  →  chunks  →  engine  →  parts in the folder
 
     OUT/runs/*.parquet   the dataset: one part per chunk, one row per run
     OUT/spec.toml        the spec as written (spec.json if it was a dictionary); OUT/specs/ has earlier ones
     OUT/sweep.json       the spec as read, digests of its content, columns, number of runs
-    OUT/.lock            held while a sweep runs
+    OUT/.lock            held by the process that is named in it; the system releases it when the process ends
+    OUT/.locking         held while a process takes the lock and writes its name, or reads the name in it
 
-A part is written under a hidden name, synced to disk, and renamed. A run is done when its part is renamed, so readers
-see only whole parts. A part that is damaged later is set aside, and its runs are done again.
+Without .locking, a process could find the lock taken, but with no name in it, or that of an earlier process.
 
-A sweep: an engine does the runs of a spec that its folder lacks.
-
-    spec  →  runs that the folder lacks  →  chunks  →  engine  →  parts in the folder
-
-A run is done when its part is written. After a kill at any moment, the same call continues from there.
+No file of the folder is ever half written. A part is written under a hidden name, synced to disk, and renamed. A run is
+done when its part is renamed, so readers see only whole parts. After a kill at any moment, the same call continues from
+there. A part that is damaged later is set aside, and its runs are done again. All parts have one schema, so that any
+reader can concatenate them.
 """
 
 from __future__ import annotations
@@ -74,23 +64,18 @@ def schema_of(note: dict[str, Any]) -> pa.Schema:
     """The schema of every part of a folder."""
     import pyarrow as pa
 
-    kinds = {"text": pa.string(), "flag": pa.bool_(), "number": pa.float64()}
-    tail = dict.fromkeys(TAIL, pa.int64()) | {"seed": pa.uint64()}
-    columns = {"id": pa.string()} | {name: kinds[kind] for name, kind in note["columns"].items()} | tail
-    special = {
-        "policy": pa.list_(pa.int32()),
-        "Q": pa.list_(pa.float64()),
-        "visits": pa.list_(pa.int64()),
-        "replayed": pa.list_(pa.int64()),
-        "verdict": pa.string(),
-        "curve_episodes": pa.list_(pa.int64()),
-        "curve_value": pa.list_(pa.float64()),
-        "curve_p_unsafe": pa.list_(pa.float64()),
-        "curve_mean": pa.list_(pa.float64()),
-        "curve_verdict": pa.list_(pa.string()),
-    }
-    kept = [name for keep in KEEPS if keep in note["terms"]["keep"] for name in KEEPS[keep]]
-    return pa.schema({**columns, **{name: special.get(name, pa.float64()) for name in kept}})
+    kinds = {"text": "string", "flag": "bool", "number": "double"}
+    described = {name: kinds[kind] for name, kind in note["columns"].items()}
+    tail = dict.fromkeys(TAIL, "int64") | {"seed": "uint64"}
+    columns = {"id": "string"} | described | tail
+    for keep, kept in KEEPS.items():
+        columns |= kept if keep in note["terms"]["keep"] else {}
+
+    def typed(kind: str) -> Any:
+        inner = pa.type_for_alias(kind.removesuffix("[]"))
+        return pa.list_(inner) if kind.endswith("[]") else inner
+
+    return pa.schema({name: typed(kind) for name, kind in columns.items()})
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -251,10 +236,10 @@ class Store:
 
         for part in sorted(self.runs.glob("*.parquet")):
             try:
-                ids, schema = _part(part)
+                table, schema = _read(part, ["id"])
                 if not schema.equals(self._schema):
-                    self._write(part.name, _rows(part))
-                self.done |= ids
+                    self._write(part.name, _read(part)[0])
+                self.done |= _split("".join(table["id"].to_pylist()))
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
                 if isinstance(error, CannotWrite):
                     raise
@@ -263,28 +248,19 @@ class Store:
                 self._set_aside(part)
 
     def _set_aside(self, part: Path) -> None:
-        aside = (
-            _files.make_folder(self.folder / "damaged") / part.name
-        )  # not in runs/: some readers read every file there
+        # not in runs/: some readers read every file there
+        aside = _files.make_folder(self.folder / "damaged") / part.name
         os.replace(part, aside)
         _files.sync_folder(self.runs)
         self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
 
 
-def _part(file: Path) -> tuple[set[bytes], pa.Schema]:
-    """The ids in a part, and its schema; no other column is read."""
+def _read(file: Path, columns: list[str] | None = None) -> tuple[pa.Table, pa.Schema]:
+    """The columns of a part, and its schema."""
     import pyarrow.parquet as pq
 
     with _files.opened(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
-        ids = part.read(columns=["id"], use_threads=False)["id"].to_pylist()
-        return _split("".join(ids)), part.schema_arrow.remove_metadata()
-
-
-def _rows(file: Path) -> pa.Table:
-    import pyarrow.parquet as pq
-
-    with _files.opened(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
-        return part.read()
+        return part.read(columns=columns, use_threads=False), part.schema_arrow.remove_metadata()
 
 
 def _split(ids: str) -> set[bytes]:
@@ -333,6 +309,18 @@ def changes(old: Any, new: Any, path: str = "") -> list[str]:
 def read_sweep(folder: str | Path) -> pa.Table:
     """All rows of a sweep's folder so far, sorted by id; the sweep may still be running.
 
+    Parameters
+    ----------
+    folder : the folder that :func:`sweep` wrote.
+
+    Returns
+    -------
+    pyarrow.Table : one row per run.
+
+    Raises
+    ------
+    BadFile : it is not a sweep's folder, or a part is damaged.
+
     >>> import safereplay as sr, tempfile
     >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100, "keep": ["verdict"]}
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -360,6 +348,14 @@ ENGINES = ("threads", "ray", "cuda")
 class Sweep:
     """The result of :func:`sweep`.
 
+    Parameters
+    ----------
+    folder : the folder of the dataset.
+    runs : number of runs of the spec.
+    done, already : runs done by this call, and before it.
+    seconds : duration of the call.
+    interrupted : whether Ctrl-C stopped it; the same call continues.
+
     >>> import safereplay as sr, tempfile
     >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100}
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -369,11 +365,11 @@ class Sweep:
     """
 
     folder: Path
-    runs: int  #: runs of the spec
-    done: int  #: runs done by this call
-    already: int  #: runs done before it
+    runs: int
+    done: int
+    already: int
     seconds: float
-    interrupted: bool = False  #: stopped by Ctrl-C; the same call continues
+    interrupted: bool = False
 
     def table(self) -> pa.Table:
         """All rows of the folder, sorted by id (see :func:`read_sweep`)."""
@@ -394,10 +390,26 @@ def sweep(
     extend: bool = False,
     quiet: bool = False,
 ) -> Sweep:
-    """Do all runs of a spec that the folder ``out`` lacks. By default it is sweeps/NAME for NAME.toml.
+    """Do all runs of a spec that a folder lacks. Ctrl-C keeps finished runs.
 
-    ``engine`` is threads, ray (at ``address``, or on this machine) or cuda; ``threads`` is the number of workers.
-    ``extend`` allows another spec to add its runs to the folder's dataset. Ctrl-C keeps finished runs.
+    Parameters
+    ----------
+    spec : a TOML or JSON file, a dictionary of the same shape, or a Spec.
+    out : the folder; default sweeps/NAME for NAME.toml.
+    engine : threads, ray or cuda, or an Engine.
+    threads : number of workers; default all CPUs.
+    address : HOST:PORT of a Ray cluster, or auto; default a cluster on this machine.
+    extend : let another spec add its runs to the folder's dataset.
+    quiet : show no progress.
+
+    Returns
+    -------
+    Sweep : the folder, and how many runs were done.
+
+    Raises
+    ------
+    BadInput : the spec is wrong, or the folder belongs to another spec.
+    CannotWrite : the folder cannot be written to.
 
     >>> import safereplay as sr, tempfile
     >>> spec = {

@@ -9,9 +9,7 @@ A *model* is a TabularMDP, a *point* is (model, learner, exploration, step size)
 A row is a pure function of its run. It has no time, machine or speed, so any engine writes the same rows, however often
 it was stopped.
 
-The engine of one machine, a pool of threads, and how work is cut into chunks.
-
-The size of a chunk depends on the measured cost of its runs. A run of a point takes about  c·u  seconds on one worker,
+:class:`ThreadsEngine` does chunks on all cores of one machine. The size of a chunk depends on the measured cost of its runs. A run of a point takes about  c·u  seconds on one worker,
 with
 
     u = episodes / (1 − v)     its work in units, since a share v of all updates are replays,
@@ -29,7 +27,7 @@ import threading
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -45,22 +43,24 @@ from ..kernels import loop, step
 from ..learners import Learner, Recipe
 from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
-from .identity import Judged, judge_of, run_id, table_digest
+from .identity import Judged, Latest, judge_of, table_digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-__all__ = ["Chunk", "Done", "Engine", "Learned", "Point", "Run", "Terms", "run_id"]
-
-#: What ``keep`` may name, and its columns.
-KEEPS: dict[str, tuple[str, ...]] = {
-    "policy": ("policy",),
-    "Q": ("Q",),
-    "visits": ("visits", "replayed"),
-    "verdict": ("verdict",),
-    "risk": ("mean", "std", "p_unsafe", "p_never", "cvar10"),
-    "curves": ("curve_episodes", "curve_value", "curve_p_unsafe", "curve_mean", "curve_verdict"),
+#: What ``keep`` may name, its columns, and their types; [] is a list.
+KEEPS: dict[str, dict[str, str]] = {
+    "policy": {"policy": "int32[]"},
+    "Q": {"Q": "double[]"},
+    "visits": dict.fromkeys(("visits", "replayed"), "int64[]"),
+    "verdict": {"verdict": "string"},
+    "risk": dict.fromkeys(("mean", "std", "p_unsafe", "p_never", "cvar10"), "double"),
+    "curves": {
+        "curve_episodes": "int64[]",
+        **dict.fromkeys(("curve_value", "curve_p_unsafe", "curve_mean"), "double[]"),
+        "curve_verdict": "string[]",
+    },
 }
 
 
@@ -142,15 +142,15 @@ class Engine(Protocol):
 def groups(chunk: Sequence[Run]) -> list[list[Run]]:
     """The runs of a chunk, grouped by model (except γ) and compiled program; dials may differ."""
     found: dict[tuple[str, type, Recipe], list[Run]] = {}
-    key: tuple[str, type, Recipe] | None = None
-    last: Point | None = None
-    for run in chunk:
-        point = run.point
-        if key is None or point is not last:
-            key = table_digest(point.mdp), type(point.learner), point.learner.recipe(point.exploration, point.step_size)
-            last = point
-        found.setdefault(key, []).append(run)
+    for _, same in groupby(chunk, lambda run: id(run.point)):
+        runs = list(same)
+        point = runs[0].point
+        recipe = point.learner.recipe(point.exploration, point.step_size)
+        found.setdefault((table_digest(point.mdp), type(point.learner), recipe), []).extend(runs)
     return list(found.values())
+
+
+_models: Latest[str, loop.Model] = Latest(8)  # in the form that the loop samples from
 
 
 def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None = None) -> Learned:
@@ -159,7 +159,7 @@ def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None =
     Once ``stop`` is set, no further run is started or finished: only the runs finished by then are returned.
     """
     mdp, stop = runs[0].point.mdp, stop or threading.Event()
-    points, model = terms.points, _sampling(mdp)
+    points, model = terms.points, _models.get(table_digest(mdp), lambda: sampling_model(mdp))
     finished: list[single.Finished] = []
     plan: single.Plan | None = None
     last: Point | None = None
@@ -167,7 +167,7 @@ def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None =
         if plan is None or run.point is not last:
             plan, last = _plan(run.point, terms, points), run.point
         try:
-            one = single.OneRun(plan, model, run.seed).finish(stop, _unheard)
+            one = single.OneRun(plan, model, run.seed).finish(stop, lambda episodes: None)
         except BadInput as error:
             where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
             raise BadInput(f"{error}; in {where}") from None
@@ -177,29 +177,10 @@ def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None =
     return _learned(mdp, len(points), finished)
 
 
-def _unheard(episodes: int) -> None:
-    pass
-
-
 def _plan(point: Point, terms: Terms, points: Ints) -> single.Plan:
     mdp = point.mdp
     program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
     return single.Plan(mdp, point.learner, terms.episodes, terms.max_steps, points, program)
-
-
-_models: dict[str, loop.Model] = {}
-
-
-def _sampling(mdp: TabularMDP) -> loop.Model:
-    """The model in the form that the loop samples from; the latest few are cached."""
-    key = table_digest(mdp)
-    model = _models.get(key)
-    if model is None:
-        model = sampling_model(mdp)
-        for old in list(_models)[: max(0, len(_models) - 7)]:
-            _models.pop(old, None)
-        _models[key] = model
-    return model
 
 
 def _learned(mdp: TabularMDP, m: int, finished: list[single.Finished]) -> Learned:
