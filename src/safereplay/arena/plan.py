@@ -51,7 +51,6 @@ from functools import cached_property
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -59,7 +58,7 @@ from .. import _checks, _files, catalog
 from .._config import SYMBOLS
 from .._progress import Bar
 from .._types import AnyArray, Floats, Ints
-from ..engines.identity import Judged, config_digest, digest, judge_of, table_digest
+from ..engines.identity import config_digest, digest, judge_of, table_digest
 from ..errors import BadFile, BadInput
 from ..learners import Learner, QLearning, ReplayQLearning
 from ..mdp import TabularMDP
@@ -72,7 +71,6 @@ from ..theory.occupancy import Limit
 from ..theory.risk import RiskProfile, evaluate
 from .measures import FLAT_WIDTH, WIDTH, Scale
 
-PLAIN = "q"
 REPLAY = "replay"  #: the learner of the catalog that needs a scheme
 OURS = "variance"  #: the paper's scheme
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85)
@@ -220,21 +218,9 @@ class World:
 
     def judged(self, model: TabularMDP, policy: Ints) -> tuple[float, float, float]:
         """The return, P(unsafe) and P(never ends) of a policy on ``model``, from its origin; nan where undefined."""
-        judged = judge_of(model).of(policy)
-        mean, _, p_unsafe, p_never = judged.moments
-        return self._discounted(judged, model, policy) if self.discounted else mean, p_unsafe, p_never
-
-    @cached_property
-    def _means(self) -> WeakKeyDictionary[Judged, float]:
-        return WeakKeyDictionary()
-
-    def _discounted(self, judged: Judged, model: TabularMDP, policy: Ints) -> float:
-        """The discounted return of a policy, computed once, on the states that it reaches."""
-        if judged not in self._means:
-            part = judged.part().with_gamma(self.mdp.gamma)
-            found = evaluate(part, policy, start=model.origin, discounted=True, threads=1, quiet=True)
-            self._means[judged] = found.mean
-        return self._means[judged]
+        found = judge_of(model).of(policy)
+        mean, _, p_unsafe, p_never = found.moments
+        return found.discounted(self.mdp.gamma) if self.discounted else mean, p_unsafe, p_never
 
     def counted(self, value: Floats) -> Floats:
         """Returns, but none below the one that counts as 0."""

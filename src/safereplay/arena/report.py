@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from .. import _checks, _files, catalog
+from .. import _checks, catalog
 from ..errors import stopping
-from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
+from ..views.document import Block, Heading, Picture, Table, Text
 from ..views.intervals import listed, number, percent, points, within
 from ..views.pages import Page, page_folder, write_page
 from .figures import OTHERS, everyone_figure, overview_figure, world_figure
@@ -54,12 +54,12 @@ AREA = (
 def page(found: Comparison) -> Page:
     """A comparison as a page."""
     figures: dict[str, Figure] = {"overview": overview_figure(found)}
-    blocks = [*_summary(found)]
+    blocks = [*opening(found)]
     for chapter, stem in zip(found.chapters, stems([c.title for c in found.chapters]), strict=True):
         if chapter.families:
             figures |= {stem: world_figure(chapter), f"{stem}-all": everyone_figure(chapter)}
         blocks += _world(chapter, stem, found)
-    blocks += [*_absent(found), *_method(found)]
+    blocks += [*refusals(found), *method(found)]
     return Page(TITLE, blocks, figures)
 
 
@@ -77,13 +77,14 @@ def stems(titles: Sequence[str]) -> list[str]:
 # -- all worlds --------------------------------------------------------------------------------------------------------
 
 
-def _summary(found: Comparison) -> list[Block]:
+def opening(found: Comparison) -> list[Block]:
+    """The blocks on all worlds together."""
     caption = (
         f"Share of the ceiling's area, %, {found.plan.seeds} seeds per setting. Framed: among the best of a world. Dot: does not apply. "
         "Bold name: the paper's replay."
     )
-    opening = [Text(line) for line in (AREA, marks(found), *summary(found)) if line]
-    return [*opening, Picture("overview", caption), *_everyone(found), *_best(found)]
+    texts = [Text(line) for line in (AREA, marks(found), *summary(found)) if line]
+    return [*texts, Picture("overview", caption), *_everyone(found), *_best(found)]
 
 
 def _everyone(found: Comparison) -> list[Block]:
@@ -134,7 +135,7 @@ def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
             "Mean return against P(unsafe) along each dial, with 95 % intervals over seeds: the contestants of the paper and the "
             f"best {len(OTHERS)} others. Grey: beyond the ceiling. Open triangles: settings outside the picture.",
         ),
-        Table(HEADER, [_row(standing, found) for standing in chapter.standings]),
+        Table(HEADER, [row(standing, found) for standing in chapter.standings]),
         Picture(f"{stem}-all", "All contestants, sorted from the largest area. The number is the area."),
     ]
 
@@ -168,7 +169,8 @@ HEADER = [
 ]
 
 
-def _row(standing: Standing, found: Comparison) -> list[str]:
+def row(standing: Standing, found: Comparison) -> list[str]:
+    """The cells of a contestant, as in HEADER."""
     family = standing.family
     k, first = family.chosen, standing.behind.mean == 0.0
     settles = int(np.median(family.settles))
@@ -188,7 +190,8 @@ def _row(standing: Standing, found: Comparison) -> list[str]:
 # -- who does not apply, and the method -------------------------------------------------------------------------------
 
 
-def _absent(found: Comparison) -> list[Block]:
+def refusals(found: Comparison) -> list[Block]:
+    """Which contestants do not apply, and why."""
     rows, header = absent(found), ["contestant", "worlds", "why, on the first of them"]
     return [Heading("Does not apply"), Table(header, rows)] if rows else []
 
@@ -206,68 +209,34 @@ METHOD = {
 }
 
 
-def _method(found: Comparison) -> list[Block]:
+def method(found: Comparison) -> list[Block]:
+    """How contestants are compared."""
     plan, settings = found.plan, sum(len(one.settings) for one in found.plan.contestants)
     count = f"{len(plan.contestants)} contestants with {settings} settings in all, {plan.seeds} seeds per setting, {len(plan.worlds)} worlds."
     rows = [[name, f"{count} {text}" if name == "contestants" else text] for name, text in METHOD.items()]
     return [Heading("Method"), Table(["", ""], rows)]
 
 
-# -- for the docs ------------------------------------------------------------------------------------------------------
-
-
-def write_docs(found: Comparison, docs: str | Path, command: str = "safereplay compare --preset paper") -> Path:
-    """Write ``compare.md`` and img/compare-*.svg|png to a folder, without the sections of single worlds."""
-    folder = _files.make_folder(docs)
-    made = Page(TITLE, [], {"compare-overview": overview_figure(found)})
-    made.draw(_files.make_folder(folder / "img"))
-    blocks = [*_summary(found), *_standings(found), *_absent(found), *_method(found)]
-    blocks.append(Text(f"Made by `{command}`, which also writes a picture and a table per world."))
-    text = to_markdown(TITLE, blocks).replace("(figures/overview", "(img/compare-overview")
-    return _files.write_atomic(folder / "compare.md", text)
-
-
-def _standings(found: Comparison) -> list[Block]:
-    """The three largest areas of each world, and the paper's replay."""
-    rows = []
-    for chapter in found.chapters:
-        own = ours(chapter)
-        chosen = [*chapter.standings[:3], *([own] if own is not None and own not in chapter.standings[:3] else [])]
-        rows += [[chapter.title if k == 0 else "", *_row(s, found)] for k, s in enumerate(chosen)]
-    return [
-        Heading("The three largest areas of each world, and the paper's replay"),
-        Table(["world", *HEADER], rows, folded=True),
-    ]
-
+# -- from names to the page ----------------------------------------------------------------------------------------------
 
 SEEDS = 20  #: the smallest and the default number
 LOOKS = 8  # the smallest number of steps: an eighth of it is 1
 
 
 class Preset(NamedTuple):
-    """The default contestants and worlds."""
+    """The default contestants and worlds: of the paper's experiments (quick), or all of the catalog (paper)."""
 
     learners: tuple[str, ...]
     schemes: tuple[str, ...]
     worlds: tuple[str, ...]
 
 
-#: ``paper``: all systems and worlds of the catalog; ``quick``: the paper's contestants on its two grids.
-PRESETS = ("quick", "paper")
-QUICK = Preset(("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff"))
-
-
-def preset(name: str) -> Preset:
-    """A preset by its name.
-
-    >>> preset("quick").worlds
-    ('volatile', 'cliff')
-    """
-    _checks.choice("preset", name, PRESETS)
-    if name == "quick":
-        return QUICK
-    systems = tuple(one for one in catalog.LEARNERS if one != REPLAY)
-    return Preset(systems, tuple(catalog.SCHEMES), tuple(catalog.WORLDS))
+PRESETS = {
+    "quick": Preset(("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff")),
+    "paper": Preset(
+        tuple(name for name in catalog.LEARNERS if name != REPLAY), tuple(catalog.SCHEMES), tuple(catalog.WORLDS)
+    ),
+}
 
 
 def planned(
@@ -286,7 +255,7 @@ def planned(
     >>> [one.label for one in plan.contestants], [world.steps for world in plan.worlds]
     (['Mihatsch–Neuneier'], [800])
     """
-    usual = preset(base)
+    usual = PRESETS[_checks.choice("preset", base, PRESETS)]
     if learners is None and schemes is None:
         learners, schemes = usual.learners, usual.schemes
     seeds = _checks.whole("seeds", seeds, SEEDS, bits=24)

@@ -20,7 +20,7 @@ from .. import _checks
 from .._types import Bools, Floats, Ints
 from ..views.intervals import Estimate, estimates, listed, percent
 from .measures import Band, area, band, draws, interval, settled, useful
-from .plan import PLAIN, Contestant, Job, Plan, Record, Store, World
+from .plan import Contestant, Job, Plan, Record, Store, World
 
 LITTLE = 0.005  # of the ceiling's area: smaller differences are ignored
 
@@ -172,11 +172,6 @@ class Chapter:
     def standing(self, label: str) -> Standing | None:
         """The standing of a contestant, if it ran here."""
         return next((s for s in self.standings if s.family.label == label), None)
-
-    @property
-    def plain(self) -> Family | None:
-        """Q-learning, if it takes part."""
-        return next((f for f in self.families if f.contestant.name == PLAIN and not f.contestant.replays), None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -239,6 +239,7 @@ class Judged:
 
     def __init__(self, mdp: TabularMDP, policy: Ints, reached: Bools) -> None:
         self._mdp, self._policy, self._reached = mdp, policy, reached
+        self._discounted: dict[float, float] = {}
 
     @cached_property
     def verdict(self) -> str:
@@ -257,14 +258,22 @@ class Judged:
         found = self._profile()
         return Risk(*self.moments, nan if found is None else found.cvar(0.1))
 
+    def discounted(self, gamma: float) -> float:
+        """The mean discounted return."""
+        if gamma not in self._discounted:
+            part, start = self._part().with_gamma(gamma), self._mdp.origin
+            found = evaluate(part, self._policy, start=start, discounted=True, threads=1, quiet=True)
+            self._discounted[gamma] = found.mean
+        return self._discounted[gamma]
+
     def _profile(self) -> RiskProfile | None:
         """None if the end of an episode is too unlikely for floating-point arithmetic."""
         try:
-            return evaluate(self.part(), self._policy, start=self._mdp.origin, threads=1, quiet=True)
+            return evaluate(self._part(), self._policy, start=self._mdp.origin, threads=1, quiet=True)
         except BadInput:
             return None
 
-    def part(self) -> TabularMDP:
+    def _part(self) -> TabularMDP:
         """The model without the states that the policy does not reach."""
         mdp = self._mdp
         keep = self._reached[mdp.pair // mdp.n_actions]

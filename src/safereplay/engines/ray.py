@@ -3,7 +3,7 @@
     chunks  →  at most two per CPU in flight  →  one task per chunk, on one CPU  →  tables, in the order they are done
 
 A model is sent once, without γ, and the workers of a node share its arrays. All else is sent as plain types: learners and
-schedules are sent as the dicts of ``to_dict`` and rebuilt from their names. Rows come back as an Arrow stream.
+schedules are sent as the dicts of ``to_dict`` and rebuilt from their names. Rows come back as an Arrow table.
 A worker refuses a chunk if its code differs from this process's, since the numbers might differ.
 
 If a worker or a node is lost, the chunks that ran there are submitted again. Nothing else is affected, since a row is a
@@ -157,7 +157,7 @@ class RayEngine:
                 del task  # free its table in the cluster's memory
             if isinstance(answer, _Refusal):
                 raise getattr(errors, answer.kind, BadInput)(answer.message)
-            yield Done(flight.chunk, _table(answer.rows), answer.seconds)
+            yield Done(flight.chunk, *answer)
 
     def _model(self, mdp: TabularMDP) -> Any:
         """The cluster's reference to a model, which is sent at its first use."""
@@ -276,18 +276,7 @@ def _modules(points: list[Point]) -> dict[str, tuple[str, dict[str, str | None]]
     return found
 
 
-def _table(rows: bytes) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(rows).read_all()
-
-
 # -- on a worker --------------------------------------------------------------------------------------------------------
-
-
-class _Answer(NamedTuple):
-    rows: bytes  #: an Arrow stream
-    seconds: float
 
 
 class _Refusal(NamedTuple):
@@ -297,20 +286,14 @@ class _Refusal(NamedTuple):
     message: str
 
 
-def _perform(packed: dict[str, Any], terms: tuple[Any, ...], *models: TabularMDP) -> _Answer | _Refusal:
-    """Do a chunk on this worker."""
-    import pyarrow as pa
-
+def _perform(packed: dict[str, Any], terms: tuple[Any, ...], *models: TabularMDP) -> tuple[pa.Table, float] | _Refusal:
+    """Do a chunk on this worker; return its rows and its seconds."""
     try:
         began = time.perf_counter()
         _same_code(packed)
-        table = perform(_unpacked(packed, models), Terms(*terms))
+        return perform(_unpacked(packed, models), Terms(*terms)), time.perf_counter() - began
     except SafeReplayError as error:
         return _Refusal(type(error).__name__, str(error))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return _Answer(sink.getvalue().to_pybytes(), time.perf_counter() - began)
 
 
 def _same_code(packed: dict[str, Any]) -> None:

@@ -1,19 +1,4 @@
-"""From the tables of a spec to models, learners and schedules.
-
-A value may be a list, a grid or a random range:
-
-    v = [0.1, 0.5]                                   each of them
-    v = { from = 0.0, to = 0.9, points = 10 }        a grid; scale = "log" for equal ratios
-    v = { random = [0.1, 10.0], scale = "log" }      as many as the table's ``samples``, drawn together
-
-A table of such values stands for the product of its lists and grids, once per draw. The k-th draw of a value depends only
-on (the spec's seed, the value's path, k): it is the same each time, and more samples keep the earlier ones.
-Values are rounded to twelve digits, so that a grid's 0.3 equals the literal 0.3.
-
->>> [table["v"] for table in variants({"v": {"from": 0.0, "to": 0.9, "points": 4}}, "learners.replay")]
-[0.0, 0.3, 0.6, 0.9]
-
-A study as one small file: models, learners, ranges, seeds, and what to keep.
+"""A study as one small file: models, learners, ranges, seeds, and what to keep.
 
     episodes = 20_000
     seeds = 20                                   # or a list, or { first = 100, count = 20 }
@@ -21,12 +6,19 @@ A study as one small file: models, learners, ranges, seeds, and what to keep.
     [models.cliff]                               # source = "cliff" unless another is given
     gamma = [0.9, 0.95]
     [learners.replay]                            # kind = "replay" unless another is given
-    v = { from = 0.0, to = 0.9, points = 10 }
+    v = { from = 0.0, to = 0.9, points = 10 }    # a grid; scale = "log" for equal ratios
     scheme = { kind = "VarianceReplay", beta = [1.0, 5.0] }
 
-Every table stands for the tables that its ranges make (:mod:`safereplay.engines.spec`). A *point* is one combination
-of them. All are built, and so checked, before the first run. Only the tables are held in memory: points and runs are
-generated when they are needed.
+A value may also be random: ``{ random = [0.1, 10.0], scale = "log" }``, as many as the table's ``samples``, drawn together.
+A table stands for the product of its lists and grids, once per draw. The k-th draw of a value depends only on (the spec's
+seed, the value's path, k): it is the same each time, and more samples keep the earlier ones. Values are rounded to twelve
+digits, so that a grid's 0.3 equals the literal 0.3.
+
+>>> [table["v"] for table in variants({"v": {"from": 0.0, "to": 0.9, "points": 4}}, "learners.replay")]
+[0.0, 0.3, 0.6, 0.9]
+
+A *point* is one combination of such tables. All are built, and so checked, before the first run. Only the tables are held
+in memory: points and runs are generated when they are needed.
 """
 
 from __future__ import annotations

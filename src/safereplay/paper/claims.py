@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
@@ -70,6 +70,9 @@ class Verdict:
     evidence: str
 
 
+Judge: TypeAlias = Callable[[Study, str], Finding]
+
+
 class Claim(NamedTuple):
     """A claim of the paper that can be tested."""
 
@@ -77,16 +80,12 @@ class Claim(NamedTuple):
     claim: str
     grid: str
     expected: str
-    judge: Callable[[Study, str], Finding]
+    judge: Judge
 
 
 def judge_all(study: Study) -> list[Verdict]:
     """The verdicts on all claims."""
-    verdicts = []
-    for claim in CLAIMS:
-        finding = claim.judge(study, claim.grid)
-        verdicts.append(Verdict(claim.id, claim.claim, claim.grid, claim.expected, *finding))
-    return verdicts
+    return [Verdict(*claim[:4], *claim.judge(study, claim.grid)) for claim in CLAIMS]
 
 
 # -- judges -----------------------------------------------------------------------------------------------------------
@@ -106,22 +105,20 @@ def mean_interval(values: Floats) -> str:
     return f"{np.mean(values):.3f} ({ends.low:.3f}–{ends.high:.3f})"
 
 
-def takes(name: str, wanted: str) -> Callable[[Study, str], Finding]:
+def takes(name: str, wanted: str) -> Judge:
     """A judge: does this learner of the cast get this verdict?"""
 
     def judge(study: Study, grid: str) -> Finding:
         counts = study.cast.counts(grid, name)
         n = counts.total()
-        evidence = f"{CAST[name].describe()}: {wanted} in {interval(counts[wanted], n)}"
-        others = ", ".join(f"{v} {c}" for v, c in counts.most_common() if v != wanted)
-        return Finding(
-            counts.most_common(1)[0][0], counts[wanted] >= ENOUGH * n, evidence + (f"; {others}" if others else "")
-        )
+        parts = [f"{CAST[name].describe()}: {wanted} in {interval(counts[wanted], n)}"]
+        parts += [", ".join(f"{v} {c}" for v, c in counts.most_common() if v != wanted)]
+        return Finding(counts.most_common(1)[0][0], counts[wanted] >= ENOUGH * n, "; ".join(filter(None, parts)))
 
     return judge
 
 
-def with_sweep(judge: Callable[[Study, str], Finding], attribute: str, wanted: str) -> Callable[[Study, str], Finding]:
+def with_sweep(judge: Judge, attribute: str, wanted: str) -> Judge:
     """A judge whose evidence includes the band of a rival's dial."""
 
     def both(study: Study, grid: str) -> Finding:
@@ -303,7 +300,7 @@ def _curve(study: Study, grid: str, mixing: str) -> Curves:
 # -- the claims -------------------------------------------------------------------------------------------------------
 
 
-def _on_both(stem: str, claim: str, expected: str, judge: Callable[[Study, str], Finding]) -> list[Claim]:
+def _on_both(stem: str, claim: str, expected: str, judge: Judge) -> list[Claim]:
     return [Claim(f"{stem}-{grid}", claim, grid, expected, judge) for grid in GRIDS]
 
 

@@ -259,8 +259,7 @@ def rate_figure(rate: MatchedRate) -> Figure:
     if others:
         span = f"{min(others):.2f} to {max(others):.2f}"
         ax.plot([], [], "o-", ms=3, color=GREY, label=f"{len(others)} random models: {span}")
-    ax.set(xlabel="episodes", ylabel="largest error / range of Q")
-    ax.set_title("Matched mixing against the paper's limit")
+    ax.set(xlabel="episodes", ylabel="largest error / range of Q", title="Matched mixing against the paper's limit")
     ax.legend(frameon=False, fontsize=8.5)
     return figure
 
