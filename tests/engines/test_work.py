@@ -107,7 +107,7 @@ def test_the_judge_keeps_its_numbers_across_copies_of_a_model_and_forgets_the_ol
     assert judge_of(mdp) is judge_of(dataclasses.replace(mdp, gamma=0.5, name="else"))
     assert judge_of(mdp) is not judge_of(sr.grids.volatile(slip=0.1))
     judge = Judge(mdp)
-    judge._room = 2
+    judge._whole._most = judge._by_part._most = 2
     policies = [np.full(20, a) for a in (0, 1, 2)]
     first = judge.of(policies[0])
     assert judge.of(policies[0]) is first

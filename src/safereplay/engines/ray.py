@@ -24,7 +24,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
 
 from .. import __version__, _checks, errors
 from .._config import Config
@@ -35,9 +37,6 @@ from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
 from .identity import own_code, table_digest
 from .work import Chunk, Done, Point, Run, Terms, perform
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LOG = logging.getLogger(__name__)
 AHEAD = 2  # chunks per CPU, one of them waiting

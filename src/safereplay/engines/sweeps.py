@@ -28,7 +28,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from .. import __version__, _checks, _files
 from .._config import plain
@@ -37,10 +41,6 @@ from ..errors import BadFile, BadInput, CannotWrite, stopping
 from .identity import DIGITS
 from .spec import ALGORITHM, TAIL, Spec, load_spec
 from .work import KEEPS, Chunks, Costs, Engine, ThreadsEngine
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 MARKS = ("id", "learner", "scheme", "exploration", "step_size")  # columns that begin a section
 
@@ -62,8 +62,6 @@ def merged(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
 
 def schema_of(note: dict[str, Any]) -> pa.Schema:
     """The schema of every part of a folder."""
-    import pyarrow as pa
-
     kinds = {"text": "string", "flag": "bool", "number": "double"}
     described = {name: kinds[kind] for name, kind in note["columns"].items()}
     tail = dict.fromkeys(TAIL, "int64") | {"seed": "uint64"}
@@ -80,7 +78,6 @@ def schema_of(note: dict[str, Any]) -> pa.Schema:
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with exactly the schema's columns, in its order and types; nulls where it has none."""
-    import pyarrow as pa
 
     def column(field: pa.Field) -> Any:
         found = field.name in table.column_names
@@ -136,8 +133,6 @@ class Store:
             self._write_note()
 
     def _write(self, name: str, table: pa.Table) -> None:
-        import pyarrow.parquet as pq
-
         about = {"safereplay": __version__, "spec": self.spec.digest}
         whole = conform(table, self._schema).replace_schema_metadata(about)
         buffer = BytesIO()
@@ -232,8 +227,6 @@ class Store:
 
         Called after an interrupt too: a part may be renamed whose runs :meth:`add` has not recorded yet.
         """
-        import pyarrow as pa
-
         for part in sorted(self.runs.glob("*.parquet")):
             try:
                 table, schema = _read(part, ["id"])
@@ -257,8 +250,6 @@ class Store:
 
 def _read(file: Path, columns: list[str] | None = None) -> tuple[pa.Table, pa.Schema]:
     """The columns of a part, and its schema."""
-    import pyarrow.parquet as pq
-
     with _files.opened(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
         return part.read(columns=columns, use_threads=False), part.schema_arrow.remove_metadata()
 
@@ -328,9 +319,6 @@ def read_sweep(folder: str | Path) -> pa.Table:
     ...     sr.read_sweep(folder)["seed"].to_pylist() == done.table()["seed"].to_pylist()
     True
     """
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
     schema = schema_of(read_note(folder))
     files = sorted(str(file) for file in (Path(folder) / "runs").glob("*.parquet"))
     careful = ds.ParquetFragmentScanOptions(page_checksum_verification=True)

@@ -28,9 +28,10 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from .. import _checks
 from .. import runs as single
@@ -44,10 +45,6 @@ from ..learners import Learner, Recipe
 from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
 from .identity import Judged, Latest, judge_of, table_digest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 #: What ``keep`` may name, its columns, and their types; [] is a list.
 KEEPS: dict[str, dict[str, str]] = {
@@ -160,45 +157,34 @@ def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None =
     """
     mdp, stop = runs[0].point.mdp, stop or threading.Event()
     points, model = terms.points, _models.get(table_digest(mdp), lambda: sampling_model(mdp))
-    finished: list[single.Finished] = []
-    plan: single.Plan | None = None
-    last: Point | None = None
+    shape, m = (len(runs), mdp.n_states, mdp.n_actions), len(points)
+    Q, visits, replays = np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.int64)
+    snapshots = np.empty((shape[0], m, *shape[1:])) if m else None
+    n, plan, last = 0, None, None
     for run in runs:
-        if plan is None or run.point is not last:
-            plan, last = _plan(run.point, terms, points), run.point
+        point = run.point
+        if plan is None or point is not last:
+            parts = point.learner, point.exploration, point.step_size
+            program = single.make_program(*parts, point.mdp.gamma, mdp.n_actions)
+            plan = single.Plan(point.mdp, point.learner, terms.episodes, terms.max_steps, points, program)
+            last = point
         try:
             one = single.OneRun(plan, model, run.seed).finish(stop, lambda episodes: None)
         except BadInput as error:
-            where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
+            where = f"{point.learner.describe()} on {point.model} with seed {run.seed}"
             raise BadInput(f"{error}; in {where}") from None
         if one is None:
             break
-        finished.append(one)
-    return _learned(mdp, len(points), finished)
-
-
-def _plan(point: Point, terms: Terms, points: Ints) -> single.Plan:
-    mdp = point.mdp
-    program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
-    return single.Plan(mdp, point.learner, terms.episodes, terms.max_steps, points, program)
-
-
-def _learned(mdp: TabularMDP, m: int, finished: list[single.Finished]) -> Learned:
-    shape = (len(finished), mdp.n_states, mdp.n_actions)
-    Q, visits, replays = np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.int64)
-    snapshots = np.empty((shape[0], m, *shape[1:])) if m else None
-    for k, one in enumerate(finished):
         counts = one.tables.counts
-        Q[k].flat, visits[k].flat, replays[k].flat = one.tables.Q, counts[:, step.VISITS], counts[:, step.REPLAYS]
+        Q[n].flat, visits[n].flat, replays[n].flat = one.tables.Q, counts[:, step.VISITS], counts[:, step.REPLAYS]
         if snapshots is not None and one.kept.shots is not None:
-            snapshots[k].flat = one.kept.shots.ravel()
-    return Learned(Q, visits, replays, snapshots)
+            snapshots[n].flat = one.kept.shots.ravel()
+        n += 1
+    return Learned(Q[:n], visits[:n], replays[:n], None if snapshots is None else snapshots[:n])
 
 
 def rows(runs: Sequence[Run], terms: Terms, learned: Learned) -> pa.Table:
     """One row per run of a group, with what is kept."""
-    import pyarrow as pa
-
     points = {id(run.point): run.point for run in runs}
     place = {key: k for k, key in enumerate(points)}
     which = pa.array([place[id(run.point)] for run in runs], pa.int32())
@@ -214,8 +200,6 @@ def rows(runs: Sequence[Run], terms: Terms, learned: Learned) -> pa.Table:
 
 def _said(values: list[Any]) -> pa.Array:
     """Values of points as a column of text, flags or numbers."""
-    import pyarrow as pa
-
     kinds = {type(x) for x in values if x is not None}
     kind = pa.string() if str in kinds else pa.bool_() if bool in kinds else pa.float64()
     return pa.array(values, kind if kinds else pa.null())
@@ -223,8 +207,6 @@ def _said(values: list[Any]) -> pa.Array:
 
 def _kept(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array]:
     """The kept columns, in the order of :data:`KEEPS`."""
-    import pyarrow as pa
-
     n, policies = len(learned.Q), learned.Q.argmax(-1)
     judge, columns = judge_of(mdp), {}
     judged = [judge.of(policy) for policy in policies] if {"verdict", "risk"} & set(terms.keep) else []
@@ -245,8 +227,6 @@ def _kept(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array
 
 def _curves(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array]:
     """Value, risk and verdict of the greedy policies during the runs."""
-    import pyarrow as pa
-
     assert learned.snapshots is not None
     judge, points, (n, m) = judge_of(mdp), terms.points, learned.snapshots.shape[:2]
     policies = learned.snapshots.argmax(-1)
@@ -265,8 +245,6 @@ def _curves(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Arr
 
 def _lists(values: Floats | Ints) -> pa.Array:
     """An array [n, k] as n lists."""
-    import pyarrow as pa
-
     n, k = values.shape
     return pa.ListArray.from_arrays(pa.array(np.arange(n + 1, dtype=np.int32) * k), pa.array(values.ravel()))
 
@@ -280,8 +258,6 @@ def perform_until(
     chunk: Sequence[Run], terms: Terms, stop: threading.Event | None = None
 ) -> tuple[Chunk, pa.Table | None]:
     """Do a chunk until it ends or ``stop`` is set; return the finished runs, and their rows if there are any."""
-    import pyarrow as pa
-
     done: list[Run] = []
     tables = []
     for group in groups(chunk):
