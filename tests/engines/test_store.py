@@ -152,10 +152,10 @@ def test_a_damaged_part_is_set_aside_and_its_runs_are_done_again(folder, damage,
 
 
 def test_a_part_that_may_not_be_read_is_not_taken_for_damaged(folder, monkeypatch):
-    def refused(file):
+    def refused(file, columns):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("safereplay.engines.sweeps._part", refused)
+    monkeypatch.setattr("safereplay.engines.sweeps._read", refused)
     with pytest.raises(sr.BadFile, match="must be readable, got 'Permission denied'"):
         sr.sweep(SMALL, folder)
     assert not (folder / "damaged").exists()
