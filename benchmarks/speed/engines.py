@@ -20,8 +20,7 @@ from typing import Any
 
 from safereplay.engines.spec import load_spec
 from safereplay.engines.sweeps import sweep
-from safereplay.engines.threads import ThreadsEngine
-from safereplay.engines.work import Chunk, Done, Engine, Terms
+from safereplay.engines.work import Chunk, Done, Engine, Terms, ThreadsEngine
 from safereplay.grids import cliff
 from safereplay.learners import ReplayQLearning
 from safereplay.runs import learn

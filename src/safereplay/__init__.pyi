@@ -2,8 +2,8 @@
 
 from . import grids as grids
 from .agent import Agent as Agent
-from .engines.store import read_sweep as read_sweep
 from .engines.sweeps import Sweep as Sweep
+from .engines.sweeps import read_sweep as read_sweep
 from .engines.sweeps import sweep as sweep
 from .errors import BadFile as BadFile
 from .errors import BadInput as BadInput

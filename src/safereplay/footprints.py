@@ -57,15 +57,23 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Footprint:
-    """The memory that a call of :func:`safereplay.learn` needs, by part; see :mod:`safereplay.footprints`."""
+    """The memory that a call of :func:`safereplay.learn` needs, by part; see :mod:`safereplay.footprints`.
+
+    Parameters
+    ----------
+    n_pairs, n_outcomes, n_states : size of the model.
+    seeds : number of runs.
+    at_once : runs in parallel.
+    kept, working, shared : bytes per seed, per run in parallel, and of all runs together.
+    """
 
     n_pairs: int
     n_outcomes: int
     n_states: int
     seeds: int
-    at_once: int  #: runs in parallel
-    kept: Part  #: per seed
-    working: Part  #: per run in parallel
+    at_once: int
+    kept: Part
+    working: Part
     shared: Part
 
     def bytes_of(self, part: Part) -> int:
@@ -93,6 +101,20 @@ def footprint(
     mdp: TabularMDP, learner: Learner, seeds: int = 1, snapshots: int = 0, threads: int | None = None
 ) -> Footprint:
     """The memory that :func:`safereplay.learn` will need, computed before it starts.
+
+    Parameters
+    ----------
+    mdp, learner : as for :func:`safereplay.learn`.
+    seeds, snapshots : their numbers.
+    threads : runs in parallel; default all CPUs.
+
+    Returns
+    -------
+    Footprint : ``total`` is the peak number of bytes.
+
+    Raises
+    ------
+    BadInput : an argument is not what it must be.
 
     >>> import safereplay as sr
     >>> sr.footprint(sr.grids.cliff(), sr.ReplayQLearning(), snapshots=10).kept

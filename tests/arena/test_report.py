@@ -3,8 +3,9 @@ import pytest
 from matplotlib.text import Text
 from planted import chapter, comparison, record
 
+from docs.comparison import write_docs
 from safereplay.arena.figures import featured, frame_of, overview_figure, world_figure
-from safereplay.arena.report import page, write_docs
+from safereplay.arena.report import page
 from safereplay.arena.results import Chapter, Family
 from safereplay.views.document import Table
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.arena import running
-from safereplay.arena.plan import Job, Store
+from safereplay.arena import plan as running
+from safereplay.arena.plan import Job, Store, judged, run
 from safereplay.arena.report import compare, planned
 from safereplay.arena.results import collect
-from safereplay.arena.running import judged, run
 from safereplay.errors import BadInput
 
 STEPS = 800

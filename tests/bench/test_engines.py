@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.speed import QUICK, engines
-from safereplay.engines.threads import ThreadsEngine
+from safereplay.engines.work import ThreadsEngine
 
 
 def test_what_is_beyond_learning_is_the_engines():

@@ -121,7 +121,7 @@ def test_a_page_is_written_through_links_and_over_no_special_file(here, capsys):
 def test_a_file_that_cannot_be_replaced_is_refused_before_any_work(tmp_path, command, name, monkeypatch, capsys):
     """No work is done: what follows the check would fail at once."""
     for work in (
-        "safereplay.paper.reproduce.run_study",
+        "safereplay.paper.report.run_study",
         "benchmarks.speed.report.machine",
         "safereplay.arena.report.run",
     ):

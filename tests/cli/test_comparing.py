@@ -78,7 +78,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, capsys):
 
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path, capsys):
     many = ["--world", "cliff", "--learner", "q", "--learner", "mihatsch", "--learner", "gaskett", "--steps", "2000"]
-    _, said, code = interrupted("safereplay.arena.running:_learned", 6, "compare", *many, "--out", tmp_path)
+    _, said, code = interrupted("safereplay.arena.plan:_learned", 6, "compare", *many, "--out", tmp_path)
     assert code == 1
     assert said == "safereplay: stopped: 5 of 21 settings are done; run the same command to continue\n"
     kept = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "runs").glob("*.npz")}

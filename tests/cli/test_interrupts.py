@@ -13,9 +13,9 @@ from safereplay import runs
 from safereplay.arena import report
 from safereplay.cli import project as showing
 from safereplay.cli import run
-from safereplay.engines.store import Store
-from safereplay.paper import reproduce
-from safereplay.paper.reproduce import Stage
+from safereplay.engines.sweeps import Store
+from safereplay.paper import report as reproduce
+from safereplay.paper.report import Stage
 from studies.deep import __main__ as deep
 
 FEW = ["--episodes", "200", "--seeds", "8"]
@@ -161,7 +161,7 @@ def test_a_sweep_says_how_many_runs_are_left(monkeypatch, tmp_path, capsys):
 
 def test_a_sweep_whose_end_is_interrupted_says_what_is_in_its_folder(monkeypatch, tmp_path, capsys):
     (tmp_path / "s.toml").write_text("seeds = 2\nepisodes = 50\n[models.volatile]\n[learners.q]\n")
-    monkeypatch.setattr("safereplay.engines.threads.ThreadsEngine.close", ctrl_c)
+    monkeypatch.setattr("safereplay.engines.work.ThreadsEngine.close", ctrl_c)
     folder = tmp_path / "out"
     code, _, line = outcome(capsys, "sweep", tmp_path / "s.toml", "--out", folder)
     assert (code, line) == (1, f"2 runs are in {folder}; run the same command to continue")

@@ -100,7 +100,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
         TOML.replace("episodes = 100", "episodes = 20_000").replace("seeds = 2", "seeds = 5_000")
     )
     arguments = ["sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--threads", "2"]
-    out, err, code = interrupted("safereplay.engines.store:Store.add", 4, *arguments)
+    out, err, code = interrupted("safereplay.engines.sweeps:Store.add", 4, *arguments)
     assert code == 1
     done = int(re.match(r"([\d,]+) runs done: ", out)[1].replace(",", ""))
     assert done == len(ids(tmp_path / "out")) >= 3

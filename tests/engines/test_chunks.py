@@ -1,7 +1,7 @@
 import pytest
 
 from safereplay.engines.spec import load_spec
-from safereplay.engines.threads import Chunks, Costs, ThreadsEngine
+from safereplay.engines.work import Chunks, Costs, ThreadsEngine
 
 SPEC = {"episodes": 100, "seeds": 400, "models": {"cliff": {}}, "learners": {"q": {}, "replay": {"v": [0.5, 0.9]}}}
 

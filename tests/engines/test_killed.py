@@ -80,7 +80,7 @@ def test_killed_at_any_step_of_a_write_nothing_is_half_written(tmp_path, in_new_
 BOTH = """
 import sys
 from safereplay.cli import run
-from safereplay.engines.threads import ThreadsEngine
+from safereplay.engines.work import ThreadsEngine
 finish = ThreadsEngine.finish
 def later(engine, chunks, terms):
     sys.stdin.readline()  # the other one has ended

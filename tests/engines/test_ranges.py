@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
-from safereplay.engines.tables import variants
+from safereplay.engines.spec import variants
 
 
 def made(table, path="learners.x", seed=0):

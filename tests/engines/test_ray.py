@@ -293,7 +293,7 @@ import safereplay as sr
 from safereplay.engines.ray import RayEngine
 from strikes import at_call
 RayEngine.seconds = 0.5
-at_call("safereplay.engines.store:Store.add", 3, lambda *_: os.killpg(0, signal.SIGINT))
+at_call("safereplay.engines.sweeps:Store.add", 3, lambda *_: os.killpg(0, signal.SIGINT))
 spec, out = json.loads(sys.argv[1]), sys.argv[2]
 done = sr.sweep(spec, out, engine="ray", threads=2, quiet=True)
 print(json.dumps([done.done, done.interrupted]), flush=True)
@@ -402,7 +402,7 @@ with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as f
             os.kill(pid, signal.SIGKILL)
         (held / "go on").touch()
 
-    at_call("safereplay.engines.store:Store.add", 5, kill)
+    at_call("safereplay.engines.sweeps:Store.add", 5, kill)
     done = sr.sweep(spec, out, engine="ray", address=cluster.address, quiet=True)
     cluster.shutdown()
 if not was_there:

@@ -63,12 +63,12 @@ def test_a_file_says_what_the_same_dictionary_says(tmp_path):
 
 
 def test_ids_of_a_spec_are_those_of_its_runs_done_alone():
-    from safereplay.engines.identity import run_id
+    from safereplay.engines.identity import point_id, seeded_id
     from safereplay.engines.work import Terms
 
     terms = Terms(100, 1000, ("policy", "verdict", "risk"), 0)
     parts = (sr.grids.cliff(), sr.QLearning(), sr.EpsilonGreedy(), sr.PowerStep())
-    assert [run.id for run in spec_of().runs()] == [run_id(*parts, terms, seed) for seed in (0, 1)]
+    assert [run.id for run in spec_of().runs()] == [seeded_id(point_id(*parts, terms), seed) for seed in (0, 1)]
 
 
 def test_names_and_what_is_kept_do_not_change_ids():

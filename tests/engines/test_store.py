@@ -13,7 +13,7 @@ import safereplay as sr
 from safereplay import _files
 from safereplay._files import Lock
 from safereplay.engines.spec import load_spec
-from safereplay.engines.store import Store, changes, conform, merged, schema_of
+from safereplay.engines.sweeps import Store, changes, conform, merged, schema_of
 
 ALL_KEPT = {**SMALL, "keep": ["Q", "policy", "visits", "verdict", "risk", "curves"], "curves": 3}
 
@@ -152,10 +152,10 @@ def test_a_damaged_part_is_set_aside_and_its_runs_are_done_again(folder, damage,
 
 
 def test_a_part_that_may_not_be_read_is_not_taken_for_damaged(folder, monkeypatch):
-    def refused(file):
+    def refused(file, columns):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("safereplay.engines.store._part", refused)
+    monkeypatch.setattr("safereplay.engines.sweeps._read", refused)
     with pytest.raises(sr.BadFile, match="must be readable, got 'Permission denied'"):
         sr.sweep(SMALL, folder)
     assert not (folder / "damaged").exists()

@@ -7,8 +7,8 @@ import pytest
 from small_sweeps import SMALL, Impatient, everything, ids, note, parts, stamps
 
 import safereplay as sr
-from safereplay.engines.store import Store
-from safereplay.engines.threads import ThreadsEngine
+from safereplay.engines.sweeps import Store
+from safereplay.engines.work import ThreadsEngine
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from strikes import interrupt_runs
 import safereplay as sr
 from safereplay import footprints
 from safereplay.engines.spec import load_spec
-from safereplay.engines.threads import AHEAD, ThreadsEngine
-from safereplay.engines.work import perform
+from safereplay.engines.work import AHEAD, ThreadsEngine, perform
 
 
 def chunks_of(spec, size=2):
@@ -87,7 +86,7 @@ def test_an_error_in_a_chunk_is_the_error_of_the_sweep(monkeypatch):
     def broken(*_):
         raise sr.BadInput("v must be something else, got this")
 
-    monkeypatch.setattr("safereplay.engines.threads.perform_until", broken)
+    monkeypatch.setattr("safereplay.engines.work.perform_until", broken)
     with pytest.raises(sr.BadInput, match="v must be something else"):
         list(ThreadsEngine(2).finish(iter(chunks_of(spec)), spec.terms))
 

@@ -9,7 +9,7 @@ from random_models import random_model
 
 import safereplay as sr
 from safereplay.engines import identity, work
-from safereplay.engines.judging import Judge, judge_of
+from safereplay.engines.identity import Judge, judge_of, point_id, seeded_id
 
 EVERYTHING = tuple(work.KEEPS)
 LEARNERS = [
@@ -26,7 +26,7 @@ def point_of(mdp, learner, exploration=None, step_size=None, **columns):
 
 
 def runs_of(point, terms, seeds):
-    return [work.Run(work.run_id(*point[1:5], terms, seed), point, seed) for seed in seeds]
+    return [work.Run(seeded_id(point_id(*point[1:5], terms), seed), point, seed) for seed in seeds]
 
 
 def terms_of(keep=("policy", "verdict", "risk"), episodes=300, curves=0):
@@ -107,7 +107,7 @@ def test_the_judge_keeps_its_numbers_across_copies_of_a_model_and_forgets_the_ol
     assert judge_of(mdp) is judge_of(dataclasses.replace(mdp, gamma=0.5, name="else"))
     assert judge_of(mdp) is not judge_of(sr.grids.volatile(slip=0.1))
     judge = Judge(mdp)
-    judge._room = 2
+    judge._whole._most = judge._by_part._most = 2
     policies = [np.full(20, a) for a in (0, 1, 2)]
     first = judge.of(policies[0])
     assert judge.of(policies[0]) is first
@@ -167,9 +167,8 @@ def test_a_scheme_that_fails_during_a_run_says_in_which():
 
 def id_of(mdp=None, learner=None, exploration=None, step_size=None, terms=None, seed=0):
     parts = (mdp or sr.grids.cliff(), learner or sr.ReplayQLearning(v=0.5))
-    return work.run_id(
-        *parts, exploration or sr.EpsilonGreedy(), step_size or sr.PowerStep(), terms or terms_of(), seed
-    )
+    schedules = exploration or sr.EpsilonGreedy(), step_size or sr.PowerStep()
+    return seeded_id(point_id(*parts, *schedules, terms or terms_of()), seed)
 
 
 def test_everything_that_changes_a_run_changes_its_id():
@@ -207,9 +206,10 @@ def test_what_does_not_change_a_run_does_not_change_its_id():
 
 def test_an_id_is_the_same_in_another_process_and_release(in_new_process):
     code = (
-        "import safereplay as sr; from safereplay.engines.work import Terms, run_id\n"
+        "import safereplay as sr; from safereplay.engines.work import Terms\n"
+        "from safereplay.engines.identity import point_id, seeded_id\n"
         "parts = sr.grids.cliff(), sr.ReplayQLearning(v=0.5), sr.EpsilonGreedy(), sr.PowerStep()\n"
-        "print(run_id(*parts, Terms(300, 1000, ('Q',), 0), 0))"
+        "print(seeded_id(point_id(*parts, Terms(300, 1000, ('Q',), 0)), 0))"
     )
     assert in_new_process(code, PYTHONHASHSEED="7").strip() == id_of() == "d0ce4bc8469172193b263089d344defc"
 

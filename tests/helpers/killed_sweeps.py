@@ -27,12 +27,12 @@ SPEC = {**SMALL, "episodes": 2_000, "seeds": 12}
 #: has four runs at most, so that of 108 runs many are left before the last kill.
 POINTS = (
     ("safereplay._files:Lock._sign", 1, 0),  # the lock is taken, and nothing is written
-    ("safereplay.engines.store:Store._write_note", 1, 0),  # the spec is in place, the note is not
-    ("safereplay.engines.threads:_one", 1, 0),  # the first chunk begins
-    ("safereplay.engines.store:Store.add", 3, 2),  # a chunk is done and not written
-    ("safereplay.engines.store:_part", 2, 0),  # the parts are counted, as the sweep goes on
+    ("safereplay.engines.sweeps:Store._write_note", 1, 0),  # the spec is in place, the note is not
+    ("safereplay.engines.work:_one", 1, 0),  # the first chunk begins
+    ("safereplay.engines.sweeps:Store.add", 3, 2),  # a chunk is done and not written
+    ("safereplay.engines.sweeps:_read", 2, 0),  # the parts are counted, as the sweep goes on
     ("safereplay.runs:OneRun.finish", 1, 0),  # a run begins
-    ("safereplay.engines.threads:Costs.learn", 4, 4),  # a part is in place, and nobody has noted it
+    ("safereplay.engines.work:Costs.learn", 4, 4),  # a part is in place, and nobody has noted it
     ("safereplay._progress:Bar.update", 5, 5),  # between two chunks, while threads learn
 )
 

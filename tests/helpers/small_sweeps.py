@@ -4,7 +4,7 @@ import json
 
 import pyarrow.parquet as pq
 
-from safereplay.engines.threads import ThreadsEngine
+from safereplay.engines.work import ThreadsEngine
 
 SMALL = {
     "episodes": 200,

@@ -1,7 +1,7 @@
 """A signal at a named point of the code: the n-th call of a function, and not after so many seconds.
 
 In a process of its own:   python strikes.py SIGNAL PLACE COUNT ARGUMENTS      the command line, struck there
-Here:                      strike("safereplay.engines.store:Store.add", 3)
+Here:                      strike("safereplay.engines.sweeps:Store.add", 3)
 """
 
 import itertools

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from waiting import END
 
-import safereplay.paper.reproduce as reproduction
+import safereplay.paper.report as reproduction
 from safereplay.errors import CannotWrite
 from safereplay.paper import experiments
 from safereplay.paper.experiments import Effort, Work

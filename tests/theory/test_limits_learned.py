@@ -8,7 +8,7 @@ import pytest
 import safereplay as sr
 from safereplay.errors import BadInput
 from safereplay.paper.experiments import QUICK, REPLAY, Effort, Work
-from safereplay.paper.theory_study import (
+from safereplay.paper.studies import (
     Case,
     Drawn,
     MatchedRate,

@@ -153,8 +153,7 @@ def world_figure(chapter: Chapter) -> Figure:
         inside = _inside(family.limits[:, 0] * 100, family.limits[:, 1], frame)
         ax.plot(*(family.limits[inside].T * [[100], [1]]), "o", ms=2.6, mfc="white", mec=INK, mew=0.8, zorder=8)
     ax.axvline(100 * chapter.world.scale.limit, color=GREY, lw=0.8, ls=":", zorder=1)
-    ax.set(xlabel="P(unsafe), %", ylabel=_return_name(chapter), xlim=frame[:2], ylim=frame[2:])
-    ax.set_title(chapter.title)
+    ax.set(xlabel="P(unsafe), %", ylabel=_return_name(chapter), xlim=frame[:2], ylim=frame[2:], title=chapter.title)
     figure.legend(
         handles=_handles(chapter, shown), loc="outside right upper", frameon=False, fontsize=8, handlelength=1.6
     )

@@ -34,28 +34,36 @@ A policy that may never end, at a cost per step, has a return of −∞, and cou
 
 A file is written whole or not at all. So a killed comparison continues where it stopped, two comparisons in one folder
 share their common runs, and the page, which is made from these files only, is the same to the last bit.
+
+Running a comparison: every setting of every contestant on every world.
+
+A run takes exactly ``world.steps`` steps of the MDP, for any learner. Its greedy policy is judged exactly after an eighth,
+a quarter, half and all of them. Learning uses all cores; the policies of one setting are judged while the next one learns.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .. import _files, catalog
+from .. import _checks, _files, catalog
 from .._config import SYMBOLS
+from .._progress import Bar
 from .._types import AnyArray, Floats, Ints
-from ..engines.identity import config_digest, digest, table_digest
-from ..engines.judging import Judged, judge_of
-from ..errors import BadFile
+from ..engines.identity import config_digest, digest, judge_of, table_digest
+from ..errors import BadFile, BadInput
 from ..learners import Learner, QLearning, ReplayQLearning
 from ..mdp import TabularMDP
+from ..runs import Runs, learn
+from ..schedules import EpsilonGreedy
 from ..sources import model_from
 from ..theory.constrained import Ceilings
 from ..theory.limits import exact
@@ -63,7 +71,6 @@ from ..theory.occupancy import Limit
 from ..theory.risk import RiskProfile, evaluate
 from .measures import FLAT_WIDTH, WIDTH, Scale
 
-PLAIN = "q"
 REPLAY = "replay"  #: the learner of the catalog that needs a scheme
 OURS = "variance"  #: the paper's scheme
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85)
@@ -211,21 +218,9 @@ class World:
 
     def judged(self, model: TabularMDP, policy: Ints) -> tuple[float, float, float]:
         """The return, P(unsafe) and P(never ends) of a policy on ``model``, from its origin; nan where undefined."""
-        judged = judge_of(model).of(policy)
-        mean, _, p_unsafe, p_never = judged.moments
-        return self._discounted(judged, model, policy) if self.discounted else mean, p_unsafe, p_never
-
-    @cached_property
-    def _means(self) -> WeakKeyDictionary[Judged, float]:
-        return WeakKeyDictionary()
-
-    def _discounted(self, judged: Judged, model: TabularMDP, policy: Ints) -> float:
-        """The discounted return of a policy, computed once, on the states that it reaches."""
-        if judged not in self._means:
-            part = judged.part().with_gamma(self.mdp.gamma)
-            found = evaluate(part, policy, start=model.origin, discounted=True, threads=1, quiet=True)
-            self._means[judged] = found.mean
-        return self._means[judged]
+        found = judge_of(model).of(policy)
+        mean, _, p_unsafe, p_never = found.moments
+        return found.discounted(self.mdp.gamma) if self.discounted else mean, p_unsafe, p_never
 
     def counted(self, value: Floats) -> Floats:
         """Returns, but none below the one that counts as 0."""
@@ -359,3 +354,72 @@ class Plan:
                     if job.id not in seen:
                         seen.add(job.id)
                         yield f"{world.title}: {one.label}", job
+
+
+AHEAD = 2  # settings that may wait to be judged
+LARGE = 1_000  # pairs: exact limits of larger models are not computed
+
+
+def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = None) -> None:
+    """Do the jobs that the store lacks. Ctrl-C keeps finished jobs."""
+    jobs = list(plan.jobs())
+    todo = [(label, job) for label, job in jobs if store.get(job) is None]
+    there = len(jobs) - len(todo)
+    waiting: deque[Future[None]] = deque()
+    done = 0
+    with Bar("comparing", len(jobs), quiet) as bar, ThreadPoolExecutor(1) as judges:
+        for label, job in todo:
+            bar.update(there + done, label)
+            waiting.append(judges.submit(_finish, store, job, _learned(job, threads)))
+            while len(waiting) > AHEAD:
+                waiting.popleft().result()
+                done += 1
+        for one in waiting:
+            one.result()
+
+
+def _learned(job: Job, threads: int | None) -> Runs | str:
+    """The runs of all seeds, or the reason why the learner does not run on this world."""
+    world = job.world
+    try:
+        return learn(
+            world.mdp,
+            job.learner,
+            seeds=job.seeds,
+            exploration=EpsilonGreedy(world.epsilon),
+            steps=world.steps,
+            max_steps=world.max_steps,
+            snapshots=world.looks.tolist(),
+            threads=threads,
+            quiet=True,
+        ).whole()
+    except BadInput as error:
+        return str(error)
+
+
+def _finish(store: Store, job: Job, runs: Runs | str) -> None:
+    """Judge the runs, and save the record."""
+    store.put(job, Record.not_run(runs) if isinstance(runs, str) else judged(job, runs))
+
+
+def judged(job: Job, runs: Runs) -> Record:
+    """The record of the runs of all seeds."""
+    world, model = job.world, job.learner.judging_model(job.world.mdp)
+    steps = runs.visits.sum((1, 2))
+    _checks.require(bool((steps == world.steps).all()), "steps of a run", f"be {world.steps}", steps.tolist())
+    assert runs.snapshots is not None
+    policies = runs.snapshots.policy  # [seeds, looks, S]
+    found = np.array([[world.judged(model, policy) for policy in run] for run in policies])
+    updates = steps + runs.replays.sum((1, 2))
+    return Record(found[..., 0], found[..., 1], found[..., 2], updates, _limit(job))
+
+
+def _limit(job: Job) -> Floats:
+    """The learner's limit, judged; nan if it has no exact limit, or the model is large."""
+    world, model = job.world, job.learner.judging_model(job.world.mdp)
+    if model.n_pairs > LARGE:
+        return np.array(NO_LIMIT)
+    try:
+        return np.array(world.judged(model, exact(world.mdp, job.learner).argmax(1)))
+    except BadInput:
+        return np.array(NO_LIMIT)

@@ -9,17 +9,30 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from .. import _checks, _files, catalog
+from .. import _checks, catalog
 from ..errors import stopping
-from ..views.document import Block, Heading, Picture, Table, Text, to_markdown
+from ..views.document import Block, Heading, Picture, Table, Text
 from ..views.intervals import listed, number, percent, points, within
 from ..views.pages import Page, page_folder, write_page
-from . import sentences
 from .figures import OTHERS, everyone_figure, overview_figure, world_figure
 from .measures import ENDS, FLAT_WIDTH, STEADY, STEADY_RETURN, WIDTH
-from .plan import REPLAY, Plan, Store, contestants, worlds
-from .results import Chapter, Comparison, Standing, collect
-from .running import run
+from .plan import REPLAY, Plan, Store, contestants, run, worlds
+from .results import (
+    FEW,
+    WORDS,
+    Chapter,
+    Comparison,
+    Standing,
+    absent,
+    bests,
+    collect,
+    failures,
+    marks,
+    ours,
+    reasons,
+    summary,
+    verdict,
+)
 
 TITLE = "Every system on one table"
 DANGERS = {
@@ -41,12 +54,12 @@ AREA = (
 def page(found: Comparison) -> Page:
     """A comparison as a page."""
     figures: dict[str, Figure] = {"overview": overview_figure(found)}
-    blocks = [*_summary(found)]
+    blocks = [*opening(found)]
     for chapter, stem in zip(found.chapters, stems([c.title for c in found.chapters]), strict=True):
         if chapter.families:
             figures |= {stem: world_figure(chapter), f"{stem}-all": everyone_figure(chapter)}
         blocks += _world(chapter, stem, found)
-    blocks += [*_absent(found), *_method(found)]
+    blocks += [*refusals(found), *method(found)]
     return Page(TITLE, blocks, figures)
 
 
@@ -64,21 +77,14 @@ def stems(titles: Sequence[str]) -> list[str]:
 # -- all worlds --------------------------------------------------------------------------------------------------------
 
 
-def _summary(found: Comparison) -> list[Block]:
-    opening = [AREA, sentences.marks(found), *sentences.summary(found)]
-    return [
-        *(Text(line) for line in opening if line),
-        Picture("overview", _caption(found)),
-        *_everyone(found),
-        *_best(found),
-    ]
-
-
-def _caption(found: Comparison) -> str:
-    return (
+def opening(found: Comparison) -> list[Block]:
+    """The blocks on all worlds together."""
+    caption = (
         f"Share of the ceiling's area, %, {found.plan.seeds} seeds per setting. Framed: among the best of a world. Dot: does not apply. "
         "Bold name: the paper's replay."
     )
+    texts = [Text(line) for line in (AREA, marks(found), *summary(found)) if line]
+    return [*texts, Picture("overview", caption), *_everyone(found), *_best(found)]
 
 
 def _everyone(found: Comparison) -> list[Block]:
@@ -86,9 +92,9 @@ def _everyone(found: Comparison) -> list[Block]:
     rows = []
     for label in found.labels:
         ran = sum(c.standing(label) is not None for c in found.chapters)
-        failed, best = len(sentences.failures(found, label)), sentences.bests(found)[label]
+        failed, best = len(failures(found, label)), bests(found)[label]
         cells = [percent(found.mean_area(label)), f"{best} of {ran}", f"{failed} of {ran}"]
-        rows.append([found.marked(label), *cells, sentences.reasons(found, label)])
+        rows.append([found.marked(label), *cells, reasons(found, label)])
     return [
         Heading("Contestants"),
         Text("A contestant fails on a world where its area is less than half of the largest."),
@@ -98,27 +104,20 @@ def _everyone(found: Comparison) -> list[Block]:
 
 def _best(found: Comparison) -> list[Block]:
     """All worlds: the largest area, and that of the paper's replay."""
-    header = [
-        "world",
-        "largest area",
-        "area",
-        "also among the best",
-        "the paper's replay",
-        "area",
-        "behind the largest",
-    ]
+    replay = ["the paper's replay", "area", "behind the largest"]
+    header = ["world", "largest area", "area", "also among the best", *replay]
     rows = [_line(chapter, found) for chapter in found.chapters if chapter.standings]
     return [Heading("Worlds"), Table(header, rows)]
 
 
 def _line(chapter: Chapter, found: Comparison) -> list[str]:
-    first, own = chapter.standings[0], sentences.ours(chapter)
+    first, own = chapter.standings[0], ours(chapter)
     alike = [found.marked(s.family.label) for s in chapter.standings[1:] if s.among_best]
     mine = ["—", "", ""]
     if own is not None:
-        what = sentences.WORDS[sentences.verdict(chapter)]
+        what = WORDS[verdict(chapter)]
         mine = [f"{what}: {own.family.label}", percent(own.area.mean), "" if own is first else points(own.behind)]
-    same = listed(alike, sentences.FEW) or "none"
+    same = listed(alike, FEW) or "none"
     return [chapter.title, found.marked(first.family.label), within(first.area), same, *mine]
 
 
@@ -136,7 +135,7 @@ def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
             "Mean return against P(unsafe) along each dial, with 95 % intervals over seeds: the contestants of the paper and the "
             f"best {len(OTHERS)} others. Grey: beyond the ceiling. Open triangles: settings outside the picture.",
         ),
-        Table(HEADER, [_row(standing, found) for standing in chapter.standings]),
+        Table(HEADER, [row(standing, found) for standing in chapter.standings]),
         Picture(f"{stem}-all", "All contestants, sorted from the largest area. The number is the area."),
     ]
 
@@ -170,7 +169,8 @@ HEADER = [
 ]
 
 
-def _row(standing: Standing, found: Comparison) -> list[str]:
+def row(standing: Standing, found: Comparison) -> list[str]:
+    """The cells of a contestant, as in HEADER."""
     family = standing.family
     k, first = family.chosen, standing.behind.mean == 0.0
     settles = int(np.median(family.settles))
@@ -190,124 +190,53 @@ def _row(standing: Standing, found: Comparison) -> list[str]:
 # -- who does not apply, and the method -------------------------------------------------------------------------------
 
 
-def _absent(found: Comparison) -> list[Block]:
-    rows = sentences.absent(found)
-    return (
-        [Heading("Does not apply"), Table(["contestant", "worlds", "why, on the first of them"], rows)] if rows else []
-    )
+def refusals(found: Comparison) -> list[Block]:
+    """Which contestants do not apply, and why."""
+    rows, header = absent(found), ["contestant", "worlds", "why, on the first of them"]
+    return [Heading("Does not apply"), Table(header, rows)] if rows else []
 
 
-def _method(found: Comparison) -> list[Block]:
-    plan = found.plan
-    settings = sum(len(one.settings) for one in plan.contestants)
-    rows = [
-        [
-            "contestants",
-            f"{len(plan.contestants)} contestants with {settings} settings in all, {plan.seeds} seeds per setting, {len(plan.worlds)} worlds. "
-            "A replay scheme runs in both mixings: literal is the paper's algorithm, matched is the one the paper analyses. v = 0 is Q-learning.",
-        ],
-        [
-            "equal experience",
-            "On a world every run takes the same number of steps of the MDP, with the same exploration and α = n(s,a)^−0.6. The number of "
-            "updates may differ; the tables show it.",
-        ],
-        [
-            "evaluation",
-            "The greedy policy of each run, exactly, by linear equations. No episode is sampled. A policy that may never end, at a cost per step, "
-            "gets the return that counts as 0.",
-        ],
-        [
-            "return that counts as 0",
-            "The return of a uniformly random policy, but not less than the ceiling minus the range of a single reward (or minus the ceiling's "
-            "absolute value), and low enough for the safest policy to have a positive area.",
-        ],
-        [
-            "area",
-            "The limits go from the least possible P(unsafe) to that of Q-learning's limit, and over at least "
-            f"{100 * WIDTH:.0f} points ({100 * FLAT_WIDTH:.0f} where the ceiling is flat). A limit that no setting keeps counts as 0. P(unsafe) and return of a "
-            "setting are means over seeds. The seeds that choose a setting also judge it, which slightly favours dials of many settings.",
-        ],
-        [
-            "intervals",
-            "95 %, bootstrap over seeds, for all settings and contestants together (percentiles widened for few seeds, Hesterberg 2015). No "
-            "correction for multiple comparisons. ≈ marks a difference that is not significant.",
-        ],
-        [
-            "useful band",
-            "The settings with P(unsafe) at most half-way from the least possible to Q-learning's (at least a point above the least), "
-            f"P(never ends) at most {100 * ENDS:.0f} %, and at least half of the ceiling's return. In brackets: their share of the dial's range. "
-            "The setting shown is the useful one with the highest return; if none is useful, the safest.",
-        ],
-        [
-            "settles",
-            f"Median over seeds of the step after which P(unsafe) stays within {100 * STEADY:.0f} point and the return within "
-            f"{100 * STEADY_RETURN:.0f} % of the scale of their final values. Evaluated after 1/8, 1/4, 1/2 and all of the steps.",
-        ],
-    ]
+#: The method, after the sentence that counts contestants and worlds.
+METHOD = {
+    "contestants": "A replay scheme runs in both mixings: literal is the paper's algorithm, matched is the one the paper analyses. v = 0 is Q-learning.",
+    "equal experience": "On a world every run takes the same number of steps of the MDP, with the same exploration and α = n(s,a)^−0.6. The number of updates may differ; the tables show it.",
+    "evaluation": "The greedy policy of each run, exactly, by linear equations. No episode is sampled. A policy that may never end, at a cost per step, gets the return that counts as 0.",
+    "return that counts as 0": "The return of a uniformly random policy, but not less than the ceiling minus the range of a single reward (or minus the ceiling's absolute value), and low enough for the safest policy to have a positive area.",
+    "area": f"The limits go from the least possible P(unsafe) to that of Q-learning's limit, and over at least {100 * WIDTH:.0f} points ({100 * FLAT_WIDTH:.0f} where the ceiling is flat). A limit that no setting keeps counts as 0. P(unsafe) and return of a setting are means over seeds. The seeds that choose a setting also judge it, which slightly favours dials of many settings.",
+    "intervals": "95 %, bootstrap over seeds, for all settings and contestants together (percentiles widened for few seeds, Hesterberg 2015). No correction for multiple comparisons. ≈ marks a difference that is not significant.",
+    "useful band": f"The settings with P(unsafe) at most half-way from the least possible to Q-learning's (at least a point above the least), P(never ends) at most {100 * ENDS:.0f} %, and at least half of the ceiling's return. In brackets: their share of the dial's range. The setting shown is the useful one with the highest return; if none is useful, the safest.",
+    "settles": f"Median over seeds of the step after which P(unsafe) stays within {100 * STEADY:.0f} point and the return within {100 * STEADY_RETURN:.0f} % of the scale of their final values. Evaluated after 1/8, 1/4, 1/2 and all of the steps.",
+}
+
+
+def method(found: Comparison) -> list[Block]:
+    """How contestants are compared."""
+    plan, settings = found.plan, sum(len(one.settings) for one in found.plan.contestants)
+    count = f"{len(plan.contestants)} contestants with {settings} settings in all, {plan.seeds} seeds per setting, {len(plan.worlds)} worlds."
+    rows = [[name, f"{count} {text}" if name == "contestants" else text] for name, text in METHOD.items()]
     return [Heading("Method"), Table(["", ""], rows)]
 
 
-# -- for the docs ------------------------------------------------------------------------------------------------------
-
-
-def write_docs(found: Comparison, docs: str | Path, command: str = "safereplay compare --preset paper") -> Path:
-    """Write ``compare.md`` and img/compare-*.svg|png to a folder, without the sections of single worlds."""
-    folder = _files.make_folder(docs)
-    made = Page(TITLE, [], {"compare-overview": overview_figure(found)})
-    made.draw(_files.make_folder(folder / "img"))
-    blocks: list[Block] = [
-        *_summary(found),
-        *_standings(found),
-        *_absent(found),
-        *_method(found),
-    ]
-    blocks.append(Text(f"Made by `{command}`, which also writes a picture and a table per world."))
-    text = to_markdown(TITLE, blocks).replace("(figures/overview", "(img/compare-overview")
-    return _files.write_atomic(folder / "compare.md", text)
-
-
-def _standings(found: Comparison) -> list[Block]:
-    """The three largest areas of each world, and the paper's replay."""
-    rows = []
-    for chapter in found.chapters:
-        own = sentences.ours(chapter)
-        chosen = [*chapter.standings[:3], *([own] if own is not None and own not in chapter.standings[:3] else [])]
-        rows += [[chapter.title if k == 0 else "", *_row(s, found)] for k, s in enumerate(chosen)]
-    return [
-        Heading("The three largest areas of each world, and the paper's replay"),
-        Table(["world", *HEADER], rows, folded=True),
-    ]
-
+# -- from names to the page ----------------------------------------------------------------------------------------------
 
 SEEDS = 20  #: the smallest and the default number
 LOOKS = 8  # the smallest number of steps: an eighth of it is 1
 
 
 class Preset(NamedTuple):
-    """The default contestants and worlds."""
+    """The default contestants and worlds: of the paper's experiments (quick), or all of the catalog (paper)."""
 
     learners: tuple[str, ...]
     schemes: tuple[str, ...]
     worlds: tuple[str, ...]
-    steps: int | None  #: None: each world's default
 
 
-#: ``paper``: all systems and worlds of the catalog; ``quick``: the paper's contestants on its two grids.
-PRESETS = ("quick", "paper")
-QUICK = Preset(("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff"), None)
-
-
-def preset(name: str) -> Preset:
-    """A preset by its name.
-
-    >>> preset("quick").worlds
-    ('volatile', 'cliff')
-    """
-    _checks.choice("preset", name, PRESETS)
-    if name == "quick":
-        return QUICK
-    systems = tuple(one for one in catalog.LEARNERS if one != REPLAY)
-    return Preset(systems, tuple(catalog.SCHEMES), tuple(catalog.WORLDS), None)
+PRESETS = {
+    "quick": Preset(("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff")),
+    "paper": Preset(
+        tuple(name for name in catalog.LEARNERS if name != REPLAY), tuple(catalog.SCHEMES), tuple(catalog.WORLDS)
+    ),
+}
 
 
 def planned(
@@ -326,11 +255,11 @@ def planned(
     >>> [one.label for one in plan.contestants], [world.steps for world in plan.worlds]
     (['Mihatsch–Neuneier'], [800])
     """
-    usual = preset(base)
+    usual = PRESETS[_checks.choice("preset", base, PRESETS)]
     if learners is None and schemes is None:
         learners, schemes = usual.learners, usual.schemes
     seeds = _checks.whole("seeds", seeds, SEEDS, bits=24)
-    budget = usual.steps if steps is None else _checks.whole("steps", steps, LOOKS)
+    budget = None if steps is None else _checks.whole("steps", steps, LOOKS)
     chosen = contestants(learners or (), schemes or ())
     _checks.require(bool(chosen), "contestants", "be at least one", chosen)
     return Plan(worlds(usual.worlds if places is None else places, budget), chosen, seeds)

@@ -2,10 +2,13 @@
 
 The best contestant of a world has the largest area (:mod:`safereplay.arena.measures`). Another one has *no significant
 difference* from it if the 95 % interval of the difference of areas contains 0; seeds are resampled for both together.
+
+Sentences on the page of a comparison: which contestants are among the best, and where and why others fail.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -15,10 +18,9 @@ import numpy as np
 
 from .. import _checks
 from .._types import Bools, Floats, Ints
-from ..learners import Learner, QLearning
-from ..views.intervals import Estimate, estimates
+from ..views.intervals import Estimate, estimates, listed, percent
 from .measures import Band, area, band, draws, interval, settled, useful
-from .plan import PLAIN, Contestant, Job, Plan, Record, Store, World
+from .plan import Contestant, Job, Plan, Record, Store, World
 
 LITTLE = 0.005  # of the ceiling's area: smaller differences are ignored
 
@@ -171,11 +173,6 @@ class Chapter:
         """The standing of a contestant, if it ran here."""
         return next((s for s in self.standings if s.family.label == label), None)
 
-    @property
-    def plain(self) -> Family | None:
-        """Q-learning, if it takes part."""
-        return next((f for f in self.families if f.contestant.name == PLAIN and not f.contestant.replays), None)
-
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
@@ -183,7 +180,11 @@ class Comparison:
 
     plan: Plan
     chapters: tuple[Chapter, ...]
-    told: frozenset[str] = frozenset()  #: labels of learners that are given which outcomes are unsafe
+
+    @cached_property
+    def told(self) -> frozenset[str]:
+        """The labels of learners that are given which outcomes are unsafe."""
+        return frozenset(one.label for one in self.plan.contestants if one.learners[-1].uses_unsafe)
 
     @cached_property
     def given(self) -> dict[str, str]:
@@ -253,23 +254,22 @@ def _standing_dict(standing: Standing) -> dict[str, Any]:
 
 def collect(plan: Plan, store: Store) -> Comparison:
     """The comparison of a plan all of whose jobs are done."""
-    told = frozenset(one.label for one in plan.contestants if one.learners[-1].uses_unsafe)
-    return Comparison(plan, tuple(_chapter(plan, store, world) for world in plan.worlds), told)
+    return Comparison(plan, tuple(_chapter(plan, store, world) for world in plan.worlds))
 
 
 def _chapter(plan: Plan, store: Store, world: World) -> Chapter:
     families: list[Family] = []
     refused: list[tuple[str, str]] = []
     for one in plan.contestants:
-        records = [_known(store, Job(world, learner, plan.seeds)) for learner in one.learners]
-        why = {x: r.refused for x, r in zip(one.settings, records, strict=True) if r.refused is not None}
-        own = [x for x, learner in zip(one.settings, one.learners, strict=True) if not _shared(one, learner)]
+        records = {x: _known(store, Job(world, y, plan.seeds)) for x, y in zip(one.settings, one.learners, strict=True)}
+        why = {x: record.refused for x, record in records.items() if record.refused is not None}
+        own = [x for x in one.settings if x or not one.replays]  # v = 0 is Q-learning, which all schemes share
         if set(own) <= set(why):
             refused.append((one.label, why[own[0]]))
             continue
         refused += [(f"{one.label}, {one.shown(x)}", reason) for x, reason in why.items()]
-        pairs = [(x, r) for x, r in zip(one.settings, records, strict=True) if r.refused is None]
-        families.append(Family(world, one, tuple(x for x, _ in pairs), tuple(r for _, r in pairs)))
+        ran = {x: record for x, record in records.items() if x not in why}
+        families.append(Family(world, one, tuple(ran), tuple(ran.values())))
     return Chapter(world, tuple(families), tuple(refused))
 
 
@@ -280,6 +280,114 @@ def _known(store: Store, job: Job) -> Record:
     return record
 
 
-def _shared(one: Contestant, learner: Learner) -> bool:
-    """Whether a learner is Q-learning, the setting v = 0 of a scheme."""
-    return one.replays and isinstance(learner, QLearning)
+MOST = 2 / 3  # share of contestants among the best: a world with more separates them little
+FEW = 4  # names in a sentence
+POOR = 0.5  # of the largest area: a contestant with less fails on a world
+WORDS = {"wins": "wins", "shares": "among the best", "loses": "loses", "absent": "—"}
+
+
+# -- one world ---------------------------------------------------------------------------------------------------------
+
+
+def ours(chapter: Chapter) -> Standing | None:
+    """The better of the paper's two mixings."""
+    return next((s for s in chapter.standings if s.family.contestant.ours), None)
+
+
+def verdict(chapter: Chapter) -> str:
+    """What the paper's replay does on a world: 'wins', 'shares', 'loses', or 'absent'.
+
+    It *loses* if it is not among the best, and *wins* if no other contestant is.
+    """
+    own = ours(chapter)
+    if own is None:
+        return "absent"
+    if not own.among_best:
+        return "loses"
+    return "wins" if all(s.family.contestant.ours for s in chapter.standings if s.among_best) else "shares"
+
+
+# -- all worlds --------------------------------------------------------------------------------------------------------
+
+
+def bests(found: Comparison) -> Counter[str]:
+    """On how many worlds each contestant is among the best."""
+    return Counter(s.family.label for c in found.chapters for s in c.standings if s.among_best)
+
+
+def marks(found: Comparison) -> str:
+    """The meaning of † and ‡, if they are used."""
+    told = "† is given which outcomes are unsafe." if found.told else ""
+    given = "; ".join(f"{label}, {found.given[label]}" for label in found.labels if label in found.given)
+    return f"{told} {f'‡ takes something from the true model: {given}.' if given else ''}".strip()
+
+
+def summary(found: Comparison) -> list[str]:
+    """The largest mean areas, and how often the paper's replay wins and loses; empty for a single world."""
+    worlds = len(found.chapters)
+    if worlds < 2:
+        return []
+    ran = [label for label in found.labels if all(c.standing(label) for c in found.chapters)]
+    blind = [label for label in ran if label == found.marked(label)]
+    same = easy(found)
+    lines = []
+    if ran:
+        first = ", ".join(f"{found.marked(label)} {percent(found.mean_area(label))}" for label in ran[:2])
+        lines.append(f"Largest mean areas over {worlds} worlds: {first}.")
+    if blind and ran[0] != blind[0]:
+        lines.append(f"Largest among contestants without † or ‡: {blind[0]} {percent(found.mean_area(blind[0]))}.")
+    if any(one.ours for one in found.plan.contestants):
+        count = Counter(verdict(chapter) for chapter in found.chapters)
+        lines.append(
+            f"The paper's replay (the better of its two mixings) wins on {count['wins']}, is among the best on {count['shares']} "
+            f"and loses on {count['loses']} of {worlds} worlds."
+        )
+    if same:
+        lines.append(f"On {listed([c.title for c in same])} at least two in three contestants are among the best.")
+    return lines
+
+
+def failures(found: Comparison, label: str) -> list[Chapter]:
+    """The worlds on which a contestant has less than half of the largest area."""
+    return [
+        c
+        for c in found.chapters
+        if (s := c.standing(label)) is not None and s.area.mean < POOR * c.standings[0].area.mean
+    ]
+
+
+def reason(family: Family) -> str:
+    """Why a family has a small area."""
+    scale = family.world.scale
+    p, value, never = family.p.mean(1), family.value.mean(1), family.never
+    if (never > 0.5).all():
+        return "never ends"
+    if (p > scale.limit + 1e-9).all():
+        return "too risky at every setting"
+    if (value < scale.enough).all():
+        return "too little return at every setting"
+    return "too little return at its safe settings"
+
+
+def reasons(found: Comparison, label: str) -> str:
+    """Where a contestant fails, by reason; empty if it fails nowhere."""
+    by: dict[str, list[str]] = {}
+    for chapter in failures(found, label):
+        standing = chapter.standing(label)
+        if standing is not None:
+            by.setdefault(reason(standing.family), []).append(chapter.title)
+    return "; ".join(f"{why}: {', '.join(titles)}" for why, titles in by.items())
+
+
+def easy(found: Comparison) -> list[Chapter]:
+    """The worlds on which at least two in three contestants are among the best."""
+    return [c for c in found.chapters if len(c.standings) > 3 and np.mean([s.among_best for s in c.standings]) >= MOST]
+
+
+def absent(found: Comparison) -> list[list[str]]:
+    """Contestants that do not apply: the label, the worlds, and the reason on the first of them."""
+    by: dict[str, list[tuple[str, str]]] = {}
+    for chapter in found.chapters:
+        for label, why in chapter.refused:
+            by.setdefault(label, []).append((chapter.title, why))
+    return [[label, ", ".join(title for title, _ in some), some[0][1]] for label, some in by.items()]

@@ -422,7 +422,7 @@ def _show_comparison(found: Comparison, page: Path) -> None:
     """All contestants with their areas on each world, or with counts if there are many worlds; then those that do not apply."""
     from rich.console import Console
 
-    from ..arena.sentences import absent, bests, failures, marks
+    from ..arena.results import absent, bests, failures, marks
     from ..views.intervals import percent
 
     few = len(found.chapters) <= WORLDS_ACROSS

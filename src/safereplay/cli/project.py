@@ -34,7 +34,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about a minute.")] = False,
 ) -> None:
     """Run every experiment, figure and claim of the paper: DIR/report.html, report.md, claims.json, figures/."""
-    from ..paper.reproduce import reproduce as run_everything
+    from ..paper.report import reproduce as run_everything
 
     with Stages() as stages:
         verdicts = run_everything(out, quick, stages.tell)

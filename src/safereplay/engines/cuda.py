@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from .. import _checks
 from .. import runs as single
@@ -94,8 +95,6 @@ class CudaEngine:
 
 def _written(terms: Terms, learned: list[tuple[list[Run], Learned]], seconds: float) -> Done:
     """The rows of a chunk, and the seconds that the GPU and the rows took."""
-    import pyarrow as pa
-
     began = time.perf_counter()
     tables = [rows(group, terms, found) for group, found in learned]
     done = tuple(run for group, _ in learned for run in group)

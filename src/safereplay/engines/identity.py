@@ -1,10 +1,19 @@
-"""Ids of runs, computed from their content.
+"""What is the same: ids of runs, computed from their content, and policies that behave the same.
 
     id = H( format | model | γ | learner | exploration | step size | episodes | max_steps | snapshots | seed )
 
 Two runs have the same id only if they compute the same. Names in the spec and what is kept do not matter. The id covers
 the model's outcome table, the learner's class and dials, and the code of classes that are not part of this package.
 :data:`FORMAT` stands for the code of this package: it is raised when the same spec gives other numbers.
+
+A sweep finds the same few policies many times, and judges each once. What a policy does from the origin depends only on its actions in the
+states that it reaches,
+
+    R(π) = { s : π can lead from the origin to s },
+
+so policies that agree on their R are equivalent. They are judged on the model without the other states, which do not
+enter the equations. The numbers are those of :func:`safereplay.evaluate` from the origin. They are equal to the last bit
+unless the elimination there takes a pivot among the other states.
 """
 
 from __future__ import annotations
@@ -16,22 +25,34 @@ import inspect
 import json
 import sys
 import textwrap
+import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from math import nan
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from .._config import Config, plain
+from .._types import Bools, Ints
+from ..errors import BadInput
 from ..kernels.compile import PACKAGE
 from ..learners import Learner
 from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
+from ..theory.chain import chain_of
+from ..theory.risk import RiskProfile, evaluate
+from ..verdicts import verdict
 
 if TYPE_CHECKING:
     from .work import Terms
+
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 FORMAT = 1  #: the version of what a run computes and of its row
 DIGITS = 32  #: hex digits of an id
@@ -81,6 +102,14 @@ def table_digest(mdp: TabularMDP) -> str:
 
 def config_digest(config: Config) -> str:
     """A digest of a learner, a scheme or a schedule: its class, its dials, and the code of classes outside this package."""
+    try:
+        return _config_digest(config)
+    except TypeError:  # a field is not hashable
+        return _config_digest.__wrapped__(config)
+
+
+@lru_cache(maxsize=1 << 16)
+def _config_digest(config: Config) -> str:
     parts = [config, *(x for x in vars(config).values() if isinstance(x, Config))]
     return digest([config.to_dict(), [own_code(type(part)) for part in parts]])
 
@@ -162,36 +191,128 @@ def _byte_code(code: CodeType) -> str:
 
 def point_id(mdp: TabularMDP, learner: Learner, exploration: Exploration, step_size: StepSize, terms: Terms) -> str:
     """The digest that all seeds of a point share."""
-    configs = [_config_digest(config) for config in (learner, exploration, step_size)]
+    configs = [config_digest(config) for config in (learner, exploration, step_size)]
     return digest([FORMAT, table_digest(mdp), mdp.gamma, configs, terms.episodes, terms.max_steps, terms.curves])
 
 
-def _config_digest(config: Config) -> str:
-    try:
-        return _remembered(config)
-    except TypeError:  # a field is not hashable
-        return config_digest(config)
-
-
-@lru_cache(maxsize=1 << 16)
-def _remembered(config: Config) -> str:
-    return config_digest(config)
-
-
 def seeded_id(point: str, seed: int) -> str:
-    """The id of one seed of a point."""
+    """The id of one seed of a point: 32 hex digits."""
     return hashlib.blake2b(f"{point} {seed}".encode(), digest_size=DIGITS // 2).hexdigest()
 
 
-def run_id(
-    mdp: TabularMDP, learner: Learner, exploration: Exploration, step_size: StepSize, terms: Terms, seed: int
-) -> str:
-    """The id of a run: 32 hex digits from its content.
+MODELS = 64  # models in the cache
+POLICIES = 1 << 14  # policies in the cache per model ...
+ACTIONS = 1 << 20  # ... and all their actions together
+
+
+class Latest(Generic[K, V]):
+    """A cache of the latest values. Threads may share it."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._known: dict[K, V] = {}
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key, made if it is not known."""
+        found = self._known.get(key)
+        if found is None:
+            made = make()
+            with self._lock:
+                found = self._known.setdefault(key, made)
+                while len(self._known) > self._most:
+                    del self._known[next(iter(self._known))]
+        return found
+
+
+class Risk(NamedTuple):
+    """The undiscounted return from the origin and its risk; nan where it cannot be computed."""
+
+    mean: float
+    std: float
+    p_unsafe: float
+    p_never: float
+    cvar10: float
+
+
+class Judged:
+    """One policy on one model; each number is computed at its first use."""
+
+    def __init__(self, mdp: TabularMDP, policy: Ints, reached: Bools) -> None:
+        self._mdp, self._policy, self._reached = mdp, policy, reached
+        self._discounted: dict[float, float] = {}
+
+    @cached_property
+    def verdict(self) -> str:
+        """The policy's verdict (see :func:`safereplay.verdict`)."""
+        return verdict(self._mdp, self._policy)
+
+    @cached_property
+    def moments(self) -> tuple[float, float, float, float]:
+        """(mean, std, p_unsafe, p_never), which need no distribution of the return."""
+        found = self._profile()
+        return (nan, nan, nan, nan) if found is None else (found.mean, found.std, found.p_unsafe, found.p_never)
+
+    @cached_property
+    def risk(self) -> Risk:
+        """The risk as :func:`safereplay.evaluate` computes it."""
+        found = self._profile()
+        return Risk(*self.moments, nan if found is None else found.cvar(0.1))
+
+    def discounted(self, gamma: float) -> float:
+        """The mean discounted return."""
+        if gamma not in self._discounted:
+            part, start = self._part().with_gamma(gamma), self._mdp.origin
+            found = evaluate(part, self._policy, start=start, discounted=True, threads=1, quiet=True)
+            self._discounted[gamma] = found.mean
+        return self._discounted[gamma]
+
+    def _profile(self) -> RiskProfile | None:
+        """None if the end of an episode is too unlikely for floating-point arithmetic."""
+        try:
+            return evaluate(self._part(), self._policy, start=self._mdp.origin, threads=1, quiet=True)
+        except BadInput:
+            return None
+
+    def _part(self) -> TabularMDP:
+        """The model without the states that the policy does not reach."""
+        mdp = self._mdp
+        keep = self._reached[mdp.pair // mdp.n_actions]
+        row = np.searchsorted(mdp.pair[keep], np.arange(mdp.n_pairs + 1)).astype(np.int64)
+        columns = {name: getattr(mdp, name)[keep] for name in ("p", "s_next", "r", "terminal", "unsafe")}
+        return replace(mdp, row=row, **columns)
+
+
+class Judge:
+    """A cache of judged policies of one model. Threads may share it.
 
     >>> import safereplay as sr
-    >>> from safereplay.engines.work import Terms
-    >>> rest = sr.QLearning(), sr.EpsilonGreedy(), sr.PowerStep(), Terms(100, 1000, ("verdict",), 0), 7
-    >>> run_id(sr.grids.cliff(), *rest) == run_id(sr.grids.cliff(slip=0.1), *rest)        # the same model
-    True
+    >>> right = Judge(sr.grids.volatile()).of(np.ones(20, np.int64))
+    >>> right.verdict, round(right.risk.mean)
+    ('risky', 210)
     """
-    return seeded_id(point_id(mdp, learner, exploration, step_size, terms), seed)
+
+    def __init__(self, mdp: TabularMDP) -> None:
+        self._mdp, room = mdp, max(4, min(POLICIES, ACTIONS // mdp.n_states))
+        self._whole: Latest[bytes, Judged] = Latest(room)
+        self._by_part: Latest[bytes, Judged] = Latest(room)
+
+    def of(self, policy: Ints) -> Judged:
+        """The judged policy for a policy [S]."""
+        return self._whole.get(_digest(policy), lambda: self._equivalent(policy))
+
+    def _equivalent(self, policy: Ints) -> Judged:
+        reached = chain_of(self._mdp, policy).reached(np.eye(1, self._mdp.n_states, self._mdp.origin)[0])
+        part = _digest(np.where(reached, policy, -1))
+        return self._by_part.get(part, lambda: Judged(self._mdp, policy, reached))
+
+
+_judges: Latest[str, Judge] = Latest(MODELS)
+
+
+def judge_of(mdp: TabularMDP) -> Judge:
+    """The judge of a model, cached by the model's content without γ."""
+    return _judges.get(table_digest(mdp), lambda: Judge(mdp))
+
+
+def _digest(policy: Ints) -> bytes:
+    return hashlib.blake2b(policy.tobytes(), digest_size=16).digest()

@@ -2,8 +2,8 @@
 
     chunks  →  at most two per CPU in flight  →  one task per chunk, on one CPU  →  tables, in the order they are done
 
-Only plain types are sent. A model is sent once, as arrays, and the workers of a node share one copy. Learners and
-schedules are sent as the dicts of ``to_dict`` and rebuilt from their names. Rows come back as an Arrow stream.
+A model is sent once, without γ, and the workers of a node share its arrays. All else is sent as plain types: learners and
+schedules are sent as the dicts of ``to_dict`` and rebuilt from their names. Rows come back as an Arrow table.
 A worker refuses a chunk if its code differs from this process's, since the numbers might differ.
 
 If a worker or a node is lost, the chunks that ran there are submitted again. Nothing else is affected, since a row is a
@@ -12,7 +12,6 @@ pure function of its run.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import logging
 import os
@@ -25,22 +24,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-import numpy as np
+import pyarrow as pa
 
 from .. import __version__, _checks, errors
 from .._config import Config
 from ..errors import BadInput, MissingExtra, SafeReplayError
 from ..kernels.compile import PACKAGE, source_digest
 from ..learners import Learner
-from ..mdp import Layout, TabularMDP
+from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
-from .identity import TABLE, digest, own_code, table_digest
+from .identity import own_code, table_digest
 from .work import Chunk, Done, Point, Run, Terms, perform
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LOG = logging.getLogger(__name__)
 AHEAD = 2  # chunks per CPU, one of them waiting
@@ -54,7 +50,6 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
-MODELS = 64  # models in a worker's cache
 
 
 class RayEngine:
@@ -161,14 +156,16 @@ class RayEngine:
                 del task  # free its table in the cluster's memory
             if isinstance(answer, _Refusal):
                 raise getattr(errors, answer.kind, BadInput)(answer.message)
-            yield Done(flight.chunk, _table(answer.rows), answer.seconds)
+            yield Done(flight.chunk, *answer)
 
     def _model(self, mdp: TabularMDP) -> Any:
         """The cluster's reference to a model, which is sent at its first use."""
         if id(mdp) not in self._models:
+            plain, hint = type(mdp) is TabularMDP, "use engine 'threads'"
+            _checks.require(plain, "model", "be a plain TabularMDP on a cluster", mdp, hint)
             key = table_digest(mdp), mdp.layout, mdp.name
             if key not in self._sent:
-                self._sent[key] = self._ray.put(_plain(mdp))
+                self._sent[key] = self._ray.put(mdp)
             self._models[id(mdp)] = mdp, self._sent[key]
         return self._models[id(mdp)][1]
 
@@ -243,23 +240,6 @@ def _lost(flight: _Flight, error: Exception) -> None:
 # -- what travels -------------------------------------------------------------------------------------------------------
 
 
-def _plain(mdp: TabularMDP) -> dict[str, Any]:
-    """A model as plain arrays, numbers and text, without γ, which belongs to the point."""
-    _checks.require(type(mdp) is TabularMDP, "model", "be a plain TabularMDP on a cluster", mdp, "use engine 'threads'")
-    layout, shown = None, None
-    if mdp.layout is not None:
-        cells = np.array(mdp.layout.cells)
-        layout = mdp.layout.text, cells, mdp.layout.origin
-        shown = [mdp.layout.text, hashlib.sha256(cells.tobytes()).hexdigest(), mdp.layout.origin]
-    return {
-        "key": digest([table_digest(mdp), mdp.name, shown]),
-        "sizes": {"n_states": mdp.n_states, "n_actions": mdp.n_actions},
-        "table": {name: getattr(mdp, name) for name in TABLE},
-        "layout": layout,
-        "name": mdp.name,
-    }
-
-
 def _code() -> str:
     """The versions that the numbers depend on."""
     return f"{__version__} (kernels {source_digest()[:8]})"
@@ -267,26 +247,16 @@ def _code() -> str:
 
 def _packed(chunk: Chunk, models: dict[int, int]) -> dict[str, Any]:
     """A chunk as plain types; models are given by their index among those sent with it."""
-    points: dict[int, tuple[int, Point]] = {}
-    runs = []
-    for run in chunk:
-        k, _ = points.setdefault(id(run.point), (len(points), run.point))
-        runs.append((run.id, k, run.seed))
-    listed = [point for _, point in points.values()]
+    points = {id(run.point): run.point for run in chunk}
+    place = {key: k for k, key in enumerate(points)}
     return {
         "code": _code(),
-        "modules": _modules(listed),
+        "modules": _modules(list(points.values())),
         "points": [
-            (
-                p.model,
-                models[id(p.mdp)],
-                p.mdp.gamma,
-                *(config.to_dict() for config in (p.learner, p.exploration, p.step_size)),
-                p.columns,
-            )
-            for p in listed
+            (p.model, models[id(p.mdp)], p.mdp.gamma, *(x.to_dict() for x in p[2:5]), p.columns)
+            for p in points.values()
         ],
-        "runs": runs,
+        "runs": [(run.id, place[id(run.point)], run.seed) for run in chunk],
     }
 
 
@@ -305,18 +275,7 @@ def _modules(points: list[Point]) -> dict[str, tuple[str, dict[str, str | None]]
     return found
 
 
-def _table(rows: bytes) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(rows).read_all()
-
-
 # -- on a worker --------------------------------------------------------------------------------------------------------
-
-
-class _Answer(NamedTuple):
-    rows: bytes  #: an Arrow stream
-    seconds: float
 
 
 class _Refusal(NamedTuple):
@@ -326,23 +285,14 @@ class _Refusal(NamedTuple):
     message: str
 
 
-_built: dict[tuple[str, float], TabularMDP] = {}
-
-
-def _perform(packed: dict[str, Any], terms: tuple[Any, ...], *models: dict[str, Any]) -> _Answer | _Refusal:
-    """Do a chunk on this worker."""
-    import pyarrow as pa
-
+def _perform(packed: dict[str, Any], terms: tuple[Any, ...], *models: TabularMDP) -> tuple[pa.Table, float] | _Refusal:
+    """Do a chunk on this worker; return its rows and its seconds."""
     try:
         began = time.perf_counter()
         _same_code(packed)
-        table = perform(_unpacked(packed, models), Terms(*terms))
+        return perform(_unpacked(packed, models), Terms(*terms)), time.perf_counter() - began
     except SafeReplayError as error:
         return _Refusal(type(error).__name__, str(error))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return _Answer(sink.getvalue().to_pybytes(), time.perf_counter() - began)
 
 
 def _same_code(packed: dict[str, Any]) -> None:
@@ -360,28 +310,10 @@ def _same_code(packed: dict[str, Any]) -> None:
             _checks.require(same, f"{kind} of {module.__name__}", "be the same on every node", "other code on one")
 
 
-def _unpacked(packed: dict[str, Any], models: tuple[dict[str, Any], ...]) -> Chunk:
+def _unpacked(packed: dict[str, Any], models: tuple[TabularMDP, ...]) -> Chunk:
     points = []
     for name, k, gamma, learner, exploration, step_size, columns in packed["points"]:
         configs = [Config.from_dict(x) for x in (learner, exploration, step_size)]
         typed = cast(tuple[Learner, Exploration, StepSize], configs)
-        points.append(Point(name, _model(models[k], gamma), *typed, columns))
+        points.append(Point(name, models[k].with_gamma(gamma), *typed, columns))
     return tuple(Run(id_, points[k], seed) for id_, k, seed in packed["runs"])
-
-
-def _model(plain: dict[str, Any], gamma: float) -> TabularMDP:
-    """The model from its plain form, built once; its arrays stay in the node's shared memory."""
-    key = plain["key"], gamma
-    if key not in _built:
-        while len(_built) >= MODELS:
-            del _built[next(iter(_built))]
-        layout = None
-        if plain["layout"] is not None:
-            text, cells, origin = plain["layout"]
-            layout = Layout(text, tuple(map(tuple, cells.tolist())), origin)
-        other = next((mdp for (known, _), mdp in _built.items() if known == plain["key"]), None)
-        if other is None:
-            rest = {"gamma": gamma, "layout": layout, "name": plain["name"]}
-            other = TabularMDP(**plain["sizes"], **plain["table"], **rest)
-        _built[key] = other.with_gamma(gamma)
-    return _built[key]

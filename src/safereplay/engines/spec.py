@@ -6,35 +6,282 @@
     [models.cliff]                               # source = "cliff" unless another is given
     gamma = [0.9, 0.95]
     [learners.replay]                            # kind = "replay" unless another is given
-    v = { from = 0.0, to = 0.9, points = 10 }
+    v = { from = 0.0, to = 0.9, points = 10 }    # a grid; scale = "log" for equal ratios
     scheme = { kind = "VarianceReplay", beta = [1.0, 5.0] }
 
-Every table stands for the tables that its ranges make (:mod:`safereplay.engines.tables`). A *point* is one combination
-of them. All are built, and so checked, before the first run. Only the tables are held in memory: points and runs are
-generated when they are needed.
+A value may also be random: ``{ random = [0.1, 10.0], scale = "log" }``, as many as the table's ``samples``, drawn together.
+A table stands for the product of its lists and grids, once per draw. The k-th draw of a value depends only on (the spec's
+seed, the value's path, k): it is the same each time, and more samples keep the earlier ones. Values are rounded to twelve
+digits, so that a grid's 0.3 equals the literal 0.3.
+
+>>> [table["v"] for table in variants({"v": {"from": 0.0, "to": 0.9, "points": 4}}, "learners.replay")]
+[0.0, 0.3, 0.6, 0.9]
+
+A *point* is one combination of such tables. All are built, and so checked, before the first run. Only the tables are held
+in memory: points and runs are generated when they are needed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import product
+from math import exp, log
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .. import _checks, _files
+import numpy as np
+
+from .. import _checks, _files, catalog
 from .._config import Config, plain
 from ..errors import BadFile, BadInput
+from ..learners import Learner
+from ..mdp import TabularMDP
 from ..runs import seed_list
 from ..schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
+from ..schemes import Scheme
+from ..sources import model_from
 from .identity import FORMAT, digest, own_code, point_id, seeded_id, table_digest
-from .tables import Variant, as_text, compile_all, learners_of, models_of, refuse_other_stages, schedules_of
 from .work import KEEPS, Point, Run, Terms
+
+GRID = ("from", "to", "points", "scale")
+RANDOM = ("random", "scale")
+SCALES = ("linear", "log")
+SAMPLES = "samples"
+
+
+def variants(table: dict[str, Any], path: str, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """The plain tables that a table stands for, in order; ``path`` is its name in errors."""
+    content = {name: value for name, value in table.items() if name != SAMPLES}
+    if not _is_random(content):
+        _checks.require(SAMPLES not in table, f"{path}.{SAMPLES}", "go with a value that is random", table.get(SAMPLES))
+        yield from _tables(content, path, seed, 0)
+        return
+    _checks.require(SAMPLES in table, f"{path}.{SAMPLES}", "be given, as a value there is random", "nothing")
+    for draw in range(_checks.whole(f"{path}.{SAMPLES}", table[SAMPLES], 1, 24)):
+        yield from _tables(content, path, seed, draw)
+
+
+def _is_random(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "random" in value or any(_is_random(x) for x in value.values())
+    return isinstance(value, list) and any(_is_random(x) for x in value)
+
+
+def _tables(table: dict[str, Any], path: str, seed: int, draw: int) -> Iterator[dict[str, Any]]:
+    """The product of the alternatives of each entry."""
+    options = [_alternatives(value, f"{path}.{name}", seed, draw) for name, value in table.items()]
+    for values in product(*options):
+        yield dict(zip(table, values, strict=True))
+
+
+def _alternatives(value: Any, path: str, seed: int, draw: int) -> list[Any]:
+    """The values that one value stands for."""
+    if isinstance(value, list):
+        _checks.require(bool(value), path, "list at least one value", value)
+        nested = (
+            _alternatives(x, f"{path}[{i}]", seed, draw) if isinstance(x, dict) else [x] for i, x in enumerate(value)
+        )
+        return [x for alternatives in nested for x in alternatives]
+    if not isinstance(value, dict):
+        return [value]
+    if "random" in value:
+        return [_drawn(value, path, seed, draw)]
+    if any(name in value for name in GRID[:3]):
+        return _grid(value, path)
+    return list(_tables(value, path, seed, draw))
+
+
+def _grid(value: dict[str, Any], path: str) -> list[Any]:
+    """The points of a grid; whole numbers stay whole."""
+    for name in value:
+        _checks.choice(f"key of {path}", name, GRID)
+    for name in GRID[:3]:
+        _checks.require(name in value, f"{path}.{name}", "be given for a grid", "nothing")
+    low, high = (_checks.real(f"{path}.{name}", value[name]) for name in GRID[:2])
+    count = _checks.whole(f"{path}.points", value["points"], 2, 24)
+    spaced = np.geomspace if _is_log(value, path, low, high) else np.linspace
+    nothing = 1e-12 * max(abs(low), abs(high))  # the rounding error of a 0 inside the range
+    inner = (0.0 if abs(x) < nothing else _rounded(x) for x in spaced(low, high, count)[1:-1].tolist())
+    points = [low, *inner, high]
+    whole = all(isinstance(value[name], int) for name in GRID[:2]) and all(x.is_integer() for x in points)
+    return [int(x) for x in points] if whole else points
+
+
+def _drawn(value: dict[str, Any], path: str, seed: int, draw: int) -> float:
+    """One draw of a random value."""
+    for name in value:
+        _checks.choice(f"key of {path}", name, RANDOM)
+    ends = value["random"]
+    _checks.require(isinstance(ends, list) and len(ends) == 2, f"{path}.random", "be [low, high]", ends)
+    low, high = (_checks.real(f"{path}.random", x) for x in ends)
+    _checks.require(low < high, f"{path}.random", "be [low, high] with low < high", ends)
+    u = _uniform(f"{seed} {path} {draw}")
+    if _is_log(value, path, low, high):
+        return min(max(_rounded(exp(log(low) + u * (log(high) - log(low)))), low), high)
+    return min(max(_rounded(low + u * (high - low)), low), high)
+
+
+def _is_log(value: dict[str, Any], path: str, low: float, high: float) -> bool:
+    if _checks.choice(f"{path}.scale", value.get("scale", "linear"), SCALES) == "linear":
+        return False
+    _checks.require(low > 0.0 and high > 0.0, path, 'lie above 0 for scale = "log"', [low, high])
+    return True
+
+
+def _uniform(key: str) -> float:
+    """A number in [0, 1) from a text: it does not depend on earlier draws."""
+    word = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
+    return float((word >> 11) * 2.0**-53)
+
+
+def _rounded(x: float) -> float:
+    return float(f"{x:.12g}")
+
+
+TAIL = ("episodes", "seed", "updates", "replays")
+FIXED = ("id", "model", "gamma", "learner", "kind", "scheme", "exploration", "step_size", *TAIL)
+TAKEN = {*FIXED, *(column for columns in KEEPS.values() for column in columns)}  # names that dials cannot have
+
+
+class Variant(NamedTuple):
+    """One model, learner or schedule that a table stands for, and its columns in the dataset."""
+
+    name: str
+    made: Any
+    columns: dict[str, Any]
+
+
+def models_of(name: str, table: dict[str, Any], seed: int, folder: Path) -> Iterator[Variant]:
+    """The models of a table; models that differ only in γ share their arrays."""
+    path = f"models.{name}"
+    source = table.get("source", name)
+    _checks.require(isinstance(source, str), f"{path}.source", "be one name or file", source)
+    beside = folder / source
+    built: dict[str, TabularMDP] = {}
+    for variant in variants({k: x for k, x in table.items() if k != "source"}, path, seed):
+        gamma = variant.pop("gamma", None)
+        key = json.dumps(variant, sort_keys=True, default=repr)
+        with _told(path, ("gamma", *variant)):
+            if key not in built:
+                built[key] = model_from(str(beside) if beside.is_file() else source, gamma, variant)
+            mdp = built[key] if gamma is None else built[key].with_gamma(gamma)
+        said = {f"model_{option}": _cell(value) for option, value in variant.items()}
+        yield Variant(name, mdp, {"model": name, "gamma": mdp.gamma, **said})
+
+
+def learners_of(name: str, table: dict[str, Any], seed: int) -> Iterator[Variant]:
+    """The learners of a table."""
+    path = f"learners.{name}"
+    for variant in variants({"kind": name, **table}, path, seed):
+        learner = _config(variant, path, Learner)
+        dials = {k: getattr(learner, k) for k in (f.name for f in fields(learner))}
+        scheme = learner.replay[0] if learner.replay is not None else None
+        own = {k: _cell(x) for k, x in dials.items() if not isinstance(x, Config)}
+        said = {f"learner_{k}" if k in TAKEN else k: x for k, x in own.items()}
+        of_scheme = {} if scheme is None else dict(zip(scheme.params_names(), scheme.params(), strict=True))
+        more = {f"scheme_{k}" if k in TAKEN or k in own else k: x for k, x in of_scheme.items()}
+        head = {"learner": name, "kind": type(learner).__name__}
+        yield Variant(name, learner, head | said | {"scheme": scheme and type(scheme).__name__} | more)
+
+
+def schedules_of(
+    told: dict[str, Any], key: str, base: type[Config], usual: type[Config], seed: int
+) -> Iterator[Variant]:
+    """The schedules of [exploration] or [step_size]; a list of tables may have several kinds."""
+    tables = told.get(key, {})
+    several = isinstance(tables, list) and bool(tables)
+    for i, table in enumerate(tables if several else [tables]):
+        path = f"{key}[{i}]" if several else key
+        _checks.require(isinstance(table, dict), path, "be a table", table)
+        for variant in variants({"kind": usual.__name__, **table}, path, seed):
+            made = _config(variant, path, base)
+            dials = {f"{key}_{f.name}": _cell(getattr(made, f.name)) for f in fields(made)}
+            yield Variant(key, made, {key: type(made).__name__} | dials)
+
+
+def _class(kind: Any, path: str, base: type[Config]) -> type[Config]:
+    """The class that a table's kind names, by class name or catalog name."""
+    short = {Learner: catalog.LEARNERS, Scheme: catalog.SCHEMES}.get(base, {})
+    catalog.load([short[kind].partition(":")[2] if kind in short else kind] if isinstance(kind, str) else [])
+    kinds = {name: one for name, one in Config._known.items() if issubclass(one, base)}
+    named = kinds | {name: kinds.get(home.partition(":")[2]) for name, home in short.items()}
+    found = named[_checks.choice(f"{path}.kind", kind, named)]
+    assert found is not None
+    return found
+
+
+def _config(table: dict[str, Any], path: str, base: type[Config]) -> Any:
+    """The learner, scheme or schedule that a plain table describes."""
+    kind = _class(table.get("kind"), path, base)
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    values = {name: value for name, value in table.items() if name != "kind"}
+    for name, value in values.items():
+        _checks.choice(f"key of {path}", name, names)
+        if isinstance(value, dict):
+            values[name] = _config({"kind": None, **value}, f"{path}.{name}", Scheme if name == "scheme" else Config)
+    with _told(path, names):
+        return kind(**values)
+
+
+def compile_all(*groups: list[Variant]) -> None:
+    """Bind every program once, to find code that numba cannot compile before the first run."""
+    kinds: set[tuple[Any, ...]] = set()
+    for learner, exploration, step_size in product(*([v.made for v in group] for group in groups)):
+        scheme = learner.replay and type(learner.replay[0])
+        kind = (type(learner), scheme, type(exploration), type(step_size))
+        if kind not in kinds:
+            kinds.add(kind)
+            learner.recipe(exploration, step_size)
+    for step_size in groups[2]:
+        with _told("step_size", ()):
+            step_size.made.table()
+
+
+def refuse_other_stages(models: list[Variant], learners: list[Variant]) -> None:
+    """Refuse learners that change the model they run on: rows cannot describe its states."""
+    for learner in {
+        type(v.made): v for v in learners if type(v.made).training_model is not Learner.training_model
+    }.values():
+        for model in models:
+            with _told(f"learners.{learner.name}", ()):
+                same = learner.made.training_model(model.made) is model.made
+                what = "run on the states of its model in a sweep"
+                _checks.require(same, "learner", what, learner.made.describe(), "use sr.learn")
+
+
+@contextmanager
+def _told(path: str, names: Sequence[str]) -> Iterator[None]:
+    """Add the place in the spec to an error about one of ``names``."""
+    try:
+        yield
+    except BadInput as error:
+        words = str(error).split(" ")
+        if words[0] in names:
+            raise BadInput(f"{path}.{error}") from None
+        if words[0] == "unknown" and words[1] in names:
+            raise BadInput(f"unknown {path}.{' '.join(words[1:])}") from None
+        raise BadInput(f"{path}: {error}") from None
+
+
+def _cell(value: Any) -> Any:
+    """A value as a cell of a row: None, a flag, a number, or text."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    return float(value) if isinstance(value, int | float) else json.dumps(value)
+
+
+def as_text(value: Any) -> str | None:
+    """A cell as text."""
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
 
 KEYS = ("episodes", "seeds", "seed", "keep", "curves", "max_steps", "import")
 ALGORITHM = "the algorithm"

@@ -2,28 +2,332 @@
 
     spec  →  runs that the folder lacks  →  chunks  →  engine  →  parts in the folder
 
-A run is done when its part is written. After a kill at any moment, the same call continues from there.
+    OUT/runs/*.parquet   the dataset: one part per chunk, one row per run
+    OUT/spec.toml        the spec as written (spec.json if it was a dictionary); OUT/specs/ has earlier ones
+    OUT/sweep.json       the spec as read, digests of its content, columns, number of runs
+    OUT/.lock            held by the process that is named in it; the system releases it when the process ends
+    OUT/.locking         held while a process takes the lock and writes its name, or reads the name in it
+
+Without .locking, a process could find the lock taken, but with no name in it, or that of an earlier process.
+
+No file of the folder is ever half written. A part is written under a hidden name, synced to disk, and renamed. A run is
+done when its part is renamed, so readers see only whole parts. After a kill at any moment, the same call continues from
+there. A part that is damaged later is set aside, and its runs are done again. All parts have one schema, so that any
+reader can concatenate them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from .. import _checks
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from .. import __version__, _checks, _files
+from .._config import plain
 from .._progress import Bar
-from ..errors import BadInput, CannotWrite, stopping
-from .spec import Spec, load_spec
-from .store import Store, read_sweep
-from .threads import Chunks, Costs, ThreadsEngine
-from .work import Engine
+from ..errors import BadFile, BadInput, CannotWrite, stopping
+from .identity import DIGITS
+from .spec import ALGORITHM, TAIL, Spec, load_spec
+from .work import KEEPS, Chunks, Costs, Engine, ThreadsEngine
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+MARKS = ("id", "learner", "scheme", "exploration", "step_size")  # columns that begin a section
+
+
+def merged(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
+    """The columns of both, section by section, old ones first."""
+    parts: dict[str, list[str]] = {mark: [] for mark in MARKS}
+    taken: set[str] = set()
+    for names in (old, new):
+        section = MARKS[0]
+        for name in names:
+            section = name if name in parts else section
+            if name not in taken:
+                taken.add(name)
+                parts[section].append(name)
+    both = {**old, **new}
+    return {name: both[name] for names in parts.values() for name in names}
+
+
+def schema_of(note: dict[str, Any]) -> pa.Schema:
+    """The schema of every part of a folder."""
+    kinds = {"text": "string", "flag": "bool", "number": "double"}
+    described = {name: kinds[kind] for name, kind in note["columns"].items()}
+    tail = dict.fromkeys(TAIL, "int64") | {"seed": "uint64"}
+    columns = {"id": "string"} | described | tail
+    for keep, kept in KEEPS.items():
+        columns |= kept if keep in note["terms"]["keep"] else {}
+
+    def typed(kind: str) -> Any:
+        inner = pa.type_for_alias(kind.removesuffix("[]"))
+        return pa.list_(inner) if kind.endswith("[]") else inner
+
+    return pa.schema({name: typed(kind) for name, kind in columns.items()})
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with exactly the schema's columns, in its order and types; nulls where it has none."""
+
+    def column(field: pa.Field) -> Any:
+        found = field.name in table.column_names
+        return table[field.name].cast(field.type) if found else pa.nulls(table.num_rows, field.type)
+
+    return pa.table([column(field) for field in schema], schema=schema)
+
+
+FORMAT = 1  # the version of the folder's layout
+TEMPORARY = re.compile(r"^\..+\.(parquet|json|toml)\.[a-z0-9_]{8}$")
+SAME = ("keep", "curves", "max_steps")  # not in the rows, so it must be equal for a whole folder
+ELSEWHERE = "choose another folder"
+
+
+class Store:
+    """A folder that is open for one sweep.
+
+    ``tell`` is called with one line for each part that is set aside. After :meth:`__enter__` the folder belongs to this
+    spec, its parts have one schema, and ``done`` has the ids of its runs, as bytes.
+    """
+
+    def __init__(self, folder: str | Path, spec: Spec, extend: bool, tell: Callable[[str], None]) -> None:
+        self.folder, self.spec, self._extend, self._tell = Path(folder), spec, extend, tell
+        self.runs = self.folder / "runs"
+        self.done: set[bytes] = set()
+
+    def __enter__(self) -> Self:
+        _files.make_folder(self.folder)
+        self._lock = _files.Lock(self.folder)
+        try:
+            _files.make_folder(self.runs)
+            self._tidy()
+            self._settle()
+            self.recount()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def add(self, table: pa.Table) -> None:
+        """Write the rows of a chunk as one part."""
+        ids = "".join(table["id"].to_pylist())
+        self._write(hashlib.blake2b(ids.encode(), digest_size=8).hexdigest() + ".parquet", table)
+        self.done |= _split(ids)
+
+    def expect(self, runs: int) -> None:
+        """Record how many runs the dataset will have."""
+        if self._note["runs"] != runs:
+            self._note["runs"] = runs
+            self._write_note()
+
+    def _write(self, name: str, table: pa.Table) -> None:
+        about = {"safereplay": __version__, "spec": self.spec.digest}
+        whole = conform(table, self._schema).replace_schema_metadata(about)
+        buffer = BytesIO()
+        rows = max(1, whole.num_rows)
+        pq.write_table(whole, buffer, row_group_size=rows, compression="zstd", write_page_checksum=True)
+        _files.write_atomic(self.runs / name, buffer.getvalue(), durable=True)
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        """Remove unfinished files of a killed sweep; the lock keeps other writers out."""
+        for folder in (self.folder, self.runs, self.folder / "specs"):
+            for file in folder.glob(".*"):
+                if TEMPORARY.match(file.name):
+                    file.unlink(missing_ok=True)
+
+    def _settle(self) -> None:
+        """Assign the folder to this spec, or raise an error that says why it cannot be."""
+        old = read_note(self.folder) if (self.folder / "sweep.json").exists() else None
+        if old is None:
+            strangers = any(self.runs.glob("*.parquet"))
+            _checks.require(not strangers, str(self.folder), "be new or a sweep's folder", "parts without a sweep.json")
+        self._note: dict[str, Any] = {
+            "kind": "safereplay sweep",
+            "format": FORMAT,
+            "safereplay": __version__,
+            "digest": self.spec.digest,
+            "runs": len(self.spec),
+            "terms": plain(self.spec.terms._asdict()),
+            "columns": self.spec.columns,
+            "content": self.spec.content,
+            "spec": self.spec.plain,
+        }
+        if old is not None and old["digest"] != self.spec.digest:
+            self._note["columns"] = self._check_change(old)
+            self._note["content"] = {**old["content"], **self.spec.content}
+            self._note["runs"] = None  # until they are counted
+            self._keep_old_spec(old)
+        elif old is not None:
+            self._note |= {key: old[key] for key in ("columns", "content", "runs")}
+        self._schema = schema_of(self._note)
+        file, text = self.folder / _spec_name(self.spec), _spec_text(self.spec)
+        if not file.exists() or _files.read_text(file) != text:
+            _files.write_atomic(file, text, durable=True)
+        if old is None or old["digest"] != self.spec.digest:
+            self._write_note()
+
+    def _write_note(self) -> None:
+        text = json.dumps(self._note, indent=1, ensure_ascii=False, default=str)
+        _files.write_atomic(self.folder / "sweep.json", text, durable=True)
+
+    def _check_change(self, old: dict[str, Any]) -> dict[str, str]:
+        """Refuse specs that cannot share a dataset; return the columns of both."""
+        for name in SAME:
+            before, now = old["terms"][name], self._note["terms"][name]
+            _checks.require(before == now, name, f"stay {_checks.shown(before)} within {self.folder}", now, ELSEWHERE)
+        for name, stamp in self.spec.content.items():
+            if name == ALGORITHM and old["content"].get(name) != stamp:
+                raise BadInput(
+                    f"{self.folder} must be written by a safereplay that computes runs as {__version__} does, "
+                    f"got {old['safereplay']}; {ELSEWHERE}"
+                )
+            if old["content"].get(name, stamp) != stamp:
+                raise BadInput(
+                    f"{name} must be the same within {self.folder}, got other content under this name; "
+                    f"give it another name, or {ELSEWHERE}"
+                )
+        paths = changes(old["spec"], self.spec.plain) or changes(old["content"], self.spec.content)
+        if not self._extend:
+            named = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+            raise BadInput(
+                f"{self.folder} must be the folder of this spec, got another spec's: {named} changed; {ELSEWHERE}, "
+                "or --extend to add the runs to that dataset"
+            )
+        for name, kind in self.spec.columns.items():
+            before = old["columns"].get(name, kind)
+            _checks.require(before == kind, f"column {name}", f"stay a {before} within {self.folder}", kind, ELSEWHERE)
+        return merged(old["columns"], self.spec.columns)
+
+    def _keep_old_spec(self, old: dict[str, Any]) -> None:
+        for name in ("spec.toml", "spec.json"):
+            if (self.folder / name).exists():
+                text = _files.read_text(self.folder / name)
+                target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
+                if not target.exists():  # else a sweep was killed after this step, and the text is already new
+                    _files.write_atomic(target, text, durable=True)
+                if name != _spec_name(self.spec):
+                    (self.folder / name).unlink()
+
+    def recount(self) -> None:
+        """Collect the ids that are done; parts written before an extension get the new columns.
+
+        Called after an interrupt too: a part may be renamed whose runs :meth:`add` has not recorded yet.
+        """
+        for part in sorted(self.runs.glob("*.parquet")):
+            try:
+                table, schema = _read(part, ["id"])
+                if not schema.equals(self._schema):
+                    self._write(part.name, _read(part)[0])
+                self.done |= _split("".join(table["id"].to_pylist()))
+            except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+                if isinstance(error, CannotWrite):
+                    raise
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise BadFile(f"{part} must be readable, got '{error.strerror}'") from None
+                self._set_aside(part)
+
+    def _set_aside(self, part: Path) -> None:
+        # not in runs/: some readers read every file there
+        aside = _files.make_folder(self.folder / "damaged") / part.name
+        os.replace(part, aside)
+        _files.sync_folder(self.runs)
+        self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
+
+
+def _read(file: Path, columns: list[str] | None = None) -> tuple[pa.Table, pa.Schema]:
+    """The columns of a part, and its schema."""
+    with _files.opened(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
+        return part.read(columns=columns, use_threads=False), part.schema_arrow.remove_metadata()
+
+
+def _split(ids: str) -> set[bytes]:
+    """Concatenated hex ids as a set of bytes."""
+    raw, size = bytes.fromhex(ids), DIGITS // 2
+    return {raw[k : k + size] for k in range(0, len(raw), size)}
+
+
+def _spec_name(spec: Spec) -> str:
+    return "spec.toml" if spec.file is not None and spec.file.suffix != ".json" else "spec.json"
+
+
+def _spec_text(spec: Spec) -> str:
+    return json.dumps(spec.plain, indent=1, default=str) if spec.file is None else _files.read_text(spec.file)
+
+
+def read_note(folder: str | Path) -> dict[str, Any]:
+    """The content of a sweep's sweep.json."""
+    file = Path(folder) / "sweep.json"
+    try:
+        note = json.loads(_files.read_text(file))
+        stamp, complete = note["format"], all(key in note for key in ("digest", "columns", "content", "spec", "terms"))
+    except FileNotFoundError:
+        raise BadFile(f"{folder} must be a sweep's folder, got none with a sweep.json") from None
+    except (OSError, ValueError, TypeError, KeyError):
+        raise BadFile(f"{file} must be what a sweep wrote, got something else") from None
+    _checks.require(complete, str(file), "be what a sweep wrote", "a part of it")
+    _checks.require(stamp <= FORMAT, str(file), f"be of format {FORMAT} or older", stamp, "pip install -U safereplay")
+    return dict(note)
+
+
+def changes(old: Any, new: Any, path: str = "") -> list[str]:
+    """Where two plain tables differ, as dotted paths.
+
+    >>> changes({"seeds": 3, "models": {"cliff": {"gamma": 0.9}}}, {"seeds": 4, "models": {"cliff": {"slip": 0}}})
+    ['seeds', 'models.cliff.gamma', 'models.cliff.slip']
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        inner = f"{path}." if path else ""
+        missing = object()
+        pairs = ((name, old.get(name, missing), new.get(name, missing)) for name in dict.fromkeys([*old, *new]))
+        return [change for name, x, y in pairs for change in changes(x, y, f"{inner}{name}")]
+    return [] if old == new else [path]
+
+
+def read_sweep(folder: str | Path) -> pa.Table:
+    """All rows of a sweep's folder so far, sorted by id; the sweep may still be running.
+
+    Parameters
+    ----------
+    folder : the folder that :func:`sweep` wrote.
+
+    Returns
+    -------
+    pyarrow.Table : one row per run.
+
+    Raises
+    ------
+    BadFile : it is not a sweep's folder, or a part is damaged.
+
+    >>> import safereplay as sr, tempfile
+    >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100, "keep": ["verdict"]}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = sr.sweep(spec, folder)
+    ...     sr.read_sweep(folder)["seed"].to_pylist() == done.table()["seed"].to_pylist()
+    True
+    """
+    schema = schema_of(read_note(folder))
+    files = sorted(str(file) for file in (Path(folder) / "runs").glob("*.parquet"))
+    careful = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    form = ds.ParquetFileFormat(default_fragment_scan_options=careful)
+    try:
+        return ds.dataset(files, schema=schema, format=form).to_table().sort_by("id")
+    except (pa.ArrowException, OSError) as error:
+        raise BadFile(f"parts of {folder} must be whole, got '{str(error).splitlines()[0]}'") from None
+
 
 ENGINES = ("threads", "ray", "cuda")
 
@@ -31,6 +335,14 @@ ENGINES = ("threads", "ray", "cuda")
 @dataclass(frozen=True)
 class Sweep:
     """The result of :func:`sweep`.
+
+    Parameters
+    ----------
+    folder : the folder of the dataset.
+    runs : number of runs of the spec.
+    done, already : runs done by this call, and before it.
+    seconds : duration of the call.
+    interrupted : whether Ctrl-C stopped it; the same call continues.
 
     >>> import safereplay as sr, tempfile
     >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100}
@@ -41,11 +353,11 @@ class Sweep:
     """
 
     folder: Path
-    runs: int  #: runs of the spec
-    done: int  #: runs done by this call
-    already: int  #: runs done before it
+    runs: int
+    done: int
+    already: int
     seconds: float
-    interrupted: bool = False  #: stopped by Ctrl-C; the same call continues
+    interrupted: bool = False
 
     def table(self) -> pa.Table:
         """All rows of the folder, sorted by id (see :func:`read_sweep`)."""
@@ -66,10 +378,26 @@ def sweep(
     extend: bool = False,
     quiet: bool = False,
 ) -> Sweep:
-    """Do all runs of a spec that the folder ``out`` lacks. By default it is sweeps/NAME for NAME.toml.
+    """Do all runs of a spec that a folder lacks. Ctrl-C keeps finished runs.
 
-    ``engine`` is threads, ray (at ``address``, or on this machine) or cuda; ``threads`` is the number of workers.
-    ``extend`` allows another spec to add its runs to the folder's dataset. Ctrl-C keeps finished runs.
+    Parameters
+    ----------
+    spec : a TOML or JSON file, a dictionary of the same shape, or a Spec.
+    out : the folder; default sweeps/NAME for NAME.toml.
+    engine : threads, ray or cuda, or an Engine.
+    threads : number of workers; default all CPUs.
+    address : HOST:PORT of a Ray cluster, or auto; default a cluster on this machine.
+    extend : let another spec add its runs to the folder's dataset.
+    quiet : show no progress.
+
+    Returns
+    -------
+    Sweep : the folder, and how many runs were done.
+
+    Raises
+    ------
+    BadInput : the spec is wrong, or the folder belongs to another spec.
+    CannotWrite : the folder cannot be written to.
 
     >>> import safereplay as sr, tempfile
     >>> spec = {

@@ -8,40 +8,56 @@ A *model* is a TabularMDP, a *point* is (model, learner, exploration, step size)
 
 A row is a pure function of its run. It has no time, machine or speed, so any engine writes the same rows, however often
 it was stopped.
+
+:class:`ThreadsEngine` does chunks on all cores of one machine. The size of a chunk depends on the measured cost of its runs. A run of a point takes about  c·u  seconds on one worker,
+with
+
+    u = episodes / (1 − v)     its work in units, since a share v of all updates are replays,
+    c                          seconds per unit, measured for each (model, learner) on finished chunks.
+
+The first chunks are as small as possible. Later ones aim at the engine's ``seconds``, or, towards the end, at an even
+share of the remaining work, so that all workers finish together. A chunk takes at most :data:`ROOM` bytes, unless it is
+a single run. The compiled loop releases the interpreter lock, so the threads run in parallel.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+import time
+from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import groupby, islice
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
+from .. import _checks
 from .. import runs as single
+from .._progress import ctrl_c_afterwards
 from .._types import Floats, Ints
 from ..arrays import sampling_model
 from ..errors import BadInput
+from ..footprints import of_runs, refuse_what_does_not_fit
 from ..kernels import rng, step
 from ..learners import Learner, Recipe
 from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize
-from .identity import run_id, table_digest
-from .judging import Judged, judge_of
+from .identity import Judged, Latest, judge_of, table_digest
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["Chunk", "Done", "Engine", "Learned", "Point", "Run", "Terms", "run_id"]
-
-#: What ``keep`` may name, and its columns.
-KEEPS: dict[str, tuple[str, ...]] = {
-    "policy": ("policy",),
-    "Q": ("Q",),
-    "visits": ("visits", "replayed"),
-    "verdict": ("verdict",),
-    "risk": ("mean", "std", "p_unsafe", "p_never", "cvar10"),
-    "curves": ("curve_episodes", "curve_value", "curve_p_unsafe", "curve_mean", "curve_verdict"),
+#: What ``keep`` may name, its columns, and their types; [] is a list.
+KEEPS: dict[str, dict[str, str]] = {
+    "policy": {"policy": "int32[]"},
+    "Q": {"Q": "double[]"},
+    "visits": dict.fromkeys(("visits", "replayed"), "int64[]"),
+    "verdict": {"verdict": "string"},
+    "risk": dict.fromkeys(("mean", "std", "p_unsafe", "p_never", "cvar10"), "double"),
+    "curves": {
+        "curve_episodes": "int64[]",
+        **dict.fromkeys(("curve_value", "curve_p_unsafe", "curve_mean"), "double[]"),
+        "curve_verdict": "string[]",
+    },
 }
 
 
@@ -123,15 +139,15 @@ class Engine(Protocol):
 def groups(chunk: Sequence[Run]) -> list[list[Run]]:
     """The runs of a chunk, grouped by model (except γ) and compiled program; dials may differ."""
     found: dict[tuple[str, type, Recipe], list[Run]] = {}
-    key: tuple[str, type, Recipe] | None = None
-    last: Point | None = None
-    for run in chunk:
-        point = run.point
-        if key is None or point is not last:
-            key = table_digest(point.mdp), type(point.learner), point.learner.recipe(point.exploration, point.step_size)
-            last = point
-        found.setdefault(key, []).append(run)
+    for _, same in groupby(chunk, lambda run: id(run.point)):
+        runs = list(same)
+        point = runs[0].point
+        recipe = point.learner.recipe(point.exploration, point.step_size)
+        found.setdefault((table_digest(point.mdp), type(point.learner), recipe), []).extend(runs)
     return list(found.values())
+
+
+_models: Latest[str, rng.Model] = Latest(8)  # in the form that the loop samples from
 
 
 def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None = None) -> Learned:
@@ -140,65 +156,35 @@ def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None =
     Once ``stop`` is set, no further run is started or finished: only the runs finished by then are returned.
     """
     mdp, stop = runs[0].point.mdp, stop or threading.Event()
-    points, model = terms.points, _sampling(mdp)
-    finished: list[single.Finished] = []
-    plan: single.Plan | None = None
-    last: Point | None = None
+    points, model = terms.points, _models.get(table_digest(mdp), lambda: sampling_model(mdp))
+    shape, m = (len(runs), mdp.n_states, mdp.n_actions), len(points)
+    Q, visits, replays = np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.int64)
+    snapshots = np.empty((shape[0], m, *shape[1:])) if m else None
+    n, plan, last = 0, None, None
     for run in runs:
-        if plan is None or run.point is not last:
-            plan, last = _plan(run.point, terms, points), run.point
+        point = run.point
+        if plan is None or point is not last:
+            parts = point.learner, point.exploration, point.step_size
+            program = single.make_program(*parts, point.mdp.gamma, mdp.n_actions)
+            plan = single.Plan(point.mdp, point.learner, terms.episodes, terms.max_steps, points, program)
+            last = point
         try:
-            one = single.OneRun(plan, model, run.seed).finish(stop, _unheard)
+            one = single.OneRun(plan, model, run.seed).finish(stop, lambda episodes: None)
         except BadInput as error:
-            where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
+            where = f"{point.learner.describe()} on {point.model} with seed {run.seed}"
             raise BadInput(f"{error}; in {where}") from None
         if one is None:
             break
-        finished.append(one)
-    return _learned(mdp, len(points), finished)
-
-
-def _unheard(episodes: int) -> None:
-    pass
-
-
-def _plan(point: Point, terms: Terms, points: Ints) -> single.Plan:
-    mdp = point.mdp
-    program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
-    return single.Plan(mdp, point.learner, terms.episodes, terms.max_steps, points, program)
-
-
-_models: dict[str, rng.Model] = {}
-
-
-def _sampling(mdp: TabularMDP) -> rng.Model:
-    """The model in the form that the loop samples from; the latest few are cached."""
-    key = table_digest(mdp)
-    model = _models.get(key)
-    if model is None:
-        model = sampling_model(mdp)
-        for old in list(_models)[: max(0, len(_models) - 7)]:
-            _models.pop(old, None)
-        _models[key] = model
-    return model
-
-
-def _learned(mdp: TabularMDP, m: int, finished: list[single.Finished]) -> Learned:
-    shape = (len(finished), mdp.n_states, mdp.n_actions)
-    Q, visits, replays = np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.int64)
-    snapshots = np.empty((shape[0], m, *shape[1:])) if m else None
-    for k, one in enumerate(finished):
         counts = one.tables.counts
-        Q[k].flat, visits[k].flat, replays[k].flat = one.tables.Q, counts[:, step.VISITS], counts[:, step.REPLAYS]
+        Q[n].flat, visits[n].flat, replays[n].flat = one.tables.Q, counts[:, step.VISITS], counts[:, step.REPLAYS]
         if snapshots is not None and one.kept.shots is not None:
-            snapshots[k].flat = one.kept.shots.ravel()
-    return Learned(Q, visits, replays, snapshots)
+            snapshots[n].flat = one.kept.shots.ravel()
+        n += 1
+    return Learned(Q[:n], visits[:n], replays[:n], None if snapshots is None else snapshots[:n])
 
 
 def rows(runs: Sequence[Run], terms: Terms, learned: Learned) -> pa.Table:
     """One row per run of a group, with what is kept."""
-    import pyarrow as pa
-
     points = {id(run.point): run.point for run in runs}
     place = {key: k for k, key in enumerate(points)}
     which = pa.array([place[id(run.point)] for run in runs], pa.int32())
@@ -214,8 +200,6 @@ def rows(runs: Sequence[Run], terms: Terms, learned: Learned) -> pa.Table:
 
 def _said(values: list[Any]) -> pa.Array:
     """Values of points as a column of text, flags or numbers."""
-    import pyarrow as pa
-
     kinds = {type(x) for x in values if x is not None}
     kind = pa.string() if str in kinds else pa.bool_() if bool in kinds else pa.float64()
     return pa.array(values, kind if kinds else pa.null())
@@ -223,8 +207,6 @@ def _said(values: list[Any]) -> pa.Array:
 
 def _kept(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array]:
     """The kept columns, in the order of :data:`KEEPS`."""
-    import pyarrow as pa
-
     n, policies = len(learned.Q), learned.Q.argmax(-1)
     judge, columns = judge_of(mdp), {}
     judged = [judge.of(policy) for policy in policies] if {"verdict", "risk"} & set(terms.keep) else []
@@ -245,8 +227,6 @@ def _kept(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array
 
 def _curves(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Array]:
     """Value, risk and verdict of the greedy policies during the runs."""
-    import pyarrow as pa
-
     assert learned.snapshots is not None
     judge, points, (n, m) = judge_of(mdp), terms.points, learned.snapshots.shape[:2]
     policies = learned.snapshots.argmax(-1)
@@ -265,8 +245,6 @@ def _curves(mdp: TabularMDP, terms: Terms, learned: Learned) -> dict[str, pa.Arr
 
 def _lists(values: Floats | Ints) -> pa.Array:
     """An array [n, k] as n lists."""
-    import pyarrow as pa
-
     n, k = values.shape
     return pa.ListArray.from_arrays(pa.array(np.arange(n + 1, dtype=np.int32) * k), pa.array(values.ravel()))
 
@@ -280,8 +258,6 @@ def perform_until(
     chunk: Sequence[Run], terms: Terms, stop: threading.Event | None = None
 ) -> tuple[Chunk, pa.Table | None]:
     """Do a chunk until it ends or ``stop`` is set; return the finished runs, and their rows if there are any."""
-    import pyarrow as pa
-
     done: list[Run] = []
     tables = []
     for group in groups(chunk):
@@ -293,3 +269,174 @@ def perform_until(
         if len(finished) < len(group):
             break
     return tuple(done), pa.concat_tables(tables, promote_options="default") if tables else None
+
+
+ROOM = 1 << 28  # bytes that the runs of a chunk may take together
+ARRAYS = 3  # results of a run with one number per pair each; snapshots come on top
+SHORTEST = 0.2  # seconds: smaller chunks cost more overhead than they balance
+SHARES = 2.0  # chunks per worker that the remaining work is cut into
+WEIGHT = 0.5  # of a measurement slower than expected; a faster one counts in full (first runs compile)
+
+
+class Costs:
+    """The seconds that runs take, estimated from finished chunks."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._episodes = terms.episodes
+        self._rates: dict[Hashable, float] = {}
+
+    def group(self, point: Point) -> Hashable:
+        """The key of points whose units cost the same."""
+        return table_digest(point.mdp), point.columns.get("learner"), type(point.learner)
+
+    def units(self, point: Point) -> float:
+        """The work in a run of a point."""
+        replay = point.learner.replay
+        return self._episodes / (1.0 - (0.0 if replay is None else replay[1]))
+
+    def known(self, group: Hashable) -> bool:
+        """Whether a chunk of this group was measured."""
+        return group in self._rates
+
+    def rate(self, group: Hashable) -> float | None:
+        """Seconds per unit; an unmeasured group gets the largest known rate. None if no rate is known."""
+        return self._rates.get(group, max(self._rates.values(), default=None))
+
+    def learn(self, chunk: Chunk, seconds: float) -> None:
+        """Update the estimate with the seconds of a chunk."""
+        units: dict[Hashable, float] = {}
+        for run in chunk:
+            group = self.group(run.point)
+            units[group] = units.get(group, 0.0) + self.units(run.point)
+        expected = sum((self.rate(group) or 0.0) * u for group, u in units.items())
+        total = sum(units.values())
+        for group in units:
+            measured = (self.rate(group) or 0.0) * seconds / expected if expected > 0.0 else seconds / total
+            before = self._rates.get(group, measured)
+            weight = WEIGHT if measured > before else 1.0
+            self._rates[group] = max(before + weight * (measured - before), 1e-15)
+
+
+class _Share(NamedTuple):
+    """The cost that one run of a point adds to a chunk."""
+
+    group: Hashable
+    units: float
+    seconds: float
+    room: int  #: bytes
+
+
+class Chunks(Iterator[Chunk]):
+    """The runs as chunks, generated on demand."""
+
+    def __init__(
+        self, runs: Iterator[Run], left: dict[Hashable, float], terms: Terms, engine: Engine, costs: Costs
+    ) -> None:
+        self._runs, self._left, self._terms, self._engine, self._costs = runs, left, terms, engine, costs
+        self._spare: Run | None = None  # read already, and kept for the next chunk
+
+    def __next__(self) -> Chunk:
+        run = next(self._runs) if self._spare is None else self._spare
+        self._spare = None
+        share = first = self._share(run.point)
+        target, chunk, spent, room = self._target(first.group), [run], first.seconds, first.room
+        self._left[first.group] -= first.units
+        for run in self._runs:
+            share = share if run.point is chunk[-1].point else self._share(run.point)
+            spent, room = spent + share.seconds, room + share.room
+            small = len(chunk) < self._engine.least or (spent <= target and len(chunk) < self._engine.most)
+            guess = not self._costs.known(first.group) and share.group != first.group
+            if not small or guess or room > ROOM:
+                self._spare = run
+                break
+            chunk.append(run)
+            self._left[share.group] -= share.units
+        return tuple(chunk)
+
+    def _share(self, point: Point) -> _Share:
+        group, units = self._costs.group(point), self._costs.units(point)
+        room = 8 * point.mdp.n_pairs * (ARRAYS + self._terms.curves)
+        return _Share(group, units, (self._costs.rate(group) or 0.0) * units, room)
+
+    def _target(self, group: Hashable) -> float:
+        """The seconds that the next chunk should take; −1, for the smallest chunk, if no rate is known."""
+        if self._costs.rate(group) is None:
+            return -1.0
+        ahead = sum((self._costs.rate(g) or 0.0) * units for g, units in self._left.items())
+        share = ahead / (SHARES * self._engine.workers)
+        seconds = min(self._engine.seconds, max(share, SHORTEST))
+        return seconds if self._costs.known(group) else seconds / 4.0
+
+
+AHEAD = 2  # chunks per worker, one of them waiting
+GLANCE = 0.2  # seconds between two checks for Ctrl-C: other libraries may catch the signal without waking this thread
+
+
+class ThreadsEngine:
+    """Runs on all cores of this machine.
+
+    >>> ThreadsEngine(2).workers
+    2
+    """
+
+    name = "threads"
+    seconds = 5.0
+    least = 1
+    most = 10_000
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = _checks.whole("threads", os.cpu_count() if workers is None else workers, 1)
+
+    def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
+        """Do the chunks; on Ctrl-C yield the finished runs, then raise KeyboardInterrupt."""
+        chunks, stop = self._weighed(chunks, terms), threading.Event()
+        pending: set[Future[Done | None]] = set()
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                while True:
+                    with ctrl_c_afterwards():
+                        room = AHEAD * self.workers - len(pending)
+                        pending |= {pool.submit(_one, chunk, terms, stop) for chunk in islice(chunks, room)}
+                    if not pending:
+                        return
+                    with ctrl_c_afterwards():
+                        ready, _ = wait(pending, timeout=GLANCE, return_when=FIRST_COMPLETED)
+                    pending -= ready
+                    yield from _results(ready)
+            except KeyboardInterrupt:
+                stop.set()
+                yield from _results(pending)
+                raise
+            finally:
+                stop.set()  # end all workers, whatever ended the wait
+
+    def _weighed(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Chunk]:
+        """The chunks; raise an error if the parallel runs of all workers would not fit into memory."""
+        fits: set[tuple[str, type]] = set()
+        for chunk in chunks:
+            point = chunk[0].point
+            kind = table_digest(point.mdp), type(point.learner)
+            if kind not in fits:
+                recipe = point.learner.recipe(point.exploration, point.step_size)
+                refuse_what_does_not_fit(of_runs(point.mdp, recipe, self.workers, terms.curves, self.workers))
+                fits.add(kind)
+            yield chunk
+
+    def close(self) -> None:
+        """Do nothing: the pool ends with :meth:`finish`."""
+
+
+def _results(futures: set[Future[Done | None]]) -> Iterator[Done]:
+    for future in futures:
+        done = future.result()
+        if done is not None:
+            yield done
+
+
+def _one(chunk: Chunk, terms: Terms, stop: threading.Event) -> Done | None:
+    """The result of a chunk, or of its finished runs once ``stop`` is set; None if there are none."""
+    if stop.is_set():
+        return None
+    began = time.perf_counter()
+    runs, table = perform_until(chunk, terms, stop)
+    return None if table is None else Done(runs, table, time.perf_counter() - began)

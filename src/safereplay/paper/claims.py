@@ -9,9 +9,9 @@ Ref: Szlak & Shamir (2021), Section 5.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
@@ -19,12 +19,11 @@ from scipy.signal import find_peaks
 from scipy.stats import binomtest, bootstrap
 
 from .._types import Floats
-from .experiments import CAST, Cast, Dose, Sweep
+from .experiments import CAST, GRIDS, Cast, Dose, Sweep
 
 if TYPE_CHECKING:
     from ..theory.tuning import Plan
-    from .studies import BandRow, Certificates, Curves, Map, TdErrors, World
-    from .theory_study import MatchedRate, RandomModels
+    from .studies import BandRow, Certificates, Curves, Map, MatchedRate, RandomModels, TdErrors, World
 
 ENOUGH = 0.95  # share of seeds
 
@@ -71,6 +70,9 @@ class Verdict:
     evidence: str
 
 
+Judge: TypeAlias = Callable[[Study, str], Finding]
+
+
 class Claim(NamedTuple):
     """A claim of the paper that can be tested."""
 
@@ -78,21 +80,12 @@ class Claim(NamedTuple):
     claim: str
     grid: str
     expected: str
-    judge: Callable[[Study, str], Finding]
+    judge: Judge
 
 
 def judge_all(study: Study) -> list[Verdict]:
     """The verdicts on all claims."""
-    verdicts = []
-    for claim in CLAIMS:
-        finding = claim.judge(study, claim.grid)
-        verdicts.append(Verdict(claim.id, claim.claim, claim.grid, claim.expected, *finding))
-    return verdicts
-
-
-def as_json(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Plain types, in the order of the fields."""
-    return [asdict(v) for v in verdicts]
+    return [Verdict(*claim[:4], *claim.judge(study, claim.grid)) for claim in CLAIMS]
 
 
 # -- judges -----------------------------------------------------------------------------------------------------------
@@ -112,22 +105,20 @@ def mean_interval(values: Floats) -> str:
     return f"{np.mean(values):.3f} ({ends.low:.3f}–{ends.high:.3f})"
 
 
-def takes(name: str, wanted: str) -> Callable[[Study, str], Finding]:
+def takes(name: str, wanted: str) -> Judge:
     """A judge: does this learner of the cast get this verdict?"""
 
     def judge(study: Study, grid: str) -> Finding:
         counts = study.cast.counts(grid, name)
         n = counts.total()
-        evidence = f"{CAST[name].describe()}: {wanted} in {interval(counts[wanted], n)}"
-        others = ", ".join(f"{v} {c}" for v, c in counts.most_common() if v != wanted)
-        return Finding(
-            counts.most_common(1)[0][0], counts[wanted] >= ENOUGH * n, evidence + (f"; {others}" if others else "")
-        )
+        parts = [f"{CAST[name].describe()}: {wanted} in {interval(counts[wanted], n)}"]
+        parts += [", ".join(f"{v} {c}" for v, c in counts.most_common() if v != wanted)]
+        return Finding(counts.most_common(1)[0][0], counts[wanted] >= ENOUGH * n, "; ".join(filter(None, parts)))
 
     return judge
 
 
-def with_sweep(judge: Callable[[Study, str], Finding], attribute: str, wanted: str) -> Callable[[Study, str], Finding]:
+def with_sweep(judge: Judge, attribute: str, wanted: str) -> Judge:
     """A judge whose evidence includes the band of a rival's dial."""
 
     def both(study: Study, grid: str) -> Finding:
@@ -308,6 +299,11 @@ def _curve(study: Study, grid: str, mixing: str) -> Curves:
 
 # -- the claims -------------------------------------------------------------------------------------------------------
 
+
+def _on_both(stem: str, claim: str, expected: str, judge: Judge) -> list[Claim]:
+    return [Claim(f"{stem}-{grid}", claim, grid, expected, judge) for grid in GRIDS]
+
+
 CLAIMS: list[Claim] = [
     Claim("q-volatile", "Q-learning takes the short, volatile path", "volatile", "risky", takes("Q-learning", "risky")),
     Claim("q-cliff", "Q-learning walks along the cliff's edge", "cliff", "risky", takes("Q-learning", "risky")),
@@ -357,54 +353,18 @@ CLAIMS: list[Claim] = [
         td_three_peaks,
     ),
     Claim("td-cliff", "TD errors have a single mode", "cliff", "1 peak", td_one_peak),
-    Claim("amount-volatile", "More replay, more caution", "volatile", "P(unsafe) falls with v", more_is_safer),
-    Claim("amount-cliff", "More replay, more caution", "cliff", "P(unsafe) falls with v", more_is_safer),
-    Claim(
-        "sign-volatile",
+    *_on_both("amount", "More replay, more caution", "P(unsafe) falls with v", more_is_safer),
+    *_on_both(
+        "sign",
         "β > 0 averse to risk, β = 0 neutral, β < 0 fond of it",
-        "volatile",
         "P(unsafe) rises as β falls",
         sign_is_attitude,
     ),
-    Claim(
-        "sign-cliff",
-        "β > 0 averse to risk, β = 0 neutral, β < 0 fond of it",
-        "cliff",
-        "P(unsafe) rises as β falls",
-        sign_is_attitude,
-    ),
-    Claim("w-settles-volatile", "w_t converges to w^∞ (Lemma 4)", "volatile", "distance → 0", settles),
-    Claim("w-settles-cliff", "w_t converges to w^∞ (Lemma 4)", "cliff", "distance → 0", settles),
-    Claim(
-        "limit-volatile",
-        "Q converges to the fixed point of Eqs. 1–4 (Theorem 1)",
-        "volatile",
-        "error → 0",
-        limit_is_the_papers,
-    ),
-    Claim(
-        "limit-cliff",
-        "Q converges to the fixed point of Eqs. 1–4 (Theorem 1)",
-        "cliff",
-        "error → 0",
-        limit_is_the_papers,
-    ),
+    *_on_both("w-settles", "w_t converges to w^∞ (Lemma 4)", "distance → 0", settles),
+    *_on_both("limit", "Q converges to the fixed point of Eqs. 1–4 (Theorem 1)", "error → 0", limit_is_the_papers),
     Claim("contraction-volatile", "H is a γ-contraction (Lemma 2)", "volatile", "at most γ = 0.9", contracts),
     Claim("contraction-cliff", "H is a γ-contraction (Lemma 2)", "cliff", "at most γ = 0.95", contracts),
-    Claim(
-        "assumption-volatile",
-        "The variance scheme satisfies Assumption 1",
-        "volatile",
-        "all three points hold",
-        meets_assumption_1,
-    ),
-    Claim(
-        "assumption-cliff",
-        "The variance scheme satisfies Assumption 1",
-        "cliff",
-        "all three points hold",
-        meets_assumption_1,
-    ),
+    *_on_both("assumption", "The variance scheme satisfies Assumption 1", "all three points hold", meets_assumption_1),
     Claim(
         "theorem-2",
         "Where one pair has all the variance and gap < bound, the action changes (Theorem 2)",

@@ -1,7 +1,7 @@
 """The paper's experiments, and some more around them: functions that run them, and their results as data.
 
-Each experiment is a function from an :class:`Effort` to a frozen result. A job is one call of :func:`safereplay.learn` on
-one thread, and jobs run in parallel. This module draws and judges nothing.
+Each experiment is a function from an :class:`Effort` to a frozen result. Jobs of one thread each run in parallel; the cast
+runs its seeds in parallel. This module draws and judges nothing.
 
 Ref: Szlak & Shamir (2021), Section 5.
 """
@@ -12,7 +12,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TypeVar
 
 import numpy as np
@@ -86,7 +87,7 @@ class Work:
     """Runs jobs in parallel and reports progress."""
 
     def __init__(self, tick: Callable[[float], None]) -> None:
-        self._tick = tick
+        self.tick = tick
         self.threads = os.cpu_count() or 1
 
     def map(self, job: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -96,7 +97,7 @@ class Work:
             try:
                 for done, future in enumerate(as_completed(futures), start=1):
                     future.result()
-                    self._tick(done / len(items))
+                    self.tick(done / len(items))
             except BaseException:  # Ctrl-C as well: jobs that have not started are cancelled
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -110,19 +111,11 @@ def run(
     seeds: int | Iterable[int],
     exploration: Exploration | None = None,
     snapshots: int | Sequence[int] = 0,
+    threads: int = 1,
 ) -> Runs:
-    """One job: a quiet :func:`safereplay.learn` on one thread."""
-    return learn(
-        mdp,
-        learner,
-        episodes,
-        seeds,
-        exploration,
-        max_steps=MAX_STEPS,
-        threads=1,
-        quiet=True,
-        snapshots=snapshots,
-    ).whole()
+    """A quiet :func:`safereplay.learn`."""
+    more: dict[str, Any] = {"max_steps": MAX_STEPS, "snapshots": snapshots, "threads": threads, "quiet": True}
+    return learn(mdp, learner, episodes, seeds, exploration, **more).whole()
 
 
 # -- the cast on both grids -------------------------------------------------------------------------------------------
@@ -148,32 +141,17 @@ def usual_policy(runs: Runs) -> Ints:
 
 
 def run_cast(effort: Effort, work: Work) -> Cast:
-    """Run the cast, one job per seed."""
+    """Run the cast."""
     mdps = {name: make() for name, make in GRIDS.items()}
-    jobs = [(grid, name, seed) for grid in GRIDS for name in CAST for seed in range(effort.seeds)]
-    # Heger's learner stays on one spot on the cliff. Its episodes are a hundred times longer, so it gets fewer.
-    episodes = {name: effort.episodes // (10 if name.startswith("worst case") else 1) for name in CAST}
-    done = work.map(lambda job: run(mdps[job[0]], CAST[job[1]], episodes[job[1]], [job[2]]), jobs)
-    runs = {}
-    for grid in GRIDS:
-        for name in CAST:
-            runs[grid, name] = joined([r for r, job in zip(done, jobs, strict=True) if job[:2] == (grid, name)])
+    runs: dict[tuple[str, str], Runs] = {}
+    for grid, mdp in mdps.items():
+        for name, learner in CAST.items():
+            # Heger's learner stays on one spot on the cliff. Its episodes are a hundred times longer, so it gets fewer.
+            episodes = effort.episodes // (10 if name.startswith("worst case") else 1)
+            runs[grid, name] = run(mdp, learner, episodes, effort.seeds, threads=work.threads)
+            work.tick(len(runs) / (len(mdps) * len(CAST)))
     risk = {key: evaluate(mdps[key[0]], usual_policy(r), start=mdps[key[0]].origin) for key, r in runs.items()}
     return Cast(mdps, runs, risk)
-
-
-def joined(parts: Sequence[Runs]) -> Runs:
-    """Separate runs of one learner on one model, joined into one."""
-
-    def whole(name: str) -> Any:
-        found = [getattr(p, name) for p in parts]
-        return None if found[0] is None else np.concatenate(found)
-
-    return replace(
-        parts[0],
-        seeds=tuple(seed for p in parts for seed in p.seeds),
-        **{name: whole(name) for name in ("Q", "visits", "replays", "w", "seen", "replayed")},
-    )
 
 
 # -- one dial ---------------------------------------------------------------------------------------------------------
@@ -192,16 +170,13 @@ class Sweep:
     def band(self, grid: str, wanted: str, source: str = "exact") -> tuple[float, float] | None:
         """The longest contiguous range of the dial with a verdict; None if there is none."""
         best: tuple[int, int] | None = None
-        start = None
-        found = getattr(self, source)[grid]
-        for k, one in enumerate([*found, ""]):
-            if one == wanted and start is None:
-                start = k
-            if one != wanted and start is not None:
-                if best is None or k - start > best[1] - best[0] + 1:
-                    best = (start, k - 1)
-                start = None
-        return None if best is None else (float(self.values[best[0]]), float(self.values[best[1]]))
+        start = 0
+        for one, group in groupby(getattr(self, source)[grid]):
+            n = len(list(group))
+            if one == wanted and (best is None or n > best[1]):
+                best = start, n
+            start += n
+        return None if best is None else (float(self.values[best[0]]), float(self.values[sum(best) - 1]))
 
 
 def run_sweep(effort: Effort, work: Work, dial: str, make: Callable[[float], Learner], last: float) -> Sweep:

@@ -6,7 +6,8 @@ Ref: Szlak & Shamir (2021), Figure 1, Figure 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -36,8 +37,7 @@ from ..views.drawing import (
 from .experiments import Cast, Dose, Sweep, usual_policy
 
 if TYPE_CHECKING:
-    from .studies import BandRow, Curves, Map, TdErrors
-    from .theory_study import MatchedRate, RandomModels
+    from .studies import BandRow, Curves, Map, MatchedRate, RandomModels, TdErrors
 
 
 @styled
@@ -115,22 +115,14 @@ def sweep_figure(sweep: Sweep, title: str) -> Figure:
 
 
 def _name_bands(ax: Axes, values: Floats, found: Sequence[str], y: int) -> None:
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "weight": "bold"}
     start = 0
-    for k in range(1, len(found) + 1):
-        if k == len(found) or found[k] != found[start]:
-            if k - start >= max(4, len(found) // 16):
-                middle = float(values[start] + values[k - 1]) / 2
-                ax.text(
-                    middle,
-                    y + 0.5,
-                    found[start],
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color=ON[found[start]],
-                    weight="bold",
-                )
-            start = k
+    for name, group in groupby(found):
+        end = start + len(list(group))
+        if end - start >= max(4, len(found) // 16):
+            middle = float(values[start] + values[end - 1]) / 2
+            ax.text(middle, y + 0.5, name, color=ON[name], **look)
+        start = end
 
 
 @styled
@@ -176,9 +168,10 @@ def maps_figure(maps: Sequence[Map], grid: str) -> Figure:
             y, x = np.nonzero(top == k)
             sure = found.shares[y, x, k] == 1.0
             ax.scatter(x, y, s=np.where(sure, 40, 16), marker=f"${LETTERS[name]}$", color=ON[name], lw=0.3)
-        ax.set_xticks(range(len(found.x)), [f"{x:g}" for x in found.x], rotation=60, fontsize=8)
-        ax.set_yticks(range(len(found.y)), [y if isinstance(y, str) else f"{y:g}" for y in found.y], fontsize=8)
-        ax.set(xlabel=found.x_name, ylabel=found.y_name)
+        columns_at, rows_at = found.x.values, found.y.values
+        ax.set_xticks(range(len(columns_at)), [f"{x:g}" for x in columns_at], rotation=60, fontsize=8)
+        ax.set_yticks(range(len(rows_at)), [y if isinstance(y, str) else f"{y:g}" for y in rows_at], fontsize=8)
+        ax.set(xlabel=found.x.name, ylabel=found.y.name)
         ax.set_title(f"{found.title}, {grid}", fontsize=9)
     for ax in axes.ravel()[len(maps) :]:
         ax.set_visible(False)
@@ -266,8 +259,7 @@ def rate_figure(rate: MatchedRate) -> Figure:
     if others:
         span = f"{min(others):.2f} to {max(others):.2f}"
         ax.plot([], [], "o-", ms=3, color=GREY, label=f"{len(others)} random models: {span}")
-    ax.set(xlabel="episodes", ylabel="largest error / range of Q")
-    ax.set_title("Matched mixing against the paper's limit")
+    ax.set(xlabel="episodes", ylabel="largest error / range of Q", title="Matched mixing against the paper's limit")
     ax.legend(frameon=False, fontsize=8.5)
     return figure
 

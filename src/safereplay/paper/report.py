@@ -1,36 +1,38 @@
-"""The report of the reproduction: figures, claims, sensitivity, risks, and sections on theory."""
+"""``safereplay reproduce``: run every experiment of the paper, judge its claims, draw its figures, and write the report."""
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from .._files import make_folder, write_atomic
+from ..errors import stopping
 from ..theory.limits import answer, grouped
 from ..theory.tuning import Plan
 from ..theory.xray import xray
 from ..views.document import Block, Heading, Picture, Table, Text
-from ..views.drawing import BLUE, ORANGE, returns_figure, save
-from ..views.pages import Page, check_page, solve_page, tune_page, xray_page
-from . import figures
-from .claims import Study, Verdict, band_text
+from ..views.drawing import BLUE, ORANGE, returns_figure
+from ..views.pages import Page, check_page, solve_page, tune_page, write_page, xray_page
+from . import experiments as ex
+from . import figures, studies
+from .claims import Study, Verdict, band_text, judge_all
 from .experiments import CAST, GRIDS, MAX_STEPS, Effort
-from .figures import random_figure, rate_figure
-
-if TYPE_CHECKING:
-    from .studies import World
 
 TITLE = "Replay For Safety, reproduced"
 
 
-def draw_all(study: Study, folder: Path) -> None:
-    """Draw all figures of the report, as SVG and PNG."""
-    made = {
+def figures_of(study: Study) -> dict[str, Figure]:
+    """The figures of the report, except those of the sections on theory."""
+    return {
         "hero": figures.hero_figure(study.cast),
         "figure-1": figures.paper_figure(study.cast, "volatile", 1),
         "figure-2": figures.paper_figure(study.cast, "cliff", 2),
@@ -47,56 +49,72 @@ def draw_all(study: Study, folder: Path) -> None:
         **{f"cast-{g}": figures.cast_figure(study.cast, g) for g in GRIDS},
         **{f"maps-{g}": figures.maps_figure(maps, g) for g, maps in study.maps.items()},
     }
-    for name, figure in made.items():
-        save(figure, folder, name)
+
+
+#: The captions that do not depend on the results.
+CAPTIONS = {
+    "figure-1": "Figure 1. A: volatile moves (red) pay +100 with probability 0.6 and −100 with 0.4; a move to the goal (green) pays 150. B: Q-learning (orange) gambles three times; replay (blue) goes around.",
+    "figure-2": "Figure 2. A: a fall costs 12, a step 1, and one action in ten goes a random way. B: Q-learning (orange) walks along the edge; replay (blue) keeps a row between itself and the cliff.",
+    "cast-volatile": "Every learner on the volatile grid. The line is the path from the start (S). The colour is its verdict.",
+    "cast-cliff": "Every learner on the cliff.",
+    "curves": "Left: distance of the weights w_t from their limit w^∞. Middle: error of the paper's algorithm against the paper's limit (red) and the limit with d(s,a) (green). Right: the same for matched mixing. Thin lines: seeds. Thick lines: their median.",
+    "bands": "The κ whose exact limit is safe on the cliff, for each reading of what the paper leaves open: layout, γ, and where a slip goes. Cross: no κ is safe.",
+    "td-errors": "TD errors over a run of Mihatsch & Neuneier's learner (log scale). The paper suspects them to cause its failure.",
+    "maps-volatile": "The volatile grid. At γ near 1, repeating a volatile move (it pays +20 on average) beats the goal, and Q-learning does so.",
+    "maps-cliff": "The cliff. Grey: the policy never ends. Replay does so at low γ with little exploration.",
+    "amount": "Exact P(unsafe) (left) and mean return (right) of the learned policies against v. One dot per seed, the line is the median.",
+    "returns": "Distribution of the return. Replay gives up the best outcomes and avoids the worst.",
+}
+OPENING = (
+    "Szlak and Shamir (2021) replay volatile state–action pairs more often, and their worst rewards most, so that Q-learning "
+    "avoids them. This page repeats their two experiments, judges each claim, and varies what the paper leaves open."
+)
+LIMITS = (
+    "The paper's proof sets Pr(s,a | MDP iteration) to 1, as if each iteration in the MDP visited every pair. It is d(s,a), the share "
+    "of these iterations that visit the pair. With d, the share of replays among a pair's updates is ρ = v·W / ((1−v)·d + v·W). "
+    "The learned Q converges to the fixed point with d, far from the paper's. Matched mixing replays a pair v·W/(1−v) times on "
+    "average after each visit. Its limit is the paper's mapping. It converges more slowly, since it replays visited pairs only."
+)
+OPENNESS = (
+    "The paper does not give γ, the exploration, the layouts or where a slip goes. Each cell below is a setting. Its colour mixes "
+    "the verdicts of its seeds. Its letter is the most frequent verdict, large where all agree: S safe, R risky, J jumps, – stuck."
+)
 
 
 def compose(
     study: Study, verdicts: Sequence[Verdict], theory: Sequence[Block], effort: Effort, seconds: float
 ) -> list[Block]:
     """The report's blocks, in order."""
+    failing = "; ".join(f"{v.claim} ({v.grid})" for v in verdicts if not v.holds) or "none"
+    kappa, gaskett = (band_text(sweep, "cliff", "safe") for sweep in (study.kappa, study.gaskett))
     return [
-        *_opening(verdicts),
-        *_figures(),
+        Text(OPENING),
+        Text(f"{sum(v.holds for v in verdicts)} of {len(verdicts)} claims hold here. These do not: {failing}."),
+        Heading("The two figures"),
+        *_pictures("figure-1", "figure-2", "cast-volatile", "cast-cliff"),
         *_claims(verdicts),
-        *_limits(),
+        Heading("What the algorithm converges to"),
+        Text(LIMITS),
+        *_pictures("curves"),
         *theory,
-        *_rivals(study),
-        *_openness(),
+        Heading("The rivals' dials"),
+        Picture(
+            "kappa",
+            f"Mihatsch & Neuneier from κ = 0 to {study.kappa.values[-1]:g} (κ = 1 is outside its range), one seed per value. The paper reports that no κ is safe on the cliff. Here: {kappa}.",
+        ),
+        *_pictures("bands"),
+        Picture("gaskett", f"Gaskett's β from 0 to 1. On the cliff: {gaskett}."),
+        *_pictures("td-errors"),
+        Heading("What the verdicts depend on"),
+        Text(OPENNESS),
+        *_pictures("maps-volatile", "maps-cliff", "amount"),
         *_risk(study),
         *_method(effort, seconds),
     ]
 
 
-def _opening(verdicts: Sequence[Verdict]) -> list[Block]:
-    holding = sum(v.holds for v in verdicts)
-    failing = "; ".join(f"{v.claim} ({v.grid})" for v in verdicts if not v.holds)
-    return [
-        Text(
-            "Szlak and Shamir (2021) replay volatile state–action pairs more often, and their worst rewards most, so that Q-learning "
-            "avoids them. This page repeats their two experiments, judges each claim, and varies what the paper leaves open."
-        ),
-        Text(f"{holding} of {len(verdicts)} claims hold here. These do not: {failing or 'none'}."),
-    ]
-
-
-def _figures() -> list[Block]:
-    return [
-        Heading("The two figures"),
-        Picture(
-            "figure-1",
-            "Figure 1. A: volatile moves (red) pay +100 with probability 0.6 and −100 with 0.4; a move to the goal (green) pays 150. B: Q-learning (orange) gambles three times; replay (blue) goes around.",
-        ),
-        Picture(
-            "figure-2",
-            "Figure 2. A: a fall costs 12, a step 1, and one action in ten goes a random way. B: Q-learning (orange) walks along the edge; replay (blue) keeps a row between itself and the cliff.",
-        ),
-        Picture(
-            "cast-volatile",
-            "Every learner on the volatile grid. The line is the path from the start (S). The colour is its verdict.",
-        ),
-        Picture("cast-cliff", "Every learner on the cliff."),
-    ]
+def _pictures(*names: str) -> list[Picture]:
+    return [Picture(name, CAPTIONS[name]) for name in names]
 
 
 def _claims(verdicts: Sequence[Verdict]) -> list[Block]:
@@ -108,63 +126,6 @@ def _claims(verdicts: Sequence[Verdict]) -> list[Block]:
             "possible, and risky when it has more. 'Jumps' ends in an unsafe outcome on purpose. 'Stuck' never ends."
         ),
         Table(["", "claim", "grid", "expected", "observed", "evidence"], rows, badge=0),
-    ]
-
-
-def _limits() -> list[Block]:
-    return [
-        Heading("What the algorithm converges to"),
-        Text(
-            "The paper's proof sets Pr(s,a | MDP iteration) to 1, as if each iteration in the MDP visited every pair. It is d(s,a), the share "
-            "of these iterations that visit the pair. With d, the share of replays among a pair's updates is ρ = v·W / ((1−v)·d + v·W). "
-            "The learned Q converges to the fixed point with d, far from the paper's. Matched mixing replays a pair v·W/(1−v) times on "
-            "average after each visit. Its limit is the paper's mapping. It converges more slowly, since it replays visited pairs only."
-        ),
-        Picture(
-            "curves",
-            "Left: distance of the weights w_t from their limit w^∞. Middle: error of the paper's algorithm against the paper's limit (red) and the limit with d(s,a) (green). Right: the same for matched mixing. Thin lines: seeds. Thick lines: their median.",
-        ),
-    ]
-
-
-def _rivals(study: Study) -> list[Block]:
-    return [
-        Heading("The rivals' dials"),
-        Picture(
-            "kappa",
-            f"Mihatsch & Neuneier from κ = 0 to {study.kappa.values[-1]:g} (κ = 1 is outside its range), one seed per value. The paper reports that no κ is safe on the cliff. Here: {band_text(study.kappa, 'cliff', 'safe')}.",
-        ),
-        Picture(
-            "bands",
-            "The κ whose exact limit is safe on the cliff, for each reading of what the paper leaves open: layout, γ, and where a slip goes. Cross: no κ is safe.",
-        ),
-        Picture("gaskett", f"Gaskett's β from 0 to 1. On the cliff: {band_text(study.gaskett, 'cliff', 'safe')}."),
-        Picture(
-            "td-errors",
-            "TD errors over a run of Mihatsch & Neuneier's learner (log scale). The paper suspects them to cause its failure.",
-        ),
-    ]
-
-
-def _openness() -> list[Block]:
-    return [
-        Heading("What the verdicts depend on"),
-        Text(
-            "The paper does not give γ, the exploration, the layouts or where a slip goes. Each cell below is a setting. Its colour mixes "
-            "the verdicts of its seeds. Its letter is the most frequent verdict, large where all agree: S safe, R risky, J jumps, – stuck."
-        ),
-        Picture(
-            "maps-volatile",
-            "The volatile grid. At γ near 1, repeating a volatile move (it pays +20 on average) beats the goal, and Q-learning does so.",
-        ),
-        Picture(
-            "maps-cliff",
-            "The cliff. Grey: the policy never ends. Replay does so at low γ with little exploration.",
-        ),
-        Picture(
-            "amount",
-            "Exact P(unsafe) (left) and mean return (right) of the learned policies against v. One dot per seed, the line is the median.",
-        ),
     ]
 
 
@@ -187,7 +148,7 @@ def _risk(study: Study) -> list[Block]:
             "The undiscounted return from the start under the policy that most seeds learned. CVaR₁₀ is the mean of the worst tenth."
         ),
         Table(header, rows),
-        Picture("returns", "Distribution of the return. Replay gives up the best outcomes and avoids the worst."),
+        *_pictures("returns"),
     ]
 
 
@@ -206,24 +167,20 @@ def _method(effort: Effort, seconds: float) -> list[Block]:
     ]
 
 
+#: A section on theory: its title, its opening, and its pages, each under its own heading.
+Section = tuple[str, list[Block], list[tuple[str, Page]]]
+
+
 def theory_page(study: Study) -> Page:
     """All sections on theory as one page."""
-    sections = [_two_limits(study), _ends(study), _conditions(study), _plans(study), _xrays(study)]
-    return Page(
-        "Theory",
-        [block for section in sections for block in section.blocks],
-        {name: figure for section in sections for name, figure in section.figures.items()},
-    )
-
-
-def _gathered(title: str, opening: Iterable[Block], pages: Iterable[tuple[str, Page]]) -> Page:
-    """A section: its opening, then each page under its own heading."""
-    blocks: list[Block] = [Heading(title), *opening]
-    figures: dict[str, Figure] = {}
-    for name, page in pages:
-        blocks += [Heading(name, 3), *page.blocks]
-        figures |= page.figures
-    return Page(title, blocks, figures)
+    first = _two_limits(study)
+    blocks, drawn = list(first.blocks), dict(first.figures)
+    for title, opening, pages in (_ends(study), _conditions(study), _plans(study), _xrays(study)):
+        blocks += [Heading(title), *opening]
+        for name, page in pages:
+            blocks += [Heading(name, 3), *page.blocks]
+            drawn |= page.figures
+    return Page("Theory", blocks, drawn)
 
 
 def _two_limits(study: Study) -> Page:
@@ -242,40 +199,35 @@ def _two_limits(study: Study) -> Page:
             f"volatile grid and n^{slopes['cliff']:.2f} on the cliff (medians over seeds). With α = n^−0.6, noise alone falls as n^−0.3.",
         ),
     ]
-    return Page("", blocks, {"random-models": random_figure(study.random), "matched-rate": rate_figure(study.rate)})
+    return Page(
+        "",
+        blocks,
+        {"random-models": figures.random_figure(study.random), "matched-rate": figures.rate_figure(study.rate)},
+    )
 
 
-def _ends(study: Study) -> Page:
+def _ends(study: Study) -> Section:
     opening = Text(
         "A limit of Algorithm 1 is a pair (Q, d) in which Q follows from d(s,a) and d(s,a) from Q. There can be many: a greedy move is "
         "visited often, so that its bad outcomes are a smaller share of its updates, which keeps it greedy. Then the seed decides. "
         "The limits are found from many starts. The share of seeds is from learning."
     )
-    pages = [(f"The {world.name}", _limits_page(world, f"limit-{k}-")) for k, world in enumerate(study.limits)]
-    return _gathered("The limits of Algorithm 1", [opening], pages)
+    pages = []
+    for k, (name, mdp, plain, paper, limits) in enumerate(study.limits):
+        ends = grouped(mdp, "Algorithm 1", limits)
+        answers = [answer(mdp, "Q-learning", plain), *ends, answer(mdp, "the paper's mapping", paper)]
+        pages.append((f"The {name}", solve_page(mdp, name, answers, f"limit-{k}-")))
+    return "The limits of Algorithm 1", [opening], pages
 
 
-def _limits_page(world: World, stem: str) -> Page:
-    """The limits of plain Q-learning, of Algorithm 1, and of the paper's mapping."""
-    mdp = world.mdp
-    answers = [
-        answer(mdp, "Q-learning", world.plain),
-        *grouped(mdp, "Algorithm 1", world.limits),
-        answer(mdp, "the paper's mapping", world.paper),
-    ]
-    return solve_page(mdp, world.name, answers, stem)
-
-
-def _conditions(study: Study) -> Page:
-    opening = Text(
-        "The conditions of Theorem 1, Assumption 1, and what Theorem 2 predicts for each state. Algorithm 1, v = 0.5, β = 5."
-    )
+def _conditions(study: Study) -> Section:
+    opening = "The conditions of Theorem 1, Assumption 1, and what Theorem 2 predicts for each state. Algorithm 1, v = 0.5, β = 5."
     reports = study.certificates.reports.items()
     pages = [(f"Conditions on the {g} grid", check_page(study.cast.mdps[g], r, f"check-{g}-")) for g, r in reports]
-    return _gathered("The paper's conditions", [opening], pages)
+    return "The paper's conditions", [Text(opening)], pages
 
 
-def _plans(study: Study) -> Page:
+def _plans(study: Study) -> Section:
     opening = Text(
         "The limit of matched mixing is known exactly, and with it the smallest v that keeps a limit on risk. At that v two actions tie. "
         "The replay in the table has the first larger v at which trained learners keep the limit. 'Any policy' is the best mean of all "
@@ -297,7 +249,7 @@ def _plans(study: Study) -> Page:
         (f"{plans[0].limit} on the {grid} grid", tune_page(study.cast.mdps[grid], plans[0], f"tune-{grid}-"))
         for grid, plans in study.plans.items()
     ]
-    return _gathered("The gentlest replay under a limit", [opening, Table(header, rows)], pages)
+    return "The gentlest replay under a limit", [opening, Table(header, rows)], pages
 
 
 def _plan_row(grid: str, plan: Plan) -> list[str]:
@@ -317,12 +269,81 @@ def _plan_row(grid: str, plan: Plan) -> list[str]:
     ]
 
 
-def _xrays(study: Study) -> Page:
-    opening = Text(
-        "What Algorithm 1 replayed, counted over all seeds, and how far the outcomes of its updates are from those of the world."
-    )
+def _xrays(study: Study) -> Section:
+    opening = "What Algorithm 1 replayed, counted over all seeds, and how far the outcomes of its updates are from those of the world."
     pages = [
         (f"The {g} grid, X-rayed", xray_page(study.cast.mdps[g], xray(study.cast.runs[g, "replay"]), f"xray-{g}-"))
         for g in GRIDS
     ]
-    return _gathered("X-ray of the runs", [opening], pages)
+    return "X-ray of the runs", [Text(opening)], pages
+
+
+class Stage(NamedTuple):
+    """One experiment: its field of the study, its label, its share of the time, and its function."""
+
+    field: str
+    label: str
+    share: float
+    run: Callable[[ex.Effort, ex.Work], Any]
+
+
+STAGES = [
+    Stage("cast", "every learner on both grids", 8, ex.run_cast),
+    Stage("kappa", "Mihatsch–Neuneier, κ from 0 to 1", 22, ex.run_kappa),
+    Stage("gaskett", "Gaskett, β from 0 to 1", 20, ex.run_gaskett),
+    Stage("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount),
+    Stage("sign", "β = 5, 0, −5", 6, ex.run_sign),
+    Stage("sign_matched", "β = 5, 0, −5, matched mixing", 4, lambda effort, work: ex.run_sign(effort, work, "matched")),
+    Stage("maps", "sensitivity of the verdicts", 22, studies.run_maps),
+    Stage("bands", "exact bands of κ under every reading", 6, studies.run_bands),
+    Stage("curves", "learning against its limits", 8, studies.run_curves),
+    Stage("td", "TD errors", 1, studies.run_td_errors),
+    Stage("limits", "what Algorithm 1 can converge to", 4, studies.run_limits),
+    Stage("certificates", "the paper's conditions", 3, studies.run_certificates),
+    Stage("plans", "the gentlest replay under a limit", 12, studies.run_plans),
+    Stage("random", "the two limits on random models", 8, studies.run_random_models),
+    Stage("rate", "convergence rate of matched mixing", 6, studies.run_matched_rate),
+]
+DRAWING = 8.0  # the figures' share of the time
+
+
+def reproduce(
+    out: str | Path, quick: bool = False, tell: Callable[[str, float], None] = lambda label, done: None
+) -> list[Verdict]:
+    """Run everything and write ``report.html``, ``report.md``, ``claims.json`` and ``figures/`` to a folder.
+
+    ``tell(label, done)`` is called with the current stage and the finished share of the work. Returns the verdicts.
+
+    Ref: Szlak & Shamir (2021), Section 5.
+    """
+    folder = make_folder(out, "claims.json", "report.md", "report.html")
+    effort = ex.QUICK if quick else ex.FULL
+    began = time.monotonic()
+    study = run_study(effort, tell)
+    tell("figures and report", 1.0 - DRAWING / (sum(s.share for s in STAGES) + DRAWING))
+    with stopping(lambda: f"all {len(STAGES)} experiments are finished, but not the report"):
+        verdicts = judge_all(study)
+        drawn, theory = figures_of(study), theory_page(study)
+        blocks = compose(study, verdicts, theory.blocks, effort, time.monotonic() - began)
+        claims = json.dumps([asdict(v) for v in verdicts], indent=2, ensure_ascii=False)
+        write_atomic(folder / "claims.json", claims + "\n")
+        write_page(Page(TITLE, blocks, drawn | theory.figures), folder)
+    tell("done", 1.0)
+    return verdicts
+
+
+def run_study(effort: ex.Effort, tell: Callable[[str, float], None]) -> Study:
+    """Run all stages in order."""
+    total = sum(stage.share for stage in STAGES) + DRAWING
+    before = 0.0
+    results: dict[str, Any] = {}
+    with stopping(lambda: f"{len(results)} of {len(STAGES)} experiments are finished, but not the report"):
+        for stage in STAGES:
+
+            def tick(done: float, stage: Stage = stage, before: float = before) -> None:
+                tell(stage.label, (before + done * stage.share) / total)
+
+            tick(0.0)
+            results[stage.field] = stage.run(effort, ex.Work(tick))
+            before += stage.share
+    return Study(**results)

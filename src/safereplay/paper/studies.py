@@ -5,43 +5,38 @@ Learning curves: w_t against w^∞, Q against its two limits, and the TD errors 
 Theory on the paper's grids: limits, conditions, and the gentlest replay under a limit on risk.
 
 Ref: Szlak & Shamir (2021), Section 3, Section 4.
+
+The paper's theorem tested on random models: to which limit does learning converge, and how fast?
+
+With d(s,a) the share of MDP iterations at a pair, the limit of Algorithm 1 is the fixed point of H with d; the paper's
+proof takes d ≡ 1. On random models both limits are computed, and learning shows which one is right. Under matched mixing
+the paper's limit is right, and its error is measured over the number of episodes. With step sizes n^−0.6 the noise of Q
+falls as the square root of the step size, so a slope of −0.3 is the best possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import grids
-from .._types import Floats, Ints
+from .._types import Bools, Floats, Ints
 from ..learners import Learner, QLearning, ReplayQLearning, RiskSensitive
 from ..mdp import TabularMDP
 from ..schedules import EpsilonGreedy
-from ..schemes import VarianceReplay
+from ..schemes import Scheme, VarianceReplay
 from ..theory.conditions import CheckReport, check
 from ..theory.limits import exact, fixed_point
 from ..theory.operator import limit_weights
 from ..theory.solver import targets
 from ..theory.theorem2 import Theorem2, theorem_2
 from ..theory.tuning import Plan, tune
-from ..theory.visits import SelfConsistent
+from ..theory.visits import SelfConsistent, often_visited
 from ..verdicts import VERDICTS, verdict
 from .experiments import GRIDS, MATCHED, MAX_STEPS, REPLAY, Effort, Sweep, Work, run
-
-
-@dataclass(frozen=True)
-class Map:
-    """Shares of verdicts over two settings."""
-
-    title: str
-    x_name: str
-    y_name: str
-    x: list[Any]
-    y: list[Any]
-    shares: Floats  #: [y, x, 4] in the order of VERDICTS
 
 
 class Axis(NamedTuple):
@@ -51,58 +46,49 @@ class Axis(NamedTuple):
     values: list[Any]
 
 
+class Map(NamedTuple):
+    """Shares of verdicts over two settings."""
+
+    title: str
+    x: Axis
+    y: Axis
+    shares: Floats  #: [y, x, 4] in the order of VERDICTS
+
+
 def run_maps(effort: Effort, work: Work) -> dict[str, list[Map]]:
     """Verdicts over γ, ε, layout, slip, v and β; by grid."""
-    n = effort.map_points
-    gammas = [round(float(g), 3) for g in np.linspace(0.8, 0.99, n)]
-    epsilons = [0.01, 0.05, 0.1, 0.2, 0.3, 0.5][:: 1 if n > 5 else 2]
-    vs = [round(float(v), 3) for v in np.linspace(0.1, 0.9, n)]
-    betas = [round(float(b), 3) for b in np.linspace(-5, 5, n)]
-    layouts = {"volatile": list(grids.VOLATILE_LAYOUTS), "cliff": list(grids.CLIFF_LAYOUTS)}
-    maps: dict[str, list[tuple[str, Axis, Axis, Callable[..., tuple[TabularMDP, Learner, float]]]]] = {}
-    for grid, make in GRIDS.items():
-        eps, gamma, layout = Axis("ε", epsilons), Axis("γ", gammas), Axis("layout", layouts[grid])
-        maps[grid] = [
-            ("Q-learning", gamma, eps, lambda g, e, make=make: (make(g), QLearning(), e)),
-            ("replay (v = 0.5, β = 5)", gamma, eps, lambda g, e, make=make: (make(g), REPLAY, e)),
-            ("replay", Axis("v", vs), Axis("β", betas), lambda v, b, make=make: (make(), _shaped(v, b), 0.1)),
-            ("Q-learning", gamma, layout, lambda g, text, make=make: (make(g, layout=text), QLearning(), 0.1)),
-            ("replay (v = 0.5, β = 5)", gamma, layout, lambda g, text, make=make: (make(g, layout=text), REPLAY, 0.1)),
-        ]
+    n, plain, shaped = effort.map_points, "Q-learning", "replay (v = 0.5, β = 5)"
+    gamma, v, beta = (
+        Axis(name, [round(float(x), 3) for x in np.linspace(low, high, n)])
+        for name, low, high in (("γ", 0.8, 0.99), ("v", 0.1, 0.9), ("β", -5.0, 5.0))
+    )
+    eps = Axis("ε", [0.01, 0.05, 0.1, 0.2, 0.3, 0.5][:: 1 if n > 5 else 2])
     slips = Axis("slip", [f"{p:g} {to}" for to in ("any", "others") for p in (0.0, 0.05, 0.1, 0.2, 0.3)])
-    maps["cliff"] += [
-        (title, Axis("γ", gammas), slips, lambda g, slip, who=who: (_slippery(g, slip), who, 0.1))
-        for title, who in (("Q-learning", QLearning()), ("replay (v = 0.5, β = 5)", REPLAY))
-    ]
-    jobs = [
-        (grid, k, x, y) for grid in maps for k, m in enumerate(maps[grid]) for y in m[2].values for x in m[1].values
+    plans: list[tuple[str, str, Axis, Axis, Callable[..., tuple[TabularMDP, Learner, float]]]] = []
+    for grid, make in GRIDS.items():
+        layout = Axis("layout", list(grids.VOLATILE_LAYOUTS if grid == "volatile" else grids.CLIFF_LAYOUTS))
+        plans += [
+            (grid, plain, gamma, eps, lambda g, e, make=make: (make(g), QLearning(), e)),
+            (grid, shaped, gamma, eps, lambda g, e, make=make: (make(g), REPLAY, e)),
+            (grid, "replay", v, beta, lambda v, b, make=make: (make(), ReplayQLearning(VarianceReplay(b), v), 0.1)),
+            (grid, plain, gamma, layout, lambda g, text, make=make: (make(g, layout=text), QLearning(), 0.1)),
+            (grid, shaped, gamma, layout, lambda g, text, make=make: (make(g, layout=text), REPLAY, 0.1)),
+        ]
+    plans += [
+        ("cliff", plain, gamma, slips, lambda g, slip: (_slippery(g, slip), QLearning(), 0.1)),
+        ("cliff", shaped, gamma, slips, lambda g, slip: (_slippery(g, slip), REPLAY, 0.1)),
     ]
 
-    def job(item: tuple[str, int, Any, Any]) -> Floats:
-        grid, k, x, y = item
-        mdp, learner, epsilon = maps[grid][k][3](x, y)
+    def job(item: tuple[Callable[..., tuple[TabularMDP, Learner, float]], Any, Any]) -> Floats:
+        mdp, learner, epsilon = item[0](*item[1:])
         runs = run(mdp, learner, effort.map_episodes, effort.map_seeds, EpsilonGreedy(epsilon))
         return np.array([runs.verdicts.count(v) / effort.map_seeds for v in VERDICTS])
 
-    shares = iter(work.map(job, jobs))
-    return {
-        grid: [
-            Map(
-                title,
-                x.name,
-                y.name,
-                x.values,
-                y.values,
-                np.array([[next(shares) for _ in x.values] for _ in y.values]),
-            )
-            for title, x, y, _ in maps[grid]
-        ]
-        for grid in maps
-    }
-
-
-def _shaped(v: float, beta: float) -> Learner:
-    return ReplayQLearning(VarianceReplay(beta), v)
+    shares = iter(work.map(job, [(made, a, b) for *_, x, y, made in plans for b in y.values for a in x.values]))
+    maps: dict[str, list[Map]] = {grid: [] for grid in GRIDS}
+    for grid, title, x, y, _ in plans:
+        maps[grid].append(Map(title, x, y, np.array([[next(shares) for _ in x.values] for _ in y.values])))
+    return maps
 
 
 def _slippery(gamma: float, slip: str) -> TabularMDP:
@@ -166,8 +152,8 @@ def _curve(grid: str, learner: ReplayQLearning, seed: int, episodes: int, points
     """[3, m]: the distance of w_t, and the errors against the paper's limit and the one with d(s,a)."""
     mdp = GRIDS[grid]()
     shots = run(mdp, learner, episodes, [seed], snapshots=points.tolist()).snapshots
-    if shots is None or shots.w is None:
-        raise AssertionError("a replaying run with snapshots has both")
+    assert shots is not None
+    assert shots.w is not None
     distance = 0.5 * np.abs(shots.w[0] - limit_weights(mdp, learner.scheme)).sum(1)
     paper = fixed_point(mdp, learner.scheme, learner.v)
     visits = shots.visits[0, -1]
@@ -202,8 +188,7 @@ def run_td_errors(effort: Effort, work: Work) -> TdErrors:
     def job(grid: str) -> tuple[Floats, Floats]:
         mdp = GRIDS[grid]()
         shots = run(mdp, RiskSensitive(kappa), effort.episodes, effort.curve_seeds, snapshots=points).snapshots
-        if shots is None:
-            raise AssertionError("a run with snapshots has them")
+        assert shots is not None
         deltas, weights = [], []
         for Q_t, visits_t in zip(shots.Q, shots.visits, strict=True):
             before = np.zeros_like(visits_t[0])
@@ -221,8 +206,7 @@ def run_td_errors(effort: Effort, work: Work) -> TdErrors:
 LIMITS = {"volatile": (0.05,), "cliff": (0.01, 0.02, 0.05)}
 
 
-@dataclass(frozen=True)
-class World:
+class World(NamedTuple):
     """A grid with an exploration, and the possible limits of Algorithm 1."""
 
     name: str
@@ -242,16 +226,8 @@ def run_limits(effort: Effort, work: Work) -> list[World]:
 
     def job(setting: tuple[str, TabularMDP, EpsilonGreedy]) -> World:
         name, mdp, exploration = setting
-        found = fixed_point(
-            mdp,
-            REPLAY.scheme,
-            REPLAY.v,
-            "self",
-            exploration=exploration,
-            episodes=effort.episodes,
-            seeds=effort.seeds,
-            max_steps=MAX_STEPS,
-        )
+        sizes = {"episodes": effort.episodes, "seeds": effort.seeds, "max_steps": MAX_STEPS}
+        found = fixed_point(mdp, REPLAY.scheme, REPLAY.v, "self", exploration=exploration, **sizes)
         return World(name, mdp, exact(mdp, QLearning()), fixed_point(mdp, REPLAY.scheme, REPLAY.v), found)
 
     return work.map(job, settings)
@@ -300,3 +276,166 @@ def run_plans(effort: Effort, work: Work) -> dict[str, list[Plan]]:
 
     done = work.map(job, jobs)
     return {grid: [plan for plan, item in zip(done, jobs, strict=True) if item[0] == grid] for grid in LIMITS}
+
+
+BETAS = (-1.0, -0.3, 0.0, 0.1, 0.3, 1.0, 5.0)
+EPSILONS = (0.05, 0.1, 0.3)
+LATE = 10  # snapshots in the second half of a run; their spread is the noise
+RATE_MODELS = 6  # random models besides the grids
+RATE_POINTS = 7  # numbers of episodes
+RATE_FIRST = 1_000
+RATE_LONGER = 2  # times the length of a long run
+
+
+@dataclass(frozen=True)
+class TiltReplay(Scheme):
+    """Equal weights of pairs, rewards ∝ e^{−βr}: shaped replay that does not prefer volatile pairs."""
+
+    beta: float = 1.0
+
+    @staticmethod
+    def log_tilt(r: float, beta: float) -> float:
+        """−βr."""
+        return -beta * r
+
+
+class Drawn(NamedTuple):
+    """A random model, its learner and its exploration."""
+
+    mdp: TabularMDP
+    learner: ReplayQLearning
+    exploration: EpsilonGreedy
+
+
+def draw(seed: int) -> Drawn:
+    """A model of 3–9 states and 2–4 actions, with its γ, scheme, β, v and ε: all from one seed.
+
+    >>> draw(0).mdp.n_states, draw(0).learner.describe()
+    (8, 'replay(v=0.66)')
+    """
+    generator = np.random.default_rng(seed)
+    S, A = int(generator.integers(3, 10)), int(generator.integers(2, 5))
+    rows = []
+    for s in range(S - 1):
+        for a in range(A):
+            n = int(generator.integers(1, 5))
+            for p in generator.dirichlet(np.ones(n)):
+                s_next, r = int(generator.integers(S)), float(generator.integers(-9, 10))
+                rows.append((s, a, p, s_next, r, s_next == S - 1, r <= -5.0))
+    gamma, v = round(float(generator.uniform(0.5, 0.97)), 3), round(float(generator.uniform(0.1, 0.9)), 2)
+    beta, epsilon = float(generator.choice(BETAS)), float(generator.choice(EPSILONS))
+    scheme = (VarianceReplay(beta), VarianceReplay(beta), TiltReplay(beta), Scheme())[int(generator.integers(4))]
+    mdp = TabularMDP.from_outcomes(S, A, rows, gamma, name=f"random {seed}")
+    return Drawn(mdp, ReplayQLearning(scheme, v), EpsilonGreedy(epsilon))
+
+
+# -- which limit --------------------------------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """One run of literal replay, and both limits.
+
+    Distances are the largest over the pairs that the run visited often, as a share of the range of Q there.
+    """
+
+    apart: float  #: distance of the two limits
+    noise: float  #: the spread of Q over the second half of the run
+    error_visited: float  #: distance of the learned Q from the limit with d(s,a)
+    error_paper: float  #: distance from the paper's limit
+
+    @property
+    def differs(self) -> bool:
+        """Whether the limits differ by more than the noise."""
+        return self.apart > self.noise
+
+    @property
+    def nearer(self) -> bool:
+        """Whether the learned Q is nearer to the limit with d(s,a)."""
+        return self.error_visited < self.error_paper
+
+
+@dataclass(frozen=True)
+class RandomModels:
+    """Literal replay on random models."""
+
+    episodes: int
+    cases: tuple[Case, ...]
+
+    @property
+    def differing(self) -> tuple[Case, ...]:
+        """Models whose limits differ by more than the noise."""
+        return tuple(case for case in self.cases if case.differs)
+
+    @property
+    def exceptions(self) -> tuple[Case, ...]:
+        """The differing models on which the learned Q is at least as near to the paper's limit."""
+        return tuple(case for case in self.differing if not case.nearer)
+
+
+def run_random_models(effort: Effort, work: Work) -> RandomModels:
+    """Literal replay on each of 200 random models (40 in a quick study), one run per model."""
+    episodes = effort.map_episodes
+    cases = work.map(lambda seed: judge(draw(seed), seed, episodes), range(effort.random_models))
+    return RandomModels(episodes, tuple(cases))
+
+
+def judge(drawn: Drawn, seed: int, episodes: int) -> Case:
+    """Learn, and measure the distance to both limits.
+
+    The noise is the largest spread of a pair's Q over the snapshots of the run's second half.
+    """
+    mdp, learner, exploration = drawn
+    points = np.linspace(episodes // 2, episodes, LATE).astype(int).tolist()
+    runs = run(mdp, learner, episodes, [seed], exploration, points)
+    assert runs.snapshots is not None
+    Q, often = runs.Q[0], often_visited(runs.visits[0])
+    visited = fixed_point(mdp, learner.scheme, learner.v, runs.visitation[0])
+    paper = fixed_point(mdp, learner.scheme, learner.v)
+    measured = (paper - visited, np.ptp(runs.snapshots.Q[0], axis=0), Q - visited, Q - paper)
+    return Case(*(largest(x, often, visited) for x in measured))
+
+
+def largest(differences: Floats, often: Bools, limit: Floats) -> float:
+    """The largest |difference| over some pairs, as a share of the limit's range over them."""
+    return float(np.abs(differences[often]).max()) / (float(np.ptp(limit[often])) or 1.0)
+
+
+# -- how fast, where the limit is the paper's -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MatchedRate:
+    """Matched mixing and the paper's limit, over the number of episodes.
+
+    An error is the largest over the pairs that the run visited often, as a share of the limit's range.
+    """
+
+    episodes: Ints  #: [m]
+    errors: dict[str, Floats]  #: by model: [seeds, m]
+
+    @property
+    def slopes(self) -> dict[str, float]:
+        """By model, the slope of log(median error over seeds) on log(episodes)."""
+        x = np.log(self.episodes)
+        return {name: float(np.polyfit(x, np.log(np.median(e, 0)), 1)[0]) for name, e in self.errors.items()}
+
+
+def run_matched_rate(effort: Effort, work: Work) -> MatchedRate:
+    """Matched mixing on both grids and on random models, from 1,000 episodes to twice a long run."""
+    points = np.geomspace(RATE_FIRST, RATE_LONGER * effort.long_episodes, RATE_POINTS).astype(np.int64)
+    models = {name: Drawn(make(), MATCHED, EpsilonGreedy()) for name, make in GRIDS.items()}
+    for drawn in map(draw, range(RATE_MODELS)):
+        models[drawn.mdp.name] = drawn._replace(learner=replace(drawn.learner, mixing="matched"))
+    seeds = max(2, effort.curve_seeds // 5)
+    jobs = [(name, seed) for name in models for seed in range(seeds)]
+    done = np.array(work.map(lambda job: follow(models[job[0]], job[1], points), jobs))
+    return MatchedRate(points, dict(zip(models, done.reshape(len(models), seeds, -1), strict=True)))
+
+
+def follow(drawn: Drawn, seed: int, points: Ints) -> Floats:
+    """The error against the paper's limit at each number of episodes, [m]."""
+    mdp, learner, exploration = drawn
+    runs = run(mdp, learner, int(points[-1]), [seed], exploration, points.tolist())
+    assert runs.snapshots is not None
+    limit, often = fixed_point(mdp, learner.scheme, learner.v), often_visited(runs.visits[0])
+    return np.array([largest(Q - limit, often, limit) for Q in runs.snapshots.Q[0]])
