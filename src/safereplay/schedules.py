@@ -108,7 +108,9 @@ class Schedule(Config):
             _checks.real(name, getattr(self, name))
         _checks.own_names(kind.__name__, self.params_names(), ("n",))
         names = "n", *self.params_names()
-        _checks.arguments(f"{kind.__name__}.{kind.FUNCTION}", parameters(own), names, MOST_NAMES)
+        _checks.arguments(
+            f"{kind.__name__}.{kind.FUNCTION}", parameters(getattr(kind, kind.FUNCTION)), names, MOST_NAMES
+        )
 
     def bound(self) -> Bound:
         """The schedule's function, compiled; raises an error if numba cannot compile it."""
