@@ -124,7 +124,7 @@ def bind(function: Callable[..., float], offered: tuple[str, ...]) -> Bound:
     """
     names = parameters(function)
     call = jit(CALLS[len(names)](jit(function), *(offered.index(name) for name in names)))
-    made_from = (_code_digest(function.__code__), names, offered)
+    made_from = (function.__module__, _code_digest(function.__code__), names, offered)  # numba imports this module
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest() if _is_own(function) else None
     return Bound(call, frozenset(names), digest, len(offered))
 
