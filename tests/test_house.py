@@ -171,6 +171,7 @@ def test_the_python_of_a_page_runs_as_shown(page, tmp_path, monkeypatch, capsys)
     """A comment `# -> text` is what the line above prints. In this process, which has compiled what most pages use."""
     source = code_of(page)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "page.py").write_text(source)
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # as for a user

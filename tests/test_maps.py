@@ -341,7 +341,7 @@ def test_the_longest_way_of_arrows_is_found_with_rings_and_walls(text):
     text = text.replace("S", ".")
     slow = Slow(text, volatile=[], slip=0.0, slip_to="any", fall_ends=True, goal_slips=False)
     rules = {"goal": 1.0, "goals": None, "step": -1.0, "hazard": -1.0, "volatile": [(1.0, 1.0)], "volatiles": None}
-    world = maps._World(slow.lines, **rules, slip=0.0, slip_to="any", fall_ends=True, goal_slips=False)
+    world = maps._World(slow.lines, rules | {"slip": 0.0, "slip_to": "any", "fall_ends": True, "goal_slips": False})
     assert world._runs().tolist() == [slow.run(cell) for cell in slow.cells]
     assert world.origin(np.array([0])) == slow.origin([0])
 

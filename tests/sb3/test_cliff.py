@@ -59,7 +59,7 @@ def test_the_draws_are_the_exact_distribution_also_after_saving_and_loading(fill
 def test_with_many_transitions_it_is_p_tilde_of_the_model(filled):
     """Within each pair, the distribution over rewards; mean total variation over pairs: 0.02 (40,000 transitions have their own noise)."""
     mdp, buffer = filled
-    theory = drawn(mdp, sr.EntropicReplay(BETA), V, mdp.r)
+    theory, _ = drawn(mdp, sr.EntropicReplay(BETA), V, mdp.r)
     p = buffer.shaper.index.distribution()
     pair, reward = outcomes(buffer, np.arange(SIZE), mdp)
     apart, plain = [], []
@@ -67,7 +67,7 @@ def test_with_many_transitions_it_is_p_tilde_of_the_model(filled):
         mine, model = pair == i, mdp.pair == i
         rewards = np.unique(np.concatenate([reward[mine], mdp.r[model]]))
         held = np.array([p[mine & (reward == r)].sum() for r in rewards]) / p[mine].sum()
-        for found, of in ((apart, theory.p), (plain, mdp.p)):
+        for found, of in ((apart, theory), (plain, mdp.p)):
             known = np.array([of[model & (mdp.r == r)].sum() for r in rewards])
             found.append(0.5 * np.abs(held - known).sum())
     assert np.mean(apart) < 0.02

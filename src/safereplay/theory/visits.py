@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -186,7 +187,7 @@ def self_consistent(
     those that converge do so soon; the rest is used for averaging. If no limit is found, the best approximation is
     listed, with its residual.
     """
-    learner = ReplayQLearning(scheme, v)
+    learner = ReplayQLearning(scheme, v, mixing="matched")  # limits have any v below 1, runs of literal replay do not
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     count, runs_wanted = _checks.whole("starts", starts, 1), _checks.whole("seeds", seeds, 0, bits=24)
     _checks.whole("episodes", episodes, 1)
@@ -201,6 +202,7 @@ def self_consistent(
     if not runs_wanted:
         return search.ranked(None)
     listed = range(first, first + runs_wanted)
+    learner = replace(learner, mixing="literal")
     runs = learn(mdp, learner, episodes, listed, exploration, step_size, max_steps=max_steps, quiet=quiet).whole()
     for Q in runs.Q:
         search.follow(Q, 0)
