@@ -24,7 +24,7 @@ SCHEMES = [
     sr.Scheme(),
 ]
 MIXINGS = ["matched", "literal"]
-QUICK = (sr.EntropicReplay(2.0), sr.VarianceReplay(5.0))
+QUICK = (sr.EntropicReplay(2.0), sr.ScoreReplay(2.0))
 
 
 def distance(index, draws=400_000):

@@ -267,7 +267,7 @@ RECOUNTED = {
 }
 
 
-@pytest.mark.parametrize("mixing", ["literal", "matched"])
+@pytest.mark.parametrize("mixing", ["literal", pytest.param("matched", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scheme", RECOUNTED, ids=lambda scheme: type(scheme).__name__)
 def test_the_weights_of_a_run_are_what_its_counts_make_by_the_formula(scheme, mixing):
     """The cliff and a world of many outcomes a pair, after 50 and 3,000 episodes: every w_t to 1e-12."""
@@ -281,7 +281,7 @@ def test_the_weights_of_a_run_are_what_its_counts_make_by_the_formula(scheme, mi
             assert runs.w[0] == pytest.approx(wanted, abs=1e-12)
 
 
-@pytest.mark.parametrize("mixing", ["literal", "matched"])
+@pytest.mark.parametrize("mixing", ["literal", pytest.param("matched", marks=pytest.mark.slow)])
 def test_the_weights_of_return_replay_are_those_of_its_counts_and_its_q(mixing):
     """A pair looks at Q when it is updated. Where each next state has one sure reward its Q stays as it was first learned, so
     that a pair's last look is as good as one at the end: 3,000 episodes, every w_t to 1e-12."""

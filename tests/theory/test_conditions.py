@@ -67,7 +67,7 @@ def coins(gamma=0.9):
         (sr.PowerStep(1.0), True, (True, True)),
         (sr.PowerStep(0.5), False, (True, False)),
         (sr.ConstantStep(0.1), False, (True, False)),
-        (sr.StepSize(), True, (True, True)),
+        pytest.param(sr.StepSize(), True, (True, True), marks=pytest.mark.slow),
     ],
 )
 def test_named_step_sizes_are_judged_by_proof(step_size, holds, sums):
@@ -99,7 +99,7 @@ def test_a_step_size_of_ones_own_is_measured_and_said_to_be():
         (sr.EpsilonGreedy(0.1), True, False),
         (sr.EpsilonGreedy(0.1, power=1.0), True, True),
         (sr.EpsilonGreedy(0.0), False, True),
-        (sr.Softmax(2.0), True, False),
+        pytest.param(sr.Softmax(2.0), True, False, marks=pytest.mark.slow),
         (sr.Softmax(2.0, power=0.1), False, True),
     ],
 )
