@@ -38,9 +38,6 @@ class Look(NamedTuple):
     marker: str
 
 
-# -- all contestants, all worlds ----------------------------------------------------------------------------------------
-
-
 @styled
 def overview_figure(found: Comparison) -> Figure:
     """The share of the ceiling's area, contestants by worlds; the best of a world are framed."""
@@ -86,9 +83,6 @@ def _write_cell(ax: Axes, i: int, j: int, standing: Standing | None) -> None:
     if best:
         x, y = [j - 0.44, j + 0.44, j + 0.44, j - 0.44, j - 0.44], [i - 0.4, i - 0.4, i + 0.4, i + 0.4, i - 0.4]
         ax.plot(x, y, color=ORANGE, lw=1.1, zorder=3)
-
-
-# -- one world ---------------------------------------------------------------------------------------------------------
 
 
 def featured(chapter: Chapter) -> list[tuple[Family, Look]]:

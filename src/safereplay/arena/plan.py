@@ -253,8 +253,6 @@ def _ends_well(mdp: TabularMDP) -> float:
     return 1.0 - risk.p_unsafe - risk.p_never
 
 
-# -- records -----------------------------------------------------------------------------------------------------------
-
 KIND, FORMAT = "arena run", 1
 ARRAYS = ("value", "p_unsafe", "p_never", "updates", "limit")
 NO_LIMIT = (nan, nan, nan)

@@ -74,9 +74,6 @@ def stems(titles: Sequence[str]) -> list[str]:
     return [name if taken.count(name) == 1 else f"{name}-{k}" for k, name in enumerate(plain, 1)]
 
 
-# -- all worlds --------------------------------------------------------------------------------------------------------
-
-
 def opening(found: Comparison) -> list[Block]:
     """The blocks on all worlds together."""
     caption = (
@@ -119,9 +116,6 @@ def _line(chapter: Chapter, found: Comparison) -> list[str]:
         mine = [f"{what}: {own.family.label}", percent(own.area.mean), "" if own is first else points(own.behind)]
     same = listed(alike, FEW) or "none"
     return [chapter.title, found.marked(first.family.label), within(first.area), same, *mine]
-
-
-# -- one world ---------------------------------------------------------------------------------------------------------
 
 
 def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
@@ -187,9 +181,6 @@ def row(standing: Standing, found: Comparison) -> list[str]:
     ]
 
 
-# -- who does not apply, and the method -------------------------------------------------------------------------------
-
-
 def refusals(found: Comparison) -> list[Block]:
     """Which contestants do not apply, and why."""
     rows, header = absent(found), ["contestant", "worlds", "why, on the first of them"]
@@ -216,8 +207,6 @@ def method(found: Comparison) -> list[Block]:
     rows = [[name, f"{count} {text}" if name == "contestants" else text] for name, text in METHOD.items()]
     return [Heading("Method"), Table(["", ""], rows)]
 
-
-# -- from names to the page ----------------------------------------------------------------------------------------------
 
 SEEDS = 20  #: the smallest and the default number
 LOOKS = 8  # the smallest number of steps: an eighth of it is 1

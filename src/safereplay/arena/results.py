@@ -286,9 +286,6 @@ POOR = 0.5  # of the largest area: a contestant with less fails on a world
 WORDS = {"wins": "wins", "shares": "among the best", "loses": "loses", "absent": "—"}
 
 
-# -- one world ---------------------------------------------------------------------------------------------------------
-
-
 def ours(chapter: Chapter) -> Standing | None:
     """The better of the paper's two mixings."""
     return next((s for s in chapter.standings if s.family.contestant.ours), None)
@@ -305,9 +302,6 @@ def verdict(chapter: Chapter) -> str:
     if not own.among_best:
         return "loses"
     return "wins" if all(s.family.contestant.ours for s in chapter.standings if s.among_best) else "shares"
-
-
-# -- all worlds --------------------------------------------------------------------------------------------------------
 
 
 def bests(found: Comparison) -> Counter[str]:

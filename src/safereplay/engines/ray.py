@@ -237,9 +237,6 @@ def _lost(flight: _Flight, error: Exception) -> None:
     LOG.warning("safereplay: a worker was lost, and %s will be done again (%s)", what, why)
 
 
-# -- what travels -------------------------------------------------------------------------------------------------------
-
-
 def _code() -> str:
     """The versions that the numbers depend on."""
     return f"{__version__} (kernels {source_digest()[:8]})"
@@ -273,9 +270,6 @@ def _modules(points: list[Point]) -> dict[str, tuple[str, dict[str, str | None]]
             folder = Path(str(getattr(module, "__file__", ""))).resolve().parents[kind.__module__.count(".")]
             found.setdefault(kind.__module__, (str(folder), {}))[1][kind.__name__] = own_code(kind)
     return found
-
-
-# -- on a worker --------------------------------------------------------------------------------------------------------
 
 
 class _Refusal(NamedTuple):

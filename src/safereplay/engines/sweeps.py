@@ -140,8 +140,6 @@ class Store:
         pq.write_table(whole, buffer, row_group_size=rows, compression="zstd", write_page_checksum=True)
         _files.write_atomic(self.runs / name, buffer.getvalue(), durable=True)
 
-    # -- opening ------------------------------------------------------------------------------------------------------
-
     def _tidy(self) -> None:
         """Remove unfinished files of a killed sweep; the lock keeps other writers out."""
         for folder in (self.folder, self.runs, self.folder / "specs"):

@@ -88,9 +88,6 @@ def judge_all(study: Study) -> list[Verdict]:
     return [Verdict(*claim[:4], *claim.judge(study, claim.grid)) for claim in CLAIMS]
 
 
-# -- judges -----------------------------------------------------------------------------------------------------------
-
-
 def interval(k: int, n: int) -> str:
     """'k of n seeds (95 % interval a–b)'."""
     ends = binomtest(k, n).proportion_ci(method="wilson")
@@ -295,9 +292,6 @@ def promise_of_theorem_2(study: Study, grid: str) -> Finding:
 
 def _curve(study: Study, grid: str, mixing: str) -> Curves:
     return next(c for c in study.curves if c.grid == grid and c.mixing == mixing)
-
-
-# -- the claims -------------------------------------------------------------------------------------------------------
 
 
 def _on_both(stem: str, claim: str, expected: str, judge: Judge) -> list[Claim]:

@@ -118,9 +118,6 @@ def run(
     return learn(mdp, learner, episodes, seeds, exploration, **more).whole()
 
 
-# -- the cast on both grids -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Cast:
     """All learners on both grids at the defaults."""
@@ -152,9 +149,6 @@ def run_cast(effort: Effort, work: Work) -> Cast:
             work.tick(len(runs) / (len(mdps) * len(CAST)))
     risk = {key: evaluate(mdps[key[0]], usual_policy(r), start=mdps[key[0]].origin) for key, r in runs.items()}
     return Cast(mdps, runs, risk)
-
-
-# -- one dial ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -205,9 +199,6 @@ def run_kappa(effort: Effort, work: Work) -> Sweep:
 def run_gaskett(effort: Effort, work: Work) -> Sweep:
     """Gaskett's β from 0 to 1."""
     return run_sweep(effort, work, "β", Pessimistic, 1.0)
-
-
-# -- more replay, and replay of either sign -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,6 @@ def cast_figure(cast: Cast, grid: str) -> Figure:
     return figure
 
 
-# -- verdicts -----------------------------------------------------------------------------------------------------------
-
-
 def verdict_legend(figure: Figure) -> None:
     """One legend of the four verdicts, under the picture."""
     handles = [Patch(facecolor=COLOURS[v], edgecolor="white", label=v) for v in VERDICTS]
@@ -193,9 +190,6 @@ def dose_figure(dose: Dose) -> Figure:
             ax.set_title(f"{name}, {grid}")
         risk_ax.set_ylim(bottom=-0.005)
     return figure
-
-
-# -- curves and distributions ---------------------------------------------------------------------------------------------
 
 
 @styled
