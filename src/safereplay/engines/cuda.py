@@ -112,20 +112,16 @@ def learn_there(runs: Sequence[Run], terms: Terms) -> Learned:
     plan = Layout.of(runs)
     for batch in _batches(runs, plan.bytes_a_run(m)):
         found = launch(plan, [runs[k] for k in batch], terms)
-        _refuse(runs, batch, found.wrong)
+        if found.wrong.any():
+            run = runs[batch[int(np.flatnonzero(found.wrong)[0])]]
+            kind = type((run.point.learner.replay or (run.point.learner,))[0]).__name__
+            where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
+            raise BadInput(f"factors of {kind} must give finite numbers, weights at least 0, got others; in {where}")
         Q[batch], counts[batch], snapshots[batch] = found.Q, found.counts, found.snapshots[:, :m]
     visits, replays = (
         np.ascontiguousarray(counts[:, :, k], np.int64).reshape(shape) for k in (step.VISITS, step.REPLAYS)
     )
     return Learned(Q.reshape(shape), visits, replays, snapshots.reshape(shape[0], m, *shape[1:]) if m else None)
-
-
-def _refuse(runs: Sequence[Run], batch: list[int], wrong: AnyArray) -> None:
-    if wrong.any():
-        run = runs[batch[int(np.flatnonzero(wrong)[0])]]
-        kind = type((run.point.learner.replay or (run.point.learner,))[0]).__name__
-        where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
-        raise BadInput(f"factors of {kind} must give finite numbers, weights at least 0, got others; in {where}")
 
 
 def _batches(runs: Sequence[Run], bytes_a_run: int) -> Iterator[list[int]]:
@@ -277,13 +273,27 @@ def sent(plan: Layout, runs: Sequence[Run], terms: Terms, threads: int) -> list[
     """The kernel's arrays, on the GPU: model, slots, slabs, orders, found."""
     from numba import cuda
 
-    here = (
-        plan.model,
-        plan.slots,
-        _slabs(plan, threads, _count_type(runs, terms)),
-        _orders(runs, terms),
-        _found(plan, len(runs), len(terms.points)),
+    from ..kernels import device
+
+    P, S, M, K, T = plan.mdp.n_pairs, plan.mdp.n_states, plan.slots.pair.size, plan.n_slots, threads
+    v = max(run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs)
+    count_type = np.int32 if terms.episodes * terms.max_steps / (1.0 - v) < SMALL else np.int64  # holds every count
+    slabs = device.Slabs(
+        Q=np.zeros((T, P)),
+        counts=np.zeros((T, P, 2), count_type),
+        visited=np.zeros((T, S), count_type),
+        clock=np.zeros((T, device.CLOCK), np.int64),
+        generator=np.zeros((T, device.WORDS), np.uint64),
+        count=np.zeros((T, K), count_type),
+        share=np.zeros((T, K)),
+        stats=np.zeros((T, M, plan.recipe.n_stats)),
+        tree=np.zeros((T, wide.allocate(M).size)),
+        run=np.full(T, device.NO_RUN, np.int64),
     )
+    n, m = len(runs), max(len(terms.points), 1)
+    counts, wrong, taken = np.zeros((n, P, 2), np.int64), np.zeros(n, np.int64), np.zeros(1, np.int64)
+    found = device.Found(np.zeros((n, P)), counts, np.zeros((n, m, P)), wrong, taken)
+    here = (plan.model, plan.slots, slabs, _orders(runs, terms), found)
     return [type(arrays)(*(cuda.to_device(np.ascontiguousarray(a)) for a in arrays)) for arrays in here]
 
 
@@ -296,43 +306,6 @@ def kernel_of(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
 
     # No link-time optimisation: it would fuse operations that must be rounded one by one. The simulator has no linker.
     return device.make(recipe, sizes, dense, **({} if config.ENABLE_CUDASIM else {"lto": False}))
-
-
-def _count_type(runs: Sequence[Run], terms: Terms) -> type[np.integer[Any]]:
-    """The smallest type that holds every count of these runs."""
-    v = max(run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs)
-    return np.int32 if terms.episodes * terms.max_steps / (1.0 - v) < SMALL else np.int64
-
-
-def _slabs(plan: Layout, threads: int, count_type: type[np.integer[Any]]) -> device.Slabs:
-    from ..kernels import device
-
-    P, S, M, K, T = plan.mdp.n_pairs, plan.mdp.n_states, plan.slots.pair.size, plan.n_slots, threads
-    return device.Slabs(
-        Q=np.zeros((T, P)),
-        counts=np.zeros((T, P, 2), count_type),
-        visited=np.zeros((T, S), count_type),
-        clock=np.zeros((T, device.CLOCK), np.int64),
-        generator=np.zeros((T, device.WORDS), np.uint64),
-        count=np.zeros((T, K), count_type),
-        share=np.zeros((T, K)),
-        stats=np.zeros((T, M, plan.recipe.n_stats)),
-        tree=np.zeros((T, wide.allocate(M).size)),
-        run=np.full(T, device.NO_RUN, np.int64),
-    )
-
-
-def _found(plan: Layout, n: int, m: int) -> device.Found:
-    from ..kernels import device
-
-    P = plan.mdp.n_pairs
-    return device.Found(
-        np.zeros((n, P)),
-        np.zeros((n, P, 2), np.int64),
-        np.zeros((n, max(m, 1), P)),
-        np.zeros(n, np.int64),
-        np.zeros(1, np.int64),
-    )
 
 
 def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:

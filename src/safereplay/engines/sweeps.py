@@ -24,11 +24,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -40,7 +40,7 @@ from .._progress import Bar
 from ..errors import BadFile, BadInput, CannotWrite, stopping
 from .identity import DIGITS
 from .spec import ALGORITHM, TAIL, Spec, load_spec
-from .work import KEEPS, Chunks, Costs, Engine, ThreadsEngine
+from .work import KEEPS, Chunks, Costs, Done, Engine, ThreadsEngine
 
 MARKS = ("id", "learner", "scheme", "exploration", "step_size")  # columns that begin a section
 
@@ -109,7 +109,10 @@ class Store:
         self._lock = _files.Lock(self.folder)
         try:
             _files.make_folder(self.runs)
-            self._tidy()
+            for folder in (self.folder, self.runs, self.folder / "specs"):
+                for file in folder.glob(".*"):
+                    if TEMPORARY.match(file.name):  # left by a killed sweep: the lock keeps other writers out
+                        file.unlink(missing_ok=True)
             self._settle()
             self.recount()
         except BaseException:
@@ -140,13 +143,6 @@ class Store:
         pq.write_table(whole, buffer, row_group_size=rows, compression="zstd", write_page_checksum=True)
         _files.write_atomic(self.runs / name, buffer.getvalue(), durable=True)
 
-    def _tidy(self) -> None:
-        """Remove unfinished files of a killed sweep; the lock keeps other writers out."""
-        for folder in (self.folder, self.runs, self.folder / "specs"):
-            for file in folder.glob(".*"):
-                if TEMPORARY.match(file.name):
-                    file.unlink(missing_ok=True)
-
     def _settle(self) -> None:
         """Assign the folder to this spec, or raise an error that says why it cannot be."""
         old = read_note(self.folder) if (self.folder / "sweep.json").exists() else None
@@ -172,7 +168,9 @@ class Store:
         elif old is not None:
             self._note |= {key: old[key] for key in ("columns", "content", "runs")}
         self._schema = schema_of(self._note)
-        file, text = self.folder / _spec_name(self.spec), _spec_text(self.spec)
+        own = self.spec.file
+        text = json.dumps(self.spec.plain, indent=1, default=str) if own is None else _files.read_text(own)
+        file = self.folder / _spec_name(self.spec)
         if not file.exists() or _files.read_text(file) != text:
             _files.write_atomic(file, text, durable=True)
         if old is None or old["digest"] != self.spec.digest:
@@ -236,14 +234,10 @@ class Store:
                     raise
                 if isinstance(error, OSError) and error.errno is not None:
                     raise BadFile(f"{part} must be readable, got '{error.strerror}'") from None
-                self._set_aside(part)
-
-    def _set_aside(self, part: Path) -> None:
-        # not in runs/: some readers read every file there
-        aside = _files.make_folder(self.folder / "damaged") / part.name
-        os.replace(part, aside)
-        _files.sync_folder(self.runs)
-        self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
+                aside = _files.make_folder(self.folder / "damaged") / part.name  # some readers read all of runs/
+                os.replace(part, aside)
+                _files.sync_folder(self.runs)
+                self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
 
 
 def _read(file: Path, columns: list[str] | None = None) -> tuple[pa.Table, pa.Schema]:
@@ -260,10 +254,6 @@ def _split(ids: str) -> set[bytes]:
 
 def _spec_name(spec: Spec) -> str:
     return "spec.toml" if spec.file is not None and spec.file.suffix != ".json" else "spec.json"
-
-
-def _spec_text(spec: Spec) -> str:
-    return json.dumps(spec.plain, indent=1, default=str) if spec.file is None else _files.read_text(spec.file)
 
 
 def read_note(folder: str | Path) -> dict[str, Any]:
@@ -447,36 +437,23 @@ def _engine(engine: str | Engine, threads: int | None, address: str | None, quie
     return lambda: local
 
 
-class _Pending(NamedTuple):
-    """The remaining work."""
-
-    runs: int
-    total: int  #: runs of the spec, done or not
-    units: dict[Hashable, float]
-
-
-def _pending(study: Spec, done: set[bytes], costs: Costs) -> _Pending:
-    """Count the runs that are not done, and their work."""
-    units: dict[Hashable, float] = {}
-    count = total = 0
-    for key, point in study.points():
-        left = sum(1 for _ in study.lacking(key, done)) if done else len(study.seeds)
-        group = costs.group(point)
-        units[group] = units.get(group, 0.0) + left * costs.units(point)
-        count, total = count + left, total + len(study.seeds)
-    return _Pending(count, total, units)
-
-
 def _sweep(study: Spec, store: Store, make: Callable[[], Engine], quiet: bool) -> Sweep:
     began, costs = time.monotonic(), Costs(study.terms)
     before = len(store.done)
-    pending = _pending(study, store.done, costs)
-    store.expect(before + pending.runs)
+    units: dict[Hashable, float] = {}  # the work that is left
+    missing = total = 0  # runs
+    for key, point in study.points():
+        left = sum(1 for _ in study.lacking(key, store.done)) if store.done else len(study.seeds)
+        group = costs.group(point)
+        units[group] = units.get(group, 0.0) + left * costs.units(point)
+        missing, total = missing + left, total + len(study.seeds)
+    store.expect(before + missing)
     interrupted = False
-    if pending.runs:
+    if missing:
         engine = make()
         try:
-            _finish(study, store, engine, pending, costs, quiet)
+            chunks = Chunks(study.runs(store.done), units, study.terms, engine, costs)
+            _finish(store, engine.finish(chunks, study.terms), missing, costs, quiet)
         except KeyboardInterrupt:
             interrupted = True
             store.recount()
@@ -486,16 +463,14 @@ def _sweep(study: Spec, store: Store, make: Callable[[], Engine], quiet: bool) -
             ) from None
         finally:
             engine.close()
-    done, already = len(store.done) - before, pending.total - pending.runs
-    return Sweep(store.folder, pending.total, done, already, time.monotonic() - began, interrupted)
+    done = len(store.done) - before
+    return Sweep(store.folder, total, done, total - missing, time.monotonic() - began, interrupted)
 
 
-def _finish(study: Spec, store: Store, engine: Engine, pending: _Pending, costs: Costs, quiet: bool) -> None:
-    """Do the remaining runs, and write each chunk when it is finished."""
-    chunks = Chunks(study.runs(store.done), pending.units, study.terms, engine, costs)
-    results = engine.finish(chunks, study.terms)
+def _finish(store: Store, results: Iterator[Done], runs: int, costs: Costs, quiet: bool) -> None:
+    """Write each chunk of the remaining runs when it is finished."""
     done = 0
-    with Bar(f"{store.folder.name}: {pending.runs:,} runs", pending.runs, quiet) as bar:
+    with Bar(f"{store.folder.name}: {runs:,} runs", runs, quiet) as bar:
         try:
             for chunk, table, seconds in results:
                 store.add(table)
@@ -506,5 +481,5 @@ def _finish(study: Spec, store: Store, engine: Engine, pending: _Pending, costs:
             close = getattr(results, "close", None)
             if close is not None:
                 close()
-    if done != pending.runs:
-        raise BadInput(f"the engine must finish every run, got {done:,} of {pending.runs:,}")
+    if done != runs:
+        raise BadInput(f"the engine must finish every run, got {done:,} of {runs:,}")
