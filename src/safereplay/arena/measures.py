@@ -145,20 +145,14 @@ def band(settings: Sequence[float], good: Sequence[bool] | Bools) -> Band:
     """
     order = np.argsort(settings, kind="stable")
     x, ok = np.asarray(settings, dtype=np.float64)[order], np.asarray(good, dtype=bool)[order]
-    at = _places(x)
+    at, some = x, x[x > 0.0]
+    if x[0] >= 0.0 and some.size >= 2 and some[-1] > SPAN * some[0]:  # a log scale
+        powers = np.log(some)
+        at = np.concatenate([np.full(x.size - some.size, powers[0] - np.diff(powers).mean()), powers])
     edges = np.concatenate([at[:1], (at[1:] + at[:-1]) / 2.0, at[-1:]])
     width = float(at[-1] - at[0])
     part = float(np.diff(edges)[ok].sum()) / width if isfinite(width) and width > 0.0 else float(ok.mean())
     return Band(part, tuple(float(s) for s in x[ok]), x.size)
-
-
-def _places(x: Floats) -> Floats:
-    """The positions of rising settings on their dial, on a linear or a log scale."""
-    some = x[x > 0.0]
-    if x[0] < 0.0 or some.size < 2 or some[-1] <= SPAN * some[0]:
-        return x
-    powers = np.log(some)
-    return np.concatenate([np.full(x.size - some.size, powers[0] - np.diff(powers).mean()), powers])
 
 
 def settled(p: Floats, value: Floats, looks: Ints, scale: Scale) -> Ints:
