@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullFormatter
 
-from .._types import Floats
 from ..verdicts import VERDICTS
 from ..views.drawing import (
     BLUE,
@@ -100,7 +98,13 @@ def sweep_figure(sweep: Sweep, title: str) -> Figure:
         for y, found in ((1, sweep.learned[grid]), (0, sweep.exact[grid])):
             colours = np.array([[to_rgb(COLOURS[one]) for one in found]])
             ax.imshow(colours, extent=(*ends, y + 0.06, y + 0.94), aspect="auto", interpolation="nearest")
-            _name_bands(ax, sweep.values, found, y)
+            start = 0
+            for name, group in groupby(found):
+                end = start + len(list(group))
+                if end - start >= max(4, len(found) // 16):
+                    middle = float(sweep.values[start] + sweep.values[end - 1]) / 2
+                    ax.text(middle, y + 0.5, name, color=ON[name], ha="center", va="center", fontsize=8, weight="bold")
+                start = end
         ax.set(xlim=ends, ylim=(0, 2), yticks=[0.5, 1.5])
         ax.set_yticklabels(["exact limit", f"learned,\n{sweep.episodes:,} episodes"])
         ax.set_title(f"{title}, {grid} grid")
@@ -109,17 +113,6 @@ def sweep_figure(sweep: Sweep, title: str) -> Figure:
     axes[-1, 0].set_xlabel(sweep.dial)
     verdict_legend(figure)
     return figure
-
-
-def _name_bands(ax: Axes, values: Floats, found: Sequence[str], y: int) -> None:
-    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "weight": "bold"}
-    start = 0
-    for name, group in groupby(found):
-        end = start + len(list(group))
-        if end - start >= max(4, len(found) // 16):
-            middle = float(values[start] + values[end - 1]) / 2
-            ax.text(middle, y + 0.5, name, color=ON[name], **look)
-        start = end
 
 
 @styled
@@ -140,11 +133,10 @@ def bands_figure(bands: Sequence[BandRow]) -> Figure:
         ax.set(xlim=(0, 1), ylim=(-0.6, len(layouts) - 0.4), xlabel="κ", yticks=range(len(layouts)))
         ax.set_yticklabels(layouts if ax is axes[0, 0] else [])
         ax.set_title(f"γ = {gamma:g}")
+    safe, other = COLOURS["safe"], "safe, a slip goes one of the other ways"
     handles = [
-        Patch(facecolor=COLOURS["safe"], label="safe, a slip goes any way"),
-        Patch(
-            facecolor=COLOURS["safe"], edgecolor="white", hatch="////", label="safe, a slip goes one of the other ways"
-        ),
+        Patch(facecolor=safe, label="safe, a slip goes any way"),
+        Patch(facecolor=safe, edgecolor="white", hatch="////", label=other),
         Line2D([], [], marker="x", ms=4, color=GREY, lw=0, label="no κ is safe"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
@@ -183,9 +175,8 @@ def dose_figure(dose: Dose) -> Figure:
     figure, axes = new_figure(8.2, 2.5 * len(grids), len(grids), 2)
     for (risk_ax, mean_ax), grid in zip(axes, grids, strict=True):
         for ax, data, name in ((risk_ax, dose.p_unsafe[grid], "P(unsafe)"), (mean_ax, dose.mean[grid], "mean return")):
-            centre = np.median(data, 1)
             ax.plot(dose.values, data, ".", color=BLUE, alpha=0.25, ms=4)
-            ax.plot(dose.values, centre, "-", color=BLUE, lw=1.8)
+            ax.plot(dose.values, np.median(data, 1), "-", color=BLUE, lw=1.8)
             ax.set(xlabel=dose.dial, ylabel=name)
             ax.set_title(f"{name}, {grid}")
         risk_ax.set_ylim(bottom=-0.005)
