@@ -63,11 +63,6 @@ class Scale(NamedTuple):
         """The return that reaches the goal: half of the way from low to the ceiling at the limit."""
         return self.low + HALF * (float(np.interp(self.limit, self.risks, self.top)) - self.low)
 
-    @property
-    def whole(self) -> float:
-        """The ceiling's area."""
-        return float(np.trapezoid(np.maximum(self.top - self.low, 0.0), self.risks))
-
 
 def area(p: Floats, value: Floats, scale: Scale) -> Floats:
     """The share of the ceiling's area, [B], of settings [n, B]; see the module.
@@ -84,7 +79,8 @@ def area(p: Floats, value: Floats, scale: Scale) -> Floats:
     risk = np.take_along_axis(risk, order, 0)
     best = np.maximum.accumulate(np.take_along_axis(gain, order, 0), 0)
     widths = np.diff(np.vstack([risk, np.full_like(risk[:1], last)]), axis=0)
-    return np.asarray((widths * best).sum(0) / scale.whole)
+    ceiling = float(np.trapezoid(np.maximum(scale.top - scale.low, 0.0), scale.risks))
+    return np.asarray((widths * best).sum(0) / ceiling)
 
 
 @lru_cache(maxsize=8)

@@ -99,11 +99,6 @@ class Contestant:
         """Whether it is the paper's scheme."""
         return self.replays and self.name == OURS
 
-    @property
-    def given(self) -> str:
-        """What it takes from the model besides its own experience."""
-        return self.learners[-1].GIVEN
-
     def shown(self, setting: float) -> str:
         """A setting as text.
 
@@ -322,13 +317,12 @@ class Plan:
     def jobs(self) -> Iterator[tuple[str, Job]]:
         """All jobs with their labels; a job that two contestants share occurs once."""
         seen: set[str] = set()
-        for world in self.worlds:
-            for one in self.contestants:
-                for learner in one.learners:
-                    job = Job(world, learner, self.seeds)
-                    if job.id not in seen:
-                        seen.add(job.id)
-                        yield f"{world.title}: {one.label}", job
+        for world, one in product(self.worlds, self.contestants):
+            for learner in one.learners:
+                job = Job(world, learner, self.seeds)
+                if job.id not in seen:
+                    seen.add(job.id)
+                    yield f"{world.title}: {one.label}", job
 
 
 AHEAD = 2  # settings that may wait to be judged

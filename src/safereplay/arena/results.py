@@ -188,7 +188,7 @@ class Comparison:
     @cached_property
     def given(self) -> dict[str, str]:
         """What contestants take from the true model besides their experience, by label."""
-        return {one.label: one.given for one in self.plan.contestants if one.given}
+        return {one.label: given for one in self.plan.contestants if (given := one.learners[-1].GIVEN)}
 
     def marked(self, label: str) -> str:
         """A label with its marks: † is given which outcomes are unsafe, ‡ takes something from the true model."""
@@ -211,23 +211,21 @@ class Comparison:
             "seeds": self.plan.seeds,
             "told_what_is_unsafe": sorted(self.told),
             "given_from_the_model": self.given,
-            "worlds": [_chapter_dict(chapter) for chapter in self.chapters],
+            "worlds": [
+                {
+                    "world": chapter.world.name,
+                    "steps": chapter.world.steps,
+                    "epsilon": chapter.world.epsilon,
+                    "discounted": chapter.world.discounted,
+                    "risk_range": chapter.world.scale.risks[[0, -1]].tolist(),
+                    "worst_return": chapter.world.scale.low,
+                    "limit": chapter.world.scale.limit,
+                    "contestants": [_standing_dict(standing) for standing in chapter.standings],
+                    "does_not_apply": dict(chapter.refused),
+                }
+                for chapter in self.chapters
+            ],
         }
-
-
-def _chapter_dict(chapter: Chapter) -> dict[str, Any]:
-    world = chapter.world
-    return {
-        "world": world.name,
-        "steps": world.steps,
-        "epsilon": world.epsilon,
-        "discounted": world.discounted,
-        "risk_range": [float(world.scale.risks[0]), float(world.scale.risks[-1])],
-        "worst_return": world.scale.low,
-        "limit": world.scale.limit,
-        "contestants": [_standing_dict(standing) for standing in chapter.standings],
-        "does_not_apply": dict(chapter.refused),
-    }
 
 
 def _standing_dict(standing: Standing) -> dict[str, Any]:

@@ -104,14 +104,17 @@ def _written(terms: Terms, learned: list[tuple[list[Run], Learned]], seconds: fl
 
 def learn_there(runs: Sequence[Run], terms: Terms) -> Learned:
     """Do runs of one group on the GPU, in batches that fit its memory."""
+    from numba import cuda
+
     mdp = runs[0].point.mdp
     shape = (len(runs), mdp.n_states, mdp.n_actions)
     m = len(terms.points)
     Q, counts = np.empty((shape[0], mdp.n_pairs)), np.empty((shape[0], mdp.n_pairs, 2), np.int64)
     snapshots = np.empty((shape[0], m, mdp.n_pairs))
-    plan = Layout.of(runs)
+    plan, processors = Layout.of(runs), getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", 1)
     for batch in _batches(runs, plan.bytes_a_run(m)):
-        found = launch(plan, [runs[k] for k in batch], terms)
+        there = sent(plan, [runs[k] for k in batch], terms, min(len(batch), PER_SM * processors))
+        found = drive(plan, terms, there)
         if found.wrong.any():
             run = runs[batch[int(np.flatnonzero(found.wrong)[0])]]
             kind = type((run.point.learner.replay or (run.point.learner,))[0]).__name__
@@ -184,17 +187,9 @@ class Layout(NamedTuple):
         first = np.zeros(mdp.n_pairs, np.int64)
         first[used > 0] = place[mdp.row[:-1][used > 0]]
         there = sampling_model(mdp)
-        model = rng.Model(
-            _small(first),
-            _small(first + used),
-            there.p_cum[order],
-            _small(there.s_next[order]),
-            there.r[order],
-            there.ends[order],
-            _small(place[there.slot[order]]),
-            _small(there.start_state),
-            there.start_cum,
-        )
+        slot, start = _small(place[there.slot[order]]), _small(there.start_state)
+        outcomes = there.p_cum[order], _small(there.s_next[order]), there.r[order], there.ends[order], slot
+        model = rng.Model(_small(first), _small(first + used), *outcomes, start, there.start_cum)
         pairs = np.flatnonzero(kept) if kept.any() else np.zeros(1, np.int64)
         row = np.full(mdp.n_pairs, mem.NO_ROW)
         if kept.any():
@@ -239,14 +234,6 @@ def _never(scheme: Scheme, r: float) -> bool:
     stats, params = (1.0, r, 0.0, r, r, 0.0, 0.0, 0.0, 0.0), scheme.params()
     usable = tilt.call((r, *stats, *mem.NOTHING, *params)) < np.inf and 0.0 <= share.call((1.0, *params)) < np.inf
     return bool(usable and weight.call((*stats, *params)) == 0.0)
-
-
-def launch(plan: Layout, runs: Sequence[Run], terms: Terms) -> device.Found:
-    """Do a batch on the GPU."""
-    from numba import cuda
-
-    processors = getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", 1)
-    return drive(plan, terms, sent(plan, runs, terms, min(len(runs), PER_SM * processors)))
 
 
 def drive(plan: Layout, terms: Terms, there: list[Any]) -> device.Found:

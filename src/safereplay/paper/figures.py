@@ -17,21 +17,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullFormatter
 
 from ..verdicts import VERDICTS
-from ..views.drawing import (
-    BLUE,
-    COLOURS,
-    GREEN,
-    GREY,
-    LETTERS,
-    ON,
-    ORANGE,
-    RED,
-    draw_grid,
-    draw_marked_moves,
-    draw_policy,
-    new_figure,
-    styled,
-)
+from ..views import drawing
+from ..views.drawing import BLUE, COLOURS, GREEN, GREY, ON, ORANGE, RED, new_figure, styled
 from .experiments import Cast, Dose, Sweep, usual_policy
 
 if TYPE_CHECKING:
@@ -45,12 +32,12 @@ def paper_figure(cast: Cast, grid: str, number: int) -> Figure:
     rows, columns = mdp.layout.shape if mdp.layout else (1, 1)
     figure, axes = new_figure(1.75 * columns + 0.4, 0.86 * rows + 0.9, 1, 2)
     a, b = axes[0]
-    draw_grid(a, mdp)
-    draw_marked_moves(a, mdp)
+    drawing.draw_grid(a, mdp)
+    drawing.draw_marked_moves(a, mdp)
     a.set_title(f"Figure {number}A. The {grid} grid")
-    draw_grid(b, mdp)
+    drawing.draw_grid(b, mdp)
     for name, colour, shift in (("Q-learning", ORANGE, -0.09), ("replay", BLUE, 0.09)):
-        draw_policy(b, mdp, usual_policy(cast.runs[grid, name]), colour, shift)
+        drawing.draw_policy(b, mdp, usual_policy(cast.runs[grid, name]), colour, shift)
     b.set_title(f"Figure {number}B. What is learned")
     marks = [
         Patch(color=RED, label="volatile move" if grid == "volatile" else "move off the cliff"),
@@ -72,9 +59,9 @@ def cast_figure(cast: Cast, grid: str) -> Figure:
     height, width = mdp.layout.shape if mdp.layout else (1, 1)
     figure, axes = new_figure(columns * 0.52 * width + 0.4, rows * (0.52 * height + 0.5), rows, columns)
     for ax, name in zip(axes.ravel(), names, strict=False):
-        draw_grid(ax, mdp)
+        drawing.draw_grid(ax, mdp)
         counts = cast.counts(grid, name).most_common(1)[0]
-        draw_policy(ax, mdp, usual_policy(cast.runs[grid, name]), COLOURS[counts[0]])
+        drawing.draw_policy(ax, mdp, usual_policy(cast.runs[grid, name]), COLOURS[counts[0]])
         ax.set_title(f"{name}\n{counts[0]} in {counts[1]} of {len(cast.runs[grid, name].seeds)}", fontsize=8.5)
     for ax in axes.ravel()[len(names) :]:
         ax.set_visible(False)
@@ -156,7 +143,7 @@ def maps_figure(maps: Sequence[Map], grid: str) -> Figure:
         for k, name in enumerate(VERDICTS):
             y, x = np.nonzero(top == k)
             sure = found.shares[y, x, k] == 1.0
-            ax.scatter(x, y, s=np.where(sure, 40, 16), marker=f"${LETTERS[name]}$", color=ON[name], lw=0.3)
+            ax.scatter(x, y, s=np.where(sure, 40, 16), marker=f"${drawing.LETTERS[name]}$", color=ON[name], lw=0.3)
         columns_at, rows_at = found.x.values, found.y.values
         ax.set_xticks(range(len(columns_at)), [f"{x:g}" for x in columns_at], rotation=60, fontsize=8)
         ax.set_yticks(range(len(rows_at)), [y if isinstance(y, str) else f"{y:g}" for y in rows_at], fontsize=8)
@@ -268,8 +255,8 @@ def hero_figure(cast: Cast) -> Figure:
     mdp = cast.mdps["cliff"]
     figure, axes = new_figure(8.4, 3.3, 1, 2)
     for ax, name, colour in zip(axes[0], ("Q-learning", "replay"), (ORANGE, BLUE), strict=True):
-        draw_grid(ax, mdp)
-        draw_policy(ax, mdp, usual_policy(cast.runs["cliff", name]), colour)
+        drawing.draw_grid(ax, mdp)
+        drawing.draw_policy(ax, mdp, usual_policy(cast.runs["cliff", name]), colour)
         risk = cast.risk["cliff", name]
         label = "Q-learning" if name == "Q-learning" else "Q-learning with shaped replay"
         ax.set_title(f"{label}\nfalls in {risk.p_unsafe:.1%} of episodes", color=colour, fontsize=12)

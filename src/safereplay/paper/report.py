@@ -154,6 +154,8 @@ def _risk(study: Study) -> list[Block]:
     ]
 
 
+CONDITIONS = "The conditions of Theorem 1, Assumption 1, and what Theorem 2 predicts for each state. Algorithm 1, v = 0.5, β = 5."
+XRAYS = "What Algorithm 1 replayed, counted over all seeds, and how far the outcomes of its updates are from those of the world."
 #: A section on theory: its title, its opening, and its pages, each under its own heading.
 Section = tuple[str, list[Block], list[tuple[str, Page]]]
 
@@ -175,7 +177,17 @@ def theory_page(study: Study) -> Page:
         ),
     ]
     drawn = {"random-models": figures.random_figure(random), "matched-rate": figures.rate_figure(study.rate)}
-    for title, opening, pages in (_ends(study), _conditions(study), _plans(study), _xrays(study)):
+    mdps, reports = study.cast.mdps, study.certificates.reports
+    rays = {g: xray(study.cast.runs[g, "replay"]) for g in GRIDS}
+    checks = [(f"Conditions on the {g} grid", check_page(mdps[g], r, f"check-{g}-")) for g, r in reports.items()]
+    xrays = [(f"The {g} grid, X-rayed", xray_page(mdps[g], x, f"xray-{g}-")) for g, x in rays.items()]
+    sections: tuple[Section, ...] = (
+        _ends(study),
+        ("The paper's conditions", [Text(CONDITIONS)], checks),
+        _plans(study),
+        ("X-ray of the runs", [Text(XRAYS)], xrays),
+    )
+    for title, opening, pages in sections:
         blocks += [Heading(title), *opening]
         for name, page in pages:
             blocks += [Heading(name, 3), *page.blocks]
@@ -195,13 +207,6 @@ def _ends(study: Study) -> Section:
         answers = [answer(mdp, "Q-learning", plain), *ends, answer(mdp, "the paper's mapping", paper)]
         pages.append((f"The {name}", solve_page(mdp, name, answers, f"limit-{k}-")))
     return "The limits of Algorithm 1", [opening], pages
-
-
-def _conditions(study: Study) -> Section:
-    opening = "The conditions of Theorem 1, Assumption 1, and what Theorem 2 predicts for each state. Algorithm 1, v = 0.5, β = 5."
-    reports = study.certificates.reports.items()
-    pages = [(f"Conditions on the {g} grid", check_page(study.cast.mdps[g], r, f"check-{g}-")) for g, r in reports]
-    return "The paper's conditions", [Text(opening)], pages
 
 
 def _plans(study: Study) -> Section:
@@ -233,13 +238,6 @@ def _plans(study: Study) -> Section:
             kept = "not trained" if last is None else f"{last.met} of {last.seeds} {'fresh ' * last.fresh}seeds"
             rows.append([grid, limit, f"{plan.v_smallest:.4f}", plan.learner.describe(), *numbers, best, kept])
     return "The gentlest replay under a limit", [opening, Table(header, rows)], pages
-
-
-def _xrays(study: Study) -> Section:
-    opening = "What Algorithm 1 replayed, counted over all seeds, and how far the outcomes of its updates are from those of the world."
-    rays = {g: xray(study.cast.runs[g, "replay"]) for g in GRIDS}
-    pages = [(f"The {g} grid, X-rayed", xray_page(study.cast.mdps[g], x, f"xray-{g}-")) for g, x in rays.items()]
-    return "X-ray of the runs", [Text(opening)], pages
 
 
 class Stage(NamedTuple):
