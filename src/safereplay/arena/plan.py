@@ -35,9 +35,7 @@ A policy that may never end, at a cost per step, has a return of −∞, and cou
 A file is written whole or not at all. So a killed comparison continues where it stopped, two comparisons in one folder
 share their common runs, and the page, which is made from these files only, is the same to the last bit.
 
-Running a comparison: every setting of every contestant on every world.
-
-A run takes exactly ``world.steps`` steps of the MDP, for any learner. Its greedy policy is judged exactly after an eighth,
+**Runs.** Every setting of every contestant runs on every world. A run takes exactly ``world.steps`` steps of the MDP, for any learner. Its greedy policy is judged exactly after an eighth,
 a quarter, half and all of them. Learning uses all cores; the policies of one setting are judged while the next one learns.
 """
 
@@ -351,17 +349,9 @@ def _learned(job: Job, threads: int | None) -> Runs | str:
     """The runs of all seeds, or the reason why the learner does not run on this world."""
     world = job.world
     try:
-        return learn(
-            world.mdp,
-            job.learner,
-            seeds=job.seeds,
-            exploration=EpsilonGreedy(world.epsilon),
-            steps=world.steps,
-            max_steps=world.max_steps,
-            snapshots=world.looks.tolist(),
-            threads=threads,
-            quiet=True,
-        ).whole()
+        sizes: dict[str, Any] = {"seeds": job.seeds, "steps": world.steps, "max_steps": world.max_steps}
+        how: dict[str, Any] = {"exploration": EpsilonGreedy(world.epsilon), "snapshots": world.looks.tolist()}
+        return learn(world.mdp, job.learner, **sizes, **how, threads=threads, quiet=True).whole()
     except BadInput as error:
         return str(error)
 

@@ -304,6 +304,10 @@ def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
     r_max = float(mdp.r.max())
     alphas, which_alpha = _tables([point.step_size for point in points])
     rates, which_rate = _tables([point.exploration for point in points])
+    params = []
+    for p in points:
+        scheme = p.learner.replay[0].params() if p.learner.replay else ()
+        params.append((*p.step_size.params(), *p.exploration.params(), *p.learner.params(), *scheme))
     return device.Orders(
         generator=np.stack([rng.seeded(run.seed) for run in runs]),
         c0=np.array([p.learner.initial_value(r_max, p.mdp.gamma) for p in points], np.float64),
@@ -314,14 +318,9 @@ def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
         rates=rates,
         alpha_table=which_alpha,
         rate_table=which_rate,
-        params=np.array([_params(p) for p in points], np.float64).reshape(len(points), -1),
+        params=np.array(params, np.float64).reshape(len(points), -1),
         points=np.array([*terms.points, terms.episodes], np.int64),
     )
-
-
-def _params(point: Any) -> tuple[float, ...]:
-    scheme = point.learner.replay[0].params() if point.learner.replay else ()
-    return (*point.step_size.params(), *point.exploration.params(), *point.learner.params(), *scheme)
 
 
 def _tables(schedules: Sequence[Any]) -> tuple[Floats, AnyArray]:

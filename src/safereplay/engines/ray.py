@@ -45,11 +45,7 @@ LOOK = 1.0  # seconds between two checks of the nodes
 ANSWER = 5.0  # seconds for a cluster to answer
 LONGEST = 40  # characters of the path of Ray's folder: the paths of its sockets are limited to 107
 #: No usage statistics, no warning about accelerators, and no Ray log on standard output.
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
-}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
 
 class RayEngine:

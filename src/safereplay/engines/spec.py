@@ -289,14 +289,13 @@ class Spec:
     @cached_property
     def columns(self) -> dict[str, str]:
         """The columns that describe a point, in order, and whether each is text, a flag or a number."""
-        learners = [v.columns for v in self.learners]
-        dials = [name for columns in learners for name in list(columns)[: list(columns).index("scheme")]]
-        scheme = [name for columns in learners for name in list(columns)[list(columns).index("scheme") :]]
-        heads = ["model", "gamma"], ["learner", "kind"], ["scheme"], ["exploration"], ["step_size"]
-        parts = (self.models, None, None, self.explorations, self.step_sizes)
-        names: list[str] = []
-        for head, rest, group in zip(heads, ([], dials, scheme, [], []), parts, strict=True):
-            names += [*head, *rest, *(name for v in group or () for name in v.columns)]
+        learners = [list(v.columns) for v in self.learners]
+        dials = [name for columns in learners for name in columns[: columns.index("scheme")]]
+        scheme = [name for columns in learners for name in columns[columns.index("scheme") :]]
+        others = (self.models, self.explorations, self.step_sizes)
+        models, rates, steps = ([name for v in group for name in v.columns] for group in others)
+        names = ["model", "gamma", *models, "learner", "kind", *dials, "scheme", *scheme]
+        names += ["exploration", *rates, "step_size", *steps]
         everyone = (*self.models, *self.learners, *self.explorations, *self.step_sizes)
         found = {}
         for name in dict.fromkeys(names):
@@ -378,9 +377,17 @@ def load_spec(source: str | Path | dict[str, Any]) -> Spec:
 def _spec(told: dict[str, Any], file: Path | None) -> Spec:
     for name in told:
         _checks.choice("key of the spec", name, (*KEYS, *TABLES))
-    _import(told.get("import", []), file)
+    folder, modules = Path() if file is None else file.parent, told.get("import", [])  # of the user's classes
+    _checks.require(isinstance(modules, list), "import", "be a list of modules", modules)
+    if modules and str(folder.resolve()) not in sys.path:
+        sys.path.insert(0, str(folder.resolve()))
+    for name in modules:
+        _checks.require(isinstance(name, str), "import", "name modules", name)
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise BadInput(f"import of '{name}' must work, got {type(error).__name__}: {error}") from None
     seed = _checks.whole("seed", told.get("seed", 0), 0, 64)
-    folder = Path() if file is None else file.parent
     models = [v for name, table in _named(told, "models") for v in models_of(name, table, seed, folder)]
     learners = [v for name, table in _named(told, "learners") for v in learners_of(name, table, seed)]
     explorations = list(schedules_of(told, "exploration", Exploration, EpsilonGreedy, seed))
@@ -431,20 +438,6 @@ def _seeds(seeds: Any) -> Sequence[int]:
     if isinstance(seeds, list):
         return tuple(dict.fromkeys(seed_list(seeds)))
     return range(_checks.whole("seeds", seeds, 1, 32))
-
-
-def _import(modules: Any, file: Path | None) -> None:
-    """Import the modules that define the user's classes; they may be in the spec's folder."""
-    _checks.require(isinstance(modules, list), "import", "be a list of modules", modules)
-    folder = str((Path() if file is None else file.parent).resolve())
-    if modules and folder not in sys.path:
-        sys.path.insert(0, folder)
-    for name in modules:
-        _checks.require(isinstance(name, str), "import", "name modules", name)
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            raise BadInput(f"import of '{name}' must work, got {type(error).__name__}: {error}") from None
 
 
 def _named(told: dict[str, Any], key: str) -> Iterator[tuple[str, dict[str, Any]]]:

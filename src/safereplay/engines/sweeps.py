@@ -164,7 +164,14 @@ class Store:
             self._note["columns"] = self._check_change(old)
             self._note["content"] = {**old["content"], **self.spec.content}
             self._note["runs"] = None  # until they are counted
-            self._keep_old_spec(old)
+            for name in ("spec.toml", "spec.json"):
+                if (self.folder / name).exists():
+                    text = _files.read_text(self.folder / name)
+                    target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
+                    if not target.exists():  # else a sweep was killed after this step, and the text is already new
+                        _files.write_atomic(target, text, durable=True)
+                    if name != _spec_name(self.spec):
+                        (self.folder / name).unlink()
         elif old is not None:
             self._note |= {key: old[key] for key in ("columns", "content", "runs")}
         self._schema = schema_of(self._note)
@@ -207,16 +214,6 @@ class Store:
             before = old["columns"].get(name, kind)
             _checks.require(before == kind, f"column {name}", f"stay a {before} within {self.folder}", kind, ELSEWHERE)
         return merged(old["columns"], self.spec.columns)
-
-    def _keep_old_spec(self, old: dict[str, Any]) -> None:
-        for name in ("spec.toml", "spec.json"):
-            if (self.folder / name).exists():
-                text = _files.read_text(self.folder / name)
-                target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
-                if not target.exists():  # else a sweep was killed after this step, and the text is already new
-                    _files.write_atomic(target, text, durable=True)
-                if name != _spec_name(self.spec):
-                    (self.folder / name).unlink()
 
     def recount(self) -> None:
         """Collect the ids that are done; parts written before an extension get the new columns.

@@ -330,7 +330,12 @@ class Chunks(Iterator[Chunk]):
         run = next(self._runs) if self._spare is None else self._spare
         self._spare = None
         group, units, seconds, size = self._share(run.point)
-        first, target, chunk, spent, room = group, self._target(group), [run], seconds, size
+        first, target, chunk, spent, room = group, -1.0, [run], seconds, size  # the smallest chunk if no rate is known
+        if self._costs.rate(first) is not None:
+            ahead = sum((self._costs.rate(g) or 0.0) * u for g, u in self._left.items())
+            share = ahead / (SHARES * self._engine.workers)
+            target = min(self._engine.seconds, max(share, SHORTEST))
+            target = target if self._costs.known(first) else target / 4.0
         self._left[first] -= units
         for run in self._runs:
             if run.point is not chunk[-1].point:
@@ -350,15 +355,6 @@ class Chunks(Iterator[Chunk]):
         group, units = self._costs.group(point), self._costs.units(point)
         room = 8 * point.mdp.n_pairs * (ARRAYS + self._terms.curves)
         return group, units, (self._costs.rate(group) or 0.0) * units, room
-
-    def _target(self, group: Hashable) -> float:
-        """The seconds that the next chunk should take; −1, for the smallest chunk, if no rate is known."""
-        if self._costs.rate(group) is None:
-            return -1.0
-        ahead = sum((self._costs.rate(g) or 0.0) * units for g, units in self._left.items())
-        share = ahead / (SHARES * self._engine.workers)
-        seconds = min(self._engine.seconds, max(share, SHORTEST))
-        return seconds if self._costs.known(group) else seconds / 4.0
 
 
 AHEAD = 2  # chunks per worker, one of them waiting

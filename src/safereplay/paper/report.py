@@ -215,17 +215,8 @@ def _plans(study: Study) -> Section:
         "The replay in the table has the first larger v at which trained learners keep the limit. 'Any policy' is the best mean of all "
         "policies under the same limit, by linear programming. Episodes start from the grid's start distribution."
     )
-    header = [
-        "grid",
-        "limit",
-        "smallest v",
-        "replay",
-        "P(unsafe)",
-        "mean",
-        "plain mean",
-        "any policy",
-        "learners keep it",
-    ]
+    header = ["grid", "limit", "smallest v", "replay"]
+    header += ["P(unsafe)", "mean", "plain mean", "any policy", "learners keep it"]
     rows, pages = [], []
     for grid, plans in study.plans.items():
         page = tune_page(study.cast.mdps[grid], plans[0], f"tune-{grid}-")
