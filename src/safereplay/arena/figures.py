@@ -67,8 +67,8 @@ def overview_figure(found: Comparison) -> Figure:
         if label in ours:
             text.set(weight="bold")
     means = ["mean", *(percent(found.mean_area(label)) for label in labels)] if len(chapters) > 1 else []
-    for y, text in enumerate(means, -1):
-        ax.text(len(chapters) - 0.3, y, text, va="center", fontsize=8, color=SOFT)
+    for i, mean in enumerate(means, -1):
+        ax.text(len(chapters) - 0.3, i, mean, va="center", fontsize=8, color=SOFT)
     for spine in ax.spines.values():
         spine.set_visible(False)
     figure.suptitle("Share of the ceiling's area, %", x=0.02, ha="left", fontsize=10, weight="bold")

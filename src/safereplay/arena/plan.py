@@ -120,7 +120,7 @@ def contestants(learners: Iterable[str], schemes: Iterable[str]) -> tuple[Contes
             found.append(Contestant(name, kind.LABEL, "", (0.0,), (kind(),)))
             continue
         defaults = [f.default for f in fields(kind) if f.name == dial]
-        typed = int if any(isinstance(x, int) and not isinstance(x, bool) for x in defaults) else float
+        typed: Any = int if any(isinstance(x, int) and not isinstance(x, bool) for x in defaults) else float
         turned = tuple(kind(**{**kind.COMPARED, dial: typed(x)}) for x in settings)
         found.append(Contestant(name, kind.LABEL, dial, settings, turned))
     for name, mixing in product(schemes, MIXINGS):
@@ -331,12 +331,10 @@ def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = Non
     """Do the jobs that the store lacks. Ctrl-C keeps finished jobs."""
     jobs = list(plan.jobs())
     todo = [(label, job) for label, job in jobs if store.get(job) is None]
-    there = len(jobs) - len(todo)
-    waiting: deque[Future[None]] = deque()
-    done = 0
+    done, waiting = len(jobs) - len(todo), deque[Future[None]]()
     with Bar("comparing", len(jobs), quiet) as bar, ThreadPoolExecutor(1) as judges:
         for label, job in todo:
-            bar.update(there + done, label)
+            bar.update(done, label)
             waiting.append(judges.submit(_finish, store, job, _learned(job, threads)))
             while len(waiting) > AHEAD:
                 waiting.popleft().result()

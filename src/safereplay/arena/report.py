@@ -214,13 +214,12 @@ def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | Non
     If it is stopped (:class:`~safereplay.errors.Stopped` says what is done), the same call continues, and the page is the same to the last bit.
     """
     folder = page_folder(out)
-    with Store(folder) as store, stopping(lambda: _kept(plan, store)):
+
+    def kept() -> str:
+        there = [store.get(job) is not None for _, job in plan.jobs()]
+        return f"{sum(there):,} of {len(there):,} settings are done; run the same command to continue"
+
+    with Store(folder) as store, stopping(kept):
         run(plan, store, quiet, threads)
         found = results.collect(plan, store)
         return found, write_page(page(found), folder)
-
-
-def _kept(plan: Plan, store: Store) -> str:
-    """What a stopped comparison has done."""
-    kept = [store.get(job) is not None for _, job in plan.jobs()]
-    return f"{sum(kept):,} of {len(kept):,} settings are done; run the same command to continue"

@@ -23,7 +23,6 @@ from ..arrays import sampling_model
 from ..errors import BadInput, MissingExtra, SafeReplayError
 from ..kernels import memory as mem
 from ..kernels import rng, step, wide
-from ..kernels.memory import SURVEYED
 from ..mdp import TabularMDP
 from ..schemes import Scheme
 from .work import Chunk, Done, Learned, Run, Terms, groups, rows
@@ -169,7 +168,7 @@ class Layout(NamedTuple):
         mdp = point.mdp
         program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
         recipe = point.learner.algorithm_1(point.exploration, point.step_size, "the CUDA engine")
-        odd = recipe.weighs(*SURVEYED, *mem.OF_OUTCOME) or recipe.update.uses("worst_outcome")
+        odd = recipe.weighs(*mem.SURVEYED, *mem.OF_OUTCOME) or recipe.update.uses("worst_outcome")
         what = "name statistics of a pair's rewards alone on a GPU"
         _checks.require(not odd, "learner", what, point.learner.describe(), "use engine='threads'")
         dials = program.dials
@@ -229,7 +228,7 @@ def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
 
 def _never(scheme: Scheme, r: float) -> bool:
     weight, tilt, share = (scheme.bound(factor) for factor in ("pair_weight", "log_tilt", "next_weight"))
-    if any(factor.uses("n", "td", "count", *SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
+    if any(factor.uses("n", "td", "count", *mem.SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
         return False
     stats, params = (1.0, r, 0.0, r, r, 0.0, 0.0, 0.0, 0.0), scheme.params()
     usable = tilt.call((r, *stats, *mem.NOTHING, *params)) < np.inf and 0.0 <= share.call((1.0, *params)) < np.inf

@@ -177,7 +177,7 @@ def learners_of(name: str, table: dict[str, Any], seed: int) -> Iterator[Variant
     path = f"learners.{name}"
     for variant in variants({"kind": name, **table}, path, seed):
         learner = _config(variant, path, Learner)
-        dials = {k: getattr(learner, k) for k in (f.name for f in fields(learner))}
+        dials = {f.name: getattr(learner, f.name) for f in fields(learner)}
         scheme = learner.replay[0] if learner.replay is not None else None
         own = {k: _cell(x) for k, x in dials.items() if not isinstance(x, Config)}
         said = {f"learner_{k}" if k in TAKEN else k: x for k, x in own.items()}

@@ -47,17 +47,15 @@ MARKS = ("id", "learner", "scheme", "exploration", "step_size")  # columns that 
 
 def merged(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
     """The columns of both, section by section, old ones first."""
-    parts: dict[str, list[str]] = {mark: [] for mark in MARKS}
-    taken: set[str] = set()
+    parts: dict[str, dict[str, str]] = {mark: {} for mark in MARKS}
+    left = {**old, **new}
     for names in (old, new):
         section = MARKS[0]
         for name in names:
             section = name if name in parts else section
-            if name not in taken:
-                taken.add(name)
-                parts[section].append(name)
-    both = {**old, **new}
-    return {name: both[name] for names in parts.values() for name in names}
+            if name in left:
+                parts[section][name] = left.pop(name)
+    return {name: kind for part in parts.values() for name, kind in part.items()}
 
 
 def schema_of(note: dict[str, Any]) -> pa.Schema:
@@ -68,22 +66,18 @@ def schema_of(note: dict[str, Any]) -> pa.Schema:
     columns = {"id": "string"} | described | tail
     for keep, kept in KEEPS.items():
         columns |= kept if keep in note["terms"]["keep"] else {}
-
-    def typed(kind: str) -> Any:
+    types = {}
+    for name, kind in columns.items():
         inner = pa.type_for_alias(kind.removesuffix("[]"))
-        return pa.list_(inner) if kind.endswith("[]") else inner
-
-    return pa.schema({name: typed(kind) for name, kind in columns.items()})
+        types[name] = pa.list_(inner) if kind.endswith("[]") else inner
+    return pa.schema(types)
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with exactly the schema's columns, in its order and types; nulls where it has none."""
-
-    def column(field: pa.Field) -> Any:
-        found = field.name in table.column_names
-        return table[field.name].cast(field.type) if found else pa.nulls(table.num_rows, field.type)
-
-    return pa.table([column(field) for field in schema], schema=schema)
+    here, n = set(table.column_names), table.num_rows
+    columns = [table[f.name].cast(f.type) if f.name in here else pa.nulls(n, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
 
 
 FORMAT = 1  # the version of the folder's layout
@@ -146,6 +140,8 @@ class Store:
     def _settle(self) -> None:
         """Assign the folder to this spec, or raise an error that says why it cannot be."""
         old = read_note(self.folder) if (self.folder / "sweep.json").exists() else None
+        source = self.spec.file
+        own_name = "spec.toml" if source is not None and source.suffix != ".json" else "spec.json"
         if old is None:
             strangers = any(self.runs.glob("*.parquet"))
             _checks.require(not strangers, str(self.folder), "be new or a sweep's folder", "parts without a sweep.json")
@@ -170,14 +166,13 @@ class Store:
                     target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
                     if not target.exists():  # else a sweep was killed after this step, and the text is already new
                         _files.write_atomic(target, text, durable=True)
-                    if name != _spec_name(self.spec):
+                    if name != own_name:
                         (self.folder / name).unlink()
         elif old is not None:
             self._note |= {key: old[key] for key in ("columns", "content", "runs")}
         self._schema = schema_of(self._note)
-        own = self.spec.file
-        text = json.dumps(self.spec.plain, indent=1, default=str) if own is None else _files.read_text(own)
-        file = self.folder / _spec_name(self.spec)
+        text = json.dumps(self.spec.plain, indent=1, default=str) if source is None else _files.read_text(source)
+        file = self.folder / own_name
         if not file.exists() or _files.read_text(file) != text:
             _files.write_atomic(file, text, durable=True)
         if old is None or old["digest"] != self.spec.digest:
@@ -247,10 +242,6 @@ def _split(ids: str) -> set[bytes]:
     """Concatenated hex ids as a set of bytes."""
     raw, size = bytes.fromhex(ids), DIGITS // 2
     return {raw[k : k + size] for k in range(0, len(raw), size)}
-
-
-def _spec_name(spec: Spec) -> str:
-    return "spec.toml" if spec.file is not None and spec.file.suffix != ".json" else "spec.json"
 
 
 def read_note(folder: str | Path) -> dict[str, Any]:
