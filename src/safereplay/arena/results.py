@@ -1,9 +1,7 @@
-"""The results of a comparison: a chapter per world, with the contestants' settings and standings.
+"""The results of a comparison: a chapter per world, with settings and standings; and sentences on who is best, who fails, why.
 
 The best contestant of a world has the largest area (:mod:`safereplay.arena.measures`). Another one has *no significant
 difference* from it if the 95 % interval of the difference of areas contains 0; seeds are resampled for both together.
-
-Sentences on the page of a comparison: which contestants are among the best, and where and why others fail.
 """
 
 from __future__ import annotations

@@ -63,8 +63,14 @@ class RayEngine:
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
         self._limit = None if workers is None else _checks.whole("threads", workers, 1)
         self._ray = _ray()
-        if address is not None:
-            _reach(address)
+        if address is not None and address != "auto":  # where nobody answers, Ray itself would retry for minutes
+            words = "be HOST:PORT where a Ray cluster listens, or auto"
+            host, _, port = str(address).removeprefix("ray://").rpartition(":")
+            _checks.require(isinstance(address, str) and bool(host) and port.isdigit(), "address", words, address)
+            try:
+                socket.create_connection((host, int(port)), timeout=ANSWER).close()
+            except (OSError, OverflowError) as error:
+                raise BadInput(f"address must {words}, got {address!r}: {_first_line(error)}") from None
         self._folder: str | None = None
         self._mine = not self._ray.is_initialized()  # else the caller started it, and stops it
         self._models: dict[int, tuple[TabularMDP, Any]] = {}
@@ -190,19 +196,6 @@ def _ray() -> Any:
     except ImportError:
         raise MissingExtra("the engine ray needs Ray; install it with: pip install 'safereplay[ray]'") from None
     return ray
-
-
-def _reach(address: str) -> None:
-    """Refuse an address that does not answer; Ray itself would retry for minutes."""
-    if address == "auto":
-        return
-    words = "be HOST:PORT where a Ray cluster listens, or auto"
-    host, _, port = str(address).removeprefix("ray://").rpartition(":")
-    _checks.require(isinstance(address, str) and bool(host) and port.isdigit(), "address", words, address)
-    try:
-        socket.create_connection((host, int(port)), timeout=ANSWER).close()
-    except (OSError, OverflowError) as error:
-        raise BadInput(f"address must {words}, got {address!r}: {_first_line(error)}") from None
 
 
 @contextmanager
