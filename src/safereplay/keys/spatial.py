@@ -40,9 +40,7 @@ from . import ExactKey, PairKey, companions, counts, fold_exactly, is_whole, num
 sys.modules[f"{__package__}.auto"] = sys.modules[__name__]  # the module of AutoKey in pickles of earlier versions
 
 QUANTILES = (0.01, 0.99)  #: of the first data, used as bounds
-HINT = (
-    "key = key.prepared(observation_space, action_space), then key.learn(observation, action) if it is still not ready"
-)
+HINT = "key = key.prepared(observation_space, action_space), then key.learn(observation, action) if it is not ready yet"
 FAR = 1e10  #: a space's bound from this size on counts as none
 
 
@@ -64,9 +62,8 @@ class Axes:
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
         sizes = {f"{self.name}{name}": len(value) for name, value in fixed.items() if isinstance(value, tuple)}
-        _checks.require(
-            len(set(sizes.values())) < 2, " and ".join(sizes), "have one number per column", [*sizes.values()]
-        )
+        lengths = [*sizes.values()]
+        _checks.require(len(set(lengths)) < 2, " and ".join(sizes), "have one number per column", lengths)
         low, high = self._row("low", -np.inf), self._row("high", np.inf)
         wrong = np.flatnonzero(~(low <= high))
         if wrong.size:
@@ -102,9 +99,8 @@ class Axes:
         for name, value in self.fields().items():
             if isinstance(value, tuple):
                 _checks.require(len(value) == n, name, f"have {n} numbers, one per column", len(value))
-        rows = (self._row(*field) for field in (("tiles", 0), ("low", -np.inf), ("high", np.inf)))
-        tiles, low, high = (np.resize(row, n) for row in rows)
-        return tiles, low, high
+        low, high = self._row("low", -np.inf), self._row("high", np.inf)
+        return np.resize(self._row("tiles", 0), n), np.resize(low, n), np.resize(high, n)
 
     def prepared(self, space: Any) -> Axes:
         """The axes with the bounds of a space, where the user gave none."""
@@ -436,8 +432,9 @@ class AutoKey(PairKey):
     def __call__(self, observation: Any, action: Any) -> AnyArray:
         """The words of n transitions, uint64 [n], by the chosen key."""
         if self.chosen is None:
-            hint = "call key = key.learn(observation, action) with the first data"
-            _checks.fail("key", "be ready", "no choice yet", hint)
+            _checks.fail(
+                "key", "be ready", "no choice yet", "call key = key.learn(observation, action) with the first data"
+            )
         return self.chosen(observation, action)
 
     @property
@@ -454,43 +451,29 @@ class AutoKey(PairKey):
         return self.changed(draft=draft, chosen=ExactKey() if plain else None)
 
     def learn(self, observation: Any, action: Any) -> AutoKey:
-        """The key after choosing by the first data."""
-        return self if self.ready else self.changed(chosen=_choice(self.draft, observation, action))
+        """The key after choosing by the first data: the finest for which enough of it repeats."""
+        if self.ready:
+            return self
+        draft, (found, acted) = self.draft, pairs(observation, action, least=1)
+        key: PairKey = ExactKey()
+        if not is_whole(acted):
+            key = draft.changed(tiles=0, low=None, high=None).learn(observation, action)
+        if companions(key(observation, action)) >= ENOUGH_EXACTLY:
+            return self.changed(chosen=key)
+        moving = sum(int(np.any(part != part[:1], axis=0).sum()) for part in found)
+        for n in TILES if moving <= MOST_DIMENSIONS else ():
+            tiles = n if isinstance(draft.tiles, int) else tuple(n if old > 1 else old for old in draft.tiles)
+            key = draft.changed(tiles=tiles).learn(observation, action)
+            if companions(key(observation, action)) >= ENOUGH:
+                return self.changed(chosen=key)
+        actions = {name: getattr(draft, name) for name in ("action_tiles", "action_low", "action_high")}
+        hashed = SimHashKey(max(BITS), **actions).learn(observation, action)
+        for bits in BITS:
+            key = hashed.changed(bits=bits)
+            if companions(key(observation, action)) >= ENOUGH:
+                break
+        return self.changed(chosen=key)
 
     def finer(self) -> PairKey | None:
         """A finer key than the chosen one."""
         return None if self.chosen is None else self.chosen.finer()
-
-
-def _choice(draft: TileKey, observation: Any, action: Any) -> PairKey:
-    """The finest key for which enough of the data repeats."""
-    found, acted = pairs(observation, action, least=1)
-    exact: PairKey = ExactKey()
-    if not is_whole(acted):
-        exact = draft.changed(tiles=0, low=None, high=None).learn(observation, action)
-    if companions(exact(observation, action)) >= ENOUGH_EXACTLY:
-        return exact
-    moving = sum(int(np.any(part != part[:1], axis=0).sum()) for part in found)
-    for tiles in TILES if moving <= MOST_DIMENSIONS else ():
-        key = _cut(draft, tiles).learn(observation, action)
-        if companions(key(observation, action)) >= ENOUGH:
-            return key
-    return _hashed(draft, observation, action)
-
-
-def _cut(draft: TileKey, tiles: int) -> TileKey:
-    """The draft with this many tiles on each dimension that is cut."""
-    if isinstance(draft.tiles, int):
-        return draft.changed(tiles=tiles)
-    return draft.changed(tiles=tuple(tiles if n > 1 else n for n in draft.tiles))
-
-
-def _hashed(draft: TileKey, observation: Any, action: Any) -> SimHashKey:
-    """The SimHash key with the most bits for which enough of the data repeats."""
-    actions = {name: getattr(draft, name) for name in ("action_tiles", "action_low", "action_high")}
-    learned = SimHashKey(max(BITS), **actions).learn(observation, action)
-    for bits in BITS:
-        key = learned.changed(bits=bits)
-        if companions(key(observation, action)) >= ENOUGH:
-            break
-    return key
