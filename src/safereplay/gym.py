@@ -41,8 +41,6 @@ FLOAT32_SLACK = 1e-6
 DEAR = 5.0  #: an outcome that costs this many times the usual cost is unsafe
 CLIFF_WALKING_MAP = "............\n............\n............\nSXXXXXXXXXXG"
 
-# -- in: the table of an environment ----------------------------------------------------------------------------------
-
 
 def table_of(env: Any, gamma: float, unsafe: Unsafe | None, make_kwargs: Mapping[str, Any]) -> TabularMDP:
     """The model of an environment, given as an object or by its id; see :meth:`safereplay.TabularMDP.from_gymnasium`.
@@ -84,28 +82,35 @@ def _table(env: gymnasium.Env[Any, Any], gamma: float, unsafe: Unsafe | None) ->
     inner: Any = env.unwrapped
     if isinstance(inner, TabularEnv):
         mdp = inner.mdp.with_gamma(gamma)
-        return mdp if unsafe is None else _marked(mdp, unsafe)
+        if unsafe is None:
+            return mdp
+        rows, rest = mdp.rows(), (mdp.gamma, mdp.start)
+        rows[:, 6] = _unsafe_by(unsafe, rows[:, :6])
+        return TabularMDP.from_outcomes(mdp.n_states, mdp.n_actions, rows, *rest, layout=mdp.layout, name=mdp.name)
     name = inner.spec.id if inner.spec is not None else type(inner).__name__
     S, A = _size(inner, "observation_space"), _size(inner, "action_space")
     _checks.require(hasattr(inner, "P"), "env", "expose its table P", name, HINT)
     if getattr(inner, "fickle_passenger", False):  # Taxi then redraws the destination in step(), not in P
         _checks.fail("env", "keep all its dynamics in P", name, "leave out fickle_passenger")
-    start = _start(inner, S)
+    start = None
+    if hasattr(inner, "initial_state_distrib"):
+        start = _checks.finite_array("initial_state_distrib of env", inner.initial_state_distrib, (S,))
+        total = float(start.sum())
+        start = start / total if abs(total - 1.0) <= FLOAT32_SLACK else start  # else the model raises the error
     columns = _episode_ends(_columns(inner.P, S, A), start, S)
     _checks.require(bool(columns.size), "P of env", "have a state that an action leaves or is rewarded in", inner.P)
     layout = None
     if isinstance(inner, CliffWalkingEnv):  # FrozenLake has a map too, but numbers its actions differently
         layout = Layout(CLIFF_WALKING_MAP, tuple((s // 12, s % 12) for s in range(S)), int(inner.start_state_index))
-    marks = _unsafe_by_default(columns) if unsafe is None else _unsafe_by(unsafe, columns)
+    if unsafe is None:  # outcomes that end with less than the best final reward, or cost DEAR times the median cost
+        r, terminal = columns[:, 4], columns[:, 5] != 0
+        costs = -r[r < 0]
+        dear = DEAR * np.median(costs) if costs.size else np.inf
+        marks = np.asarray((terminal & (r < r[terminal].max(initial=-np.inf))) | (-r >= dear))
+    else:
+        marks = _unsafe_by(unsafe, columns)
     rows = np.column_stack([columns, marks])
     return TabularMDP.from_outcomes(S, A, rows, gamma, start, layout=layout, name=name)
-
-
-def _marked(mdp: TabularMDP, unsafe: Unsafe) -> TabularMDP:
-    """The same model with other outcomes marked unsafe."""
-    rows, rest = mdp.rows(), (mdp.gamma, mdp.start)
-    rows[:, 6] = _unsafe_by(unsafe, rows[:, :6])
-    return TabularMDP.from_outcomes(mdp.n_states, mdp.n_actions, rows, *rest, layout=mdp.layout, name=mdp.name)
 
 
 def _size(env: gymnasium.Env[Any, Any], which: str) -> int:
@@ -114,14 +119,6 @@ def _size(env: gymnasium.Env[Any, Any], which: str) -> int:
         hint = "" if isinstance(space, gymnasium.spaces.Box) else HINT
         _checks.fail(f"{which} of env", "be Discrete and count from 0", space, hint)
     return int(space.n)
-
-
-def _start(env: Any, S: int) -> Floats | None:
-    if not hasattr(env, "initial_state_distrib"):
-        return None
-    start = _checks.finite_array("initial_state_distrib of env", env.initial_state_distrib, (S,))
-    total = float(start.sum())
-    return start / total if abs(total - 1.0) <= FLOAT32_SLACK else start  # else the model raises the error
 
 
 def _columns(P: Any, S: int, A: int) -> Floats:
@@ -164,17 +161,6 @@ def _episode_ends(columns: Floats, start: Floats | None, S: int) -> Floats:
 def _unsafe_by(unsafe: Unsafe, columns: Floats) -> Bools:
     marks = [unsafe(int(s), int(a), int(s_next), r, bool(end)) for s, a, _, s_next, r, end in columns.tolist()]
     return np.array(marks, bool)
-
-
-def _unsafe_by_default(columns: Floats) -> Bools:
-    """Outcomes that end with less than the best final reward, or cost at least five times the median cost."""
-    r, terminal = columns[:, 4], columns[:, 5] != 0
-    costs = -r[r < 0]
-    dear = DEAR * np.median(costs) if costs.size else np.inf
-    return np.asarray((terminal & (r < r[terminal].max(initial=-np.inf))) | (-r >= dear))
-
-
-# -- out: a model as an environment -----------------------------------------------------------------------------------
 
 
 class TabularEnv(gymnasium.Env[int, int]):
@@ -229,49 +215,26 @@ class TabularEnv(gymnasium.Env[int, int]):
         return self.mdp.start
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``.
-
-        Parameters
-        ----------
-        seed : of the generator; None continues it
-        options : {"state": s}, or None
-
-        Returns
-        -------
-        (state, {"p": its probability})
-        """
+        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``: (state, {"p": its probability})."""
         super().reset(seed=seed)
         for name in options or {}:
             _checks.choice("option of reset", name, ("state",))
         self._over = False
         if options and options.get("state") is not None:
-            self._s = self._free_state(options["state"])
-            return self._s, {"p": 1.0}
+            s, S = _checks.whole("state", options["state"], 0), self.mdp.n_states
+            _checks.require(s < S and not self.mdp.is_terminal[s], "state", f"be in 0..{S - 1} and not terminal", s)
+            self._s = s
+            return s, {"p": 1.0}
         states = np.flatnonzero(self.mdp.start)
         self._s = int(states[self._draw(self.mdp.start[states])])
         return self._s, {"p": float(self.mdp.start[self._s])}
 
-    def _free_state(self, state: Any) -> int:
-        s, S = _checks.whole("state", state, 0), self.mdp.n_states
-        _checks.require(s < S and not self.mdp.is_terminal[s], "state", f"be in 0..{S - 1} and not terminal", s)
-        return s
-
     def _draw(self, p: Floats) -> int:
-        # If rounding leaves the cumulative sum below the draw, take the last outcome. Gymnasium's own argmax
-        # returns the first.
+        # if rounding leaves the cumulative sum below the draw, take the last outcome; Gymnasium's own argmax takes the first
         return min(int(np.searchsorted(np.cumsum(p), self.np_random.random(), side="right")), p.size - 1)
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Draw an outcome of (s, action).
-
-        Returns
-        -------
-        (s_next, r, terminated, False, {"p", "unsafe"})
-
-        Raises
-        ------
-        BadInput : no episode is running, or there is no such action
-        """
+        """Draw an outcome of (s, action): (s_next, r, terminated, False, {"p", "unsafe"})."""
         if self._s is None or self._over:
             episode = "no episode" if self._s is None else "an episode that is over"
             _checks.fail("env", "be reset before a step", episode)
@@ -318,9 +281,6 @@ def make_grid_env(grid: str, render_mode: str | None = None, **options: Any) -> 
 
 # gymnasium.make reads the modes that it can add by wrapping here: "human" and "rgb_array_list".
 make_grid_env.__dict__["metadata"] = TabularEnv.metadata
-
-
-# -- pictures ---------------------------------------------------------------------------------------------------------
 
 CELL = 48  #: pixels per cell
 PAGE, AGENT, RED = (255, 255, 255), (44, 62, 96), (214, 69, 65)

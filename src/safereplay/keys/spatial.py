@@ -40,7 +40,9 @@ from . import ExactKey, PairKey, companions, counts, fold_exactly, is_whole, num
 sys.modules[f"{__package__}.auto"] = sys.modules[__name__]  # the module of AutoKey in pickles of earlier versions
 
 QUANTILES = (0.01, 0.99)  #: of the first data, used as bounds
-HINT = "key = key.prepared(observation_space, action_space), then key.learn(observation, action) if it is not ready yet"
+HINT = (
+    "key = key.prepared(observation_space, action_space), then key.learn(observation, action) if it is still not ready"
+)
 FAR = 1e10  #: a space's bound from this size on counts as none
 
 

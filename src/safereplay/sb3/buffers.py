@@ -326,7 +326,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             self.shaper.cut()
 
     def explain(self, k: int = 10) -> None:
-        """Print :meth:`Shaper.explain <safereplay.Shaper.explain>`, a pair named by the observation and action of its worst transition."""
+        """Print :meth:`Shaper.explain <safereplay.Shaper.explain>`, with the observation and action of each pair's worst transition."""
         sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
 
     def _named(self, slot: int) -> str:

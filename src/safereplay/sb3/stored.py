@@ -111,7 +111,7 @@ def huber(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> str | None:
     if has_huber is None:
         has_huber = isinstance(buffer.action_space, spaces.Discrete)
     spread = widest(buffer) if has_huber else 0.0
-    if env is not None and env.norm_reward:  # VecNormalize's factor of rewards
+    if spread and env is not None and env.norm_reward:  # VecNormalize's factor of rewards
         spread *= float(1.0 / np.sqrt(env.ret_rms.var + env.epsilon))
     if spread <= REACH:
         return None
