@@ -23,14 +23,14 @@ Ref: Andrychowicz et al. (2017), Hindsight Experience Replay, Sections 2.4 and 3
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from . import _checks
-from ._types import Bools, Floats, Ints
+from ._types import Floats, Ints
 from .grids import MOVES, from_map
 from .mdp import Layout, TabularMDP, reached
 
@@ -200,9 +200,20 @@ def _goal_states(base: TabularMDP, goals: Iterable[Any] | None) -> Ints:
     found = reached(base.n_states, np.flatnonzero(base.start > 0), base.pair // base.n_actions, base.s_next)
     if goals is None:
         free = np.flatnonzero(found & ~fatal)
-        return np.asarray(free[np.argsort(~_marked(base)[free], kind="stable")], np.int64)
+        marked = np.zeros(base.n_states, bool)
+        if base.layout is not None:
+            marked = np.array([base.layout.rows[row][column] == "G" for row, column in base.layout.cells])
+        return np.asarray(free[np.argsort(~marked[free], kind="stable")], np.int64)
+    listed = []
     try:
-        listed = [_state_of(base, goal) for goal in goals]
+        for goal in goals:
+            if isinstance(goal, int | np.integer):
+                listed.append(_checks.whole("goal", goal, 0))
+                continue
+            if base.layout is None:
+                _checks.fail("goals", "be states where the base has no layout", goal)
+            row, column = goal
+            listed.append(base.layout.state_at(row, column))
     except TypeError:
         _checks.fail("goals", "list states or cells", goals)
     _checks.require(bool(listed), "goals", "name at least one state", listed)
@@ -211,22 +222,6 @@ def _goal_states(base: TabularMDP, goals: Iterable[Any] | None) -> Ints:
         _checks.require(0 <= g < base.n_states and not fatal[g], "goals", "name states that are not an unsafe end", g)
         _checks.require(bool(found[g]), "goals", "be reachable from the start", g)
     return np.array(listed, np.int64)
-
-
-def _state_of(base: TabularMDP, goal: Any) -> int:
-    if isinstance(goal, int | np.integer):
-        return _checks.whole("goal", goal, 0)
-    if base.layout is None:
-        _checks.fail("goals", "be states where the base has no layout", goal)
-    row, column = goal
-    return base.layout.state_at(row, column)
-
-
-def _marked(base: TabularMDP) -> Bools:
-    """Which states lie in a cell marked G, [S]."""
-    if base.layout is None:
-        return np.zeros(base.n_states, bool)
-    return np.array([base.layout.rows[row][column] == "G" for row, column in base.layout.cells])
 
 
 def _rows(base: TabularMDP, goal: int, first: int, step: float, reward: float) -> Floats:
@@ -269,9 +264,17 @@ def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:
     _checks.require(isinstance(text, str), "text", "be a map as text", text)
     lines = [line.strip() for line in text.strip().splitlines()]
     plain = [line.replace("G", ".") for line in lines]
-    places = list(_beside(plain))[-2:]
-    _checks.require(len(places) == 2, "text", "have two free cells, marked . or G, beside others", len(places))
-    one, other = (from_map(_marking(plain, cell), goal_slips=True, start=[near], **rules) for cell, near in places)
+    free = {(i, j): c for i, line in enumerate(plain) for j, c in enumerate(line) if c not in "#X"}
+    worlds, places = [], []  # plain free cells, each with its free neighbours
+    for (i, j), symbol in free.items():
+        near = [(i + down, j + right) for down, right in MOVES if (i + down, j + right) in free]
+        if symbol == "." and near:
+            places.append((i, j, near[:1]))
+    _checks.require(len(places) > 1, "text", "have two free cells, marked . or G, beside others", len(places))
+    for i, j, near in places[-2:]:
+        marked = "\n".join([*plain[:i], plain[i][:j] + "G" + plain[i][j + 1 :], *plain[i + 1 :]])
+        worlds.append(from_map(marked, goal_slips=True, start=near, **rules))
+    one, other = worlds
     rows = []
     for world, take in ((one, ~one.is_terminal), (other, one.is_terminal)):
         taken = world.rows()[take[world.pair // world.n_actions]]
@@ -284,18 +287,3 @@ def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:
     layout = replace(one.layout, text="\n".join(lines), origin=origin)
     first = None if start == "uniform" else begins / begins.sum()
     return TabularMDP.from_outcomes(one.n_states, 4, np.concatenate(rows), one.gamma, first, layout=layout)
-
-
-def _beside(lines: list[str]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The plain free cells that have a free neighbour, each with that neighbour."""
-    free = {(i, j): c for i, line in enumerate(lines) for j, c in enumerate(line) if c not in "#X"}
-    for (i, j), symbol in free.items():
-        near = [(i + down, j + right) for down, right in MOVES if (i + down, j + right) in free]
-        if symbol == "." and near:
-            yield (i, j), near[0]
-
-
-def _marking(lines: list[str], cell: tuple[int, int]) -> str:
-    """The map with a goal at a cell."""
-    row, column = cell
-    return "\n".join([*lines[:row], lines[row][:column] + "G" + lines[row][column + 1 :], *lines[row + 1 :]])

@@ -234,7 +234,7 @@ class TabularEnv(gymnasium.Env[int, int]):
         return min(int(np.searchsorted(np.cumsum(p), self.np_random.random(), side="right")), p.size - 1)
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Draw an outcome of (s, action): (s_next, r, terminated, False, {"p", "unsafe"})."""
+        """Draw an outcome of (s, action) in a running episode: (s_next, r, terminated, False, {"p", "unsafe"})."""
         if self._s is None or self._over:
             episode = "no episode" if self._s is None else "an episode that is over"
             _checks.fail("env", "be reset before a step", episode)

@@ -68,10 +68,6 @@ class Shaper:
     n_envs : number of environments that fill the ring in turn
     seed : of the draws
 
-    Raises
-    ------
-    BadInput : an argument is invalid
-
     >>> import numpy as np, safereplay as sr
     >>> shaper = sr.Shaper(capacity=1000, v=0.5, key=sr.ExactKey(), seed=0)
     >>> rewards = np.where(np.arange(1000) % 10 == 0, -9.0, 1.0)  # one in ten is bad
@@ -135,8 +131,7 @@ class Shaper:
         Parameters
         ----------
         slots : int [n], where they were stored, replacing the previous contents
-        obs : [n, ...], or a dict of such
-        action : [n, ...]
+        obs, action : [n, ...]; observations may be a dict of such
         reward : float [n]
         ends : bool [n], whether the episode ends there (terminated or truncated)
 
@@ -178,9 +173,7 @@ class Shaper:
         self._open[:] = 0
 
     def _file(self, slots: Ints, obs: Any, action: Any, x: Floats) -> None:
-        """Store transitions under their keys. Until the key is ready each is a pair of its own, and its data is kept; then the key
-        learns, always from the same number of transitions, however many come at once.
-        """
+        """Store transitions under their keys. Until the key has learned, always from as many, each is a pair of its own."""
         if self.key.ready:
             self.index.put(slots, self.key(obs, action), x)
             return
@@ -190,19 +183,15 @@ class Shaper:
         self._first.append((slots[now].copy(), _rows(obs, now), action[now].copy()))
         self.index.put(slots[now], ALONE + slots[now].astype(np.uint64), x[now])
         if slots.size >= wanted:
-            self._settle_key()
+            held, *data = _joined(self._first)
+            self._first = []
+            self.key = self.key.learn(*data)
+            keys = self.key(*data)
+            last = last_of_each(held)  # the later entry of a slot counts
+            last = last[self.index.is_held(held[last])]
+            self.index.put(held[last], keys[last], self.index.x_of(held[last]))
         if slots.size > wanted:
             self._file(slots[later], _rows(obs, later), action[later], x[later])
-
-    def _settle_key(self) -> None:
-        """Let the key learn from the stored data, and store that data under it."""
-        slots, obs, action = _joined(self._first)
-        self._first = []
-        self.key = self.key.learn(obs, action)
-        keys = self.key(obs, action)
-        last = last_of_each(slots)  # the later entry of a slot counts
-        last = last[self.index.is_held(slots[last])]
-        self.index.put(slots[last], keys[last], self.index.x_of(slots[last]))
 
     def _add_steps(self, slots: Ints, obs: Any, action: Any, reward: Floats, ends: Bools) -> None:
         """Process step by step, so that the result does not depend on how many come at once."""
@@ -213,25 +202,18 @@ class Shaper:
             step = slice(first, first + n)
             self._withdraw(slots[step])
             self._file(slots[step], _rows(obs, step), action[step], np.full(n, np.nan))
-            self._add_returns(slots[step], reward[step], ends[step])
-
-    def _add_returns(self, slots: Ints, reward: Floats, ends: Bools) -> None:
-        out, x = np.empty(slots.size + self._waiting.size, np.int64), np.empty(slots.size + self._waiting.size)
-        known = mem.returns(slots, reward, ends, self.gamma, self._open, self._waiting, self._sums, out, x)
-        out, x = out[:known], x[:known]
-        self.index.value(out[out != GONE], x[out != GONE])
+            out, x = np.empty(n + self._waiting.size, np.int64), np.empty(n + self._waiting.size)
+            new, books = (slots[step], reward[step], ends[step]), (self._open, self._waiting, self._sums)
+            known = mem.returns(*new, self.gamma, *books, out, x)
+            out, x = out[:known], x[:known]
+            self.index.value(out[out != GONE], x[out != GONE])
 
     def _withdraw(self, slots: Ints) -> None:
         """Drop waiting steps whose slot was overwritten: they get no return."""
         self._waiting[np.isin(self._waiting, slots)] = GONE
 
     def due(self, k: int) -> Ints:
-        """Slots whose target should be computed: first those without one, newest last, then round the ring.
-
-        Parameters
-        ----------
-        k : the largest number of slots
-        """
+        """Up to k slots whose target should be computed: first those without one, newest last, then round the ring."""
         k = _checks.whole("k", k, 0)
         fresh = self._unvalued()
         taken, rest = fresh[:k], fresh[k:]
