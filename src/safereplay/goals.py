@@ -204,7 +204,7 @@ def _goal_states(base: TabularMDP, goals: Iterable[Any] | None) -> Ints:
         if base.layout is not None:
             marked = np.array([base.layout.rows[row][column] == "G" for row, column in base.layout.cells])
         return np.asarray(free[np.argsort(~marked[free], kind="stable")], np.int64)
-    listed = []
+    listed: list[int] = []
     try:
         for goal in goals:
             if isinstance(goal, int | np.integer):
