@@ -49,8 +49,6 @@ class GoalMDP(TabularMDP):
     >>> world = goal_map("S..", goals=[(0, 2)])
     >>> world.n_cells, world.goals, world.outcomes(1, 1).r      # right from the middle: there
     (3, array([2]), array([0.]))
-
-    Ref: Andrychowicz et al. (2017), Section 3.
     """
 
     goals: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  #: [G] the cell of each goal
@@ -101,8 +99,6 @@ def goal_mdp(
     >>> world
     GoalMDP(2 goals, 4×6 grid, 48 states × 4 actions, 563 outcomes, gamma=0.95, rewards -12 to 0, 11 terminal states, \
 40 unsafe outcomes)
-
-    Ref: Andrychowicz et al. (2017), Section 3.
     """
     _checks.require(isinstance(base, TabularMDP), "base", "be a TabularMDP", base)
     step, reward = _checks.real("step", step), _checks.real("reward", reward)
@@ -113,8 +109,14 @@ def goal_mdp(
     S = base.n_states
     sheets = [_rows(base, int(g), j * S, step, reward) for j, g in enumerate(chosen)]
     start = _starts(base, chosen)
-    named: Any = {"layout": _layout(base, chosen, start), "name": name or f"goals of {base.name}"}
-    made = GoalMDP.from_pieces(S * chosen.size, base.n_actions, sheets, base.gamma, start, **named)
+    layout = base.layout
+    if layout is not None:  # the base's map, repeated for each goal; the drawn path goes to the first goal
+        at_goal = chosen == layout.origin
+        sheet = int(np.argmin(at_goal))
+        origin = sheet * S + layout.origin if not at_goal[sheet] else int(np.argmax(start))
+        layout = Layout(layout.text, layout.cells * chosen.size, origin)
+    name = name or f"goals of {base.name}"
+    made = GoalMDP.from_pieces(S * chosen.size, base.n_actions, sheets, base.gamma, start, layout=layout, name=name)
     return replace(made, goals=chosen, step=step, reward=reward)
 
 
@@ -139,8 +141,6 @@ def goal_map(
 
     >>> goal_map("S..\\n.X.").goals
     array([0, 1, 2, 3, 5])
-
-    Ref: Andrychowicz et al. (2017), Section 3.
     """
     kind = _checks.choice("start", start, ("S", "uniform"))
     rules = {"gamma": gamma, "hazard": hazard, "slip": slip, "slip_to": slip_to, "fall_ends": fall_ends}
@@ -154,8 +154,6 @@ def goal_room(gamma: float = 0.95, *, slip: float = 0.0, slip_to: str = "any", s
     >>> world = goal_room()
     >>> sr.exact(world, sr.QLearning()).max(1)[world.origin].round(3)       # 10 steps away: −(1 − γ⁹)/(1 − γ)
     np.float64(-7.395)
-
-    Ref: Andrychowicz et al. (2017), Section 3.
     """
     return goal_map(ROOM, gamma=gamma, slip=slip, slip_to=slip_to, start=start, name="goal_room")
 
@@ -243,16 +241,6 @@ def _starts(base: TabularMDP, goals: Ints) -> Floats:
     _checks.require(bool((sums > 0).any()), "goals", "leave one that is not the only start", goals.tolist())
     starts = np.divide(starts, sums, out=np.zeros_like(starts), where=sums > 0)
     return np.asarray(starts.ravel() / (sums > 0).sum())
-
-
-def _layout(base: TabularMDP, goals: Ints, start: Floats) -> Layout | None:
-    """The base's map, repeated for each goal; the drawn path goes to the first goal."""
-    if base.layout is None:
-        return None
-    at_goal = goals == base.layout.origin
-    sheet = int(np.argmin(at_goal))
-    origin = sheet * base.n_states + base.layout.origin if not at_goal[sheet] else int(np.argmax(start))
-    return Layout(base.layout.text, base.layout.cells * goals.size, origin)
 
 
 def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:

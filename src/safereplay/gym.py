@@ -250,20 +250,35 @@ class TabularEnv(gymnasium.Env[int, int]):
         if self.render_mode is None:
             gymnasium.logger.warn("render() shows nothing without a render_mode; choose from ansi, rgb_array")
             return None
+        mdp, s = self.mdp, self._s
+        if self.render_mode == "ansi" and mdp.layout is None:
+            return f"{mdp.name}: {'no episode' if s is None else f'state {s}'}, of {mdp.n_states} states"
         if self.render_mode == "ansi":
-            return _text(self.mdp, self._s)
+            here, lines = None if s is None else mdp.layout.cells[s], []
+            for i, row in enumerate(mdp.layout.rows):
+                cells = (f"[{symbol}]" if (i, j) == here else f" {symbol} " for j, symbol in enumerate(row))
+                lines.append("".join(cells).rstrip())
+            return "\n".join(lines)
         layout, board = self._board
         image = board.copy()
-        if self._s is not None:
-            _paint(image, layout.cells[self._s], "rim", PAGE)
-            _paint(image, layout.cells[self._s], "agent", AGENT)
+        if s is not None:
+            _paint(image, layout.cells[s], "rim", PAGE)
+            _paint(image, layout.cells[s], "agent", AGENT)
         return image.round().astype(np.uint8)
 
     @cached_property
     def _board(self) -> tuple[Layout, Floats]:
-        """The layout, and its picture without the agent."""
+        """The layout, and its picture without the agent, [H, W, 3]."""
         layout = self.mdp.layout or _arranged(self.mdp)
-        return layout, _drawn(layout)
+        image = np.empty((layout.shape[0] * CELL, layout.shape[1] * CELL, 3))
+        image[:] = PAGE
+        for i, line in enumerate(layout.rows):
+            for j, symbol in enumerate(line):
+                if symbol != " ":
+                    _paint(image, (i, j), "tile", TILES.get(symbol, TILES["."]))
+                if symbol in MARKS:
+                    _paint(image, (i, j), symbol, MARKS[symbol])
+        return layout, image
 
 
 def make_grid_env(grid: str, render_mode: str | None = None, **options: Any) -> TabularEnv:
@@ -286,17 +301,6 @@ CELL = 48  #: pixels per cell
 PAGE, AGENT, RED = (255, 255, 255), (44, 62, 96), (214, 69, 65)
 TILES = {".": (236, 239, 243), "#": (92, 101, 115), "S": (196, 217, 241), "G": (126, 192, 141), "X": (230, 146, 132)}
 MARKS = {"G": PAGE, "X": PAGE, **dict.fromkeys(grids.ARROWS, RED)}  #: so that cells do not differ by colour alone
-
-
-def _text(mdp: TabularMDP, s: int | None) -> str:
-    if mdp.layout is None:
-        return f"{mdp.name}: {'no episode' if s is None else f'state {s}'}, of {mdp.n_states} states"
-    here = None if s is None else mdp.layout.cells[s]
-    lines = []
-    for i, row in enumerate(mdp.layout.rows):
-        cells = (f"[{symbol}]" if (i, j) == here else f" {symbol} " for j, symbol in enumerate(row))
-        lines.append("".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 def _arranged(mdp: TabularMDP) -> Layout:
@@ -343,17 +347,3 @@ def _masks() -> dict[str, Floats]:
 def _paint(image: Floats, cell: tuple[int, int], shape: str, colour: tuple[int, int, int]) -> None:
     part = image[cell[0] * CELL :, cell[1] * CELL :][:CELL, :CELL]
     part += _masks()[shape][:, :, None] * (np.array(colour) - part)
-
-
-def _drawn(layout: Layout) -> Floats:
-    """A map without the agent, [H, W, 3]."""
-    rows, columns = layout.shape
-    image = np.empty((rows * CELL, columns * CELL, 3))
-    image[:] = PAGE
-    for i, line in enumerate(layout.rows):
-        for j, symbol in enumerate(line):
-            if symbol != " ":
-                _paint(image, (i, j), "tile", TILES.get(symbol, TILES["."]))
-            if symbol in MARKS:
-                _paint(image, (i, j), symbol, MARKS[symbol])
-    return image

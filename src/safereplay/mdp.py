@@ -274,7 +274,10 @@ class TabularMDP:
 
     @cached_property
     def reward_variance(self) -> Floats:
-        """var(r(s,a)), [S, A]. Ref: Szlak & Shamir (2021), Lemma 4."""
+        """var(r(s,a)), [S, A].
+
+        Ref: Szlak & Shamir (2021), Lemma 4.
+        """
         r = self.r - self.r[self.row[:-1][self.pair]]  # so that equal rewards have variance exactly 0
         return _frozen(self.expect((r - self.expect(r).ravel()[self.pair]) ** 2))
 
@@ -283,7 +286,7 @@ class TabularMDP:
         return replace(self, gamma=_checks.between("gamma", gamma, "(0, 1)"))
 
     def with_start(self, start: Any) -> Self:
-        """The same model from another start: a state, or a distribution [S]; None is uniform over the states that are not terminal."""
+        """The same model from another start: a state, or a distribution [S] over states that are not terminal; None is uniform."""
         if start is None:
             free = ~self.is_terminal
             _checks.require(bool(free.any()), "rows", "leave a state that is not terminal", 0)

@@ -87,8 +87,8 @@ class Axes:
     @cached_property
     def ready(self) -> bool:
         """Whether all columns that are cut have bounds."""
-        cut = self._row("tiles", 0) > 1
-        return not (cut & ~_both_known(self._row("low", -np.inf), self._row("high", np.inf))).any()
+        known = np.isfinite(self._row("low", -np.inf)) & np.isfinite(self._row("high", np.inf))
+        return not ((self._row("tiles", 0) > 1) & ~known).any()
 
     def _row(self, name: str, unknown: float) -> Floats:
         """A field as an array; of length one if it is the same for all columns and their number is unknown."""
@@ -124,7 +124,7 @@ class Axes:
         for part in found:
             whole = is_whole(part) and (bool(self.name) or part.shape[1] == 1) and not isinstance(self.tiles, tuple)
             for values in part.T:
-                if whole and not _both_known(low[column], high[column]):
+                if whole and not (np.isfinite(low[column]) and np.isfinite(high[column])):
                     tiles[column] = 0
                 if tiles[column] > 1:
                     least, most = data_bounds(values, int(tiles[column]))
@@ -172,10 +172,6 @@ class Axes:
         for part in found:
             hashing.fold_tiles(part, table, first, out)
             first += part.shape[1]
-
-
-def _both_known(low: Any, high: Any) -> Any:
-    return np.isfinite(low) & np.isfinite(high)
 
 
 def data_bounds(values: AnyArray, tiles: int) -> tuple[float, float]:

@@ -313,10 +313,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._read_again(self._shaper)
 
     def reread(self) -> None:
-        """Read the whole buffer again after it was changed in place (``buffer.rewards[:] *= 0.1``).
-
-        This is not needed for arrays that were filled by hand if ``pos`` and ``full`` were set as well.
-        """
+        """Read the whole buffer again after a change in place (``buffer.rewards[:] *= 0.1``) that left ``pos`` and ``full``."""
         if self._shaper is not None:
             self._read_again(self._shaper)
 
