@@ -108,7 +108,12 @@ def goal_mdp(
     chosen = _goal_states(base, goals)
     S = base.n_states
     sheets = [_rows(base, int(g), j * S, step, reward) for j, g in enumerate(chosen)]
-    start = _starts(base, chosen)
+    starts = np.tile(base.start, (chosen.size, 1))  # uniform over goals that are not the only start; then as the base
+    starts[np.arange(chosen.size), chosen] = 0.0
+    sums = starts.sum(1, keepdims=True)
+    _checks.require(bool((sums > 0).any()), "goals", "leave one that is not the only start", chosen.tolist())
+    starts = np.divide(starts, sums, out=np.zeros_like(starts), where=sums > 0)
+    start = np.asarray(starts.ravel() / (sums > 0).sum())
     layout = base.layout
     if layout is not None:  # the base's map, repeated for each goal; the drawn path goes to the first goal
         at_goal = chosen == layout.origin
@@ -231,16 +236,6 @@ def _rows(base: TabularMDP, goal: int, first: int, step: float, reward: float) -
     ends = (there == goal) | (base.terminal[k] & unsafe)
     r = np.where(unsafe, base.r[k], np.where(there == goal, reward, step))
     return np.column_stack([first + s, a, base.p[k], first + there, r, ends, unsafe])
-
-
-def _starts(base: TabularMDP, goals: Ints) -> Floats:
-    """Uniform over the goals that are not the base's only start; then the base's start without the goal."""
-    starts = np.tile(base.start, (goals.size, 1))
-    starts[np.arange(goals.size), goals] = 0.0
-    sums = starts.sum(1, keepdims=True)
-    _checks.require(bool((sums > 0).any()), "goals", "leave one that is not the only start", goals.tolist())
-    starts = np.divide(starts, sums, out=np.zeros_like(starts), where=sums > 0)
-    return np.asarray(starts.ravel() / (sums > 0).sum())
 
 
 def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:

@@ -229,19 +229,15 @@ class _World:
             r = np.where(goal, self.goal_reward[into], np.where(fall, self.hazard, self.step))
             volatile = (self.symbol[s] == ARROW_CODES[b]) & ~(goal | fall)
             columns = [s, a, p, self.landing[s, b], r, goal | (fall & self.fall_ends), fall]
-            yield np.stack(columns if not volatile.any() else self._with_volatile(columns, volatile)).T
-
-    def _with_volatile(self, columns: list[Any], volatile: Bools) -> list[Any]:
-        """Repeat each volatile row once per possible reward."""
-        times = np.where(volatile, self.count[columns[0]], 1)
-        turn = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-        s, a, p, s_next, r, ends, unsafe = (np.repeat(column, times) for column in columns)
-        k = np.flatnonzero(np.repeat(volatile, times))
-        chance, reward = self.draws[self.first[s[k]] + turn[k]].T
-        p[k] *= chance
-        r[k] = reward
-        unsafe[k] = reward < 0
-        return [s, a, p, s_next, r, ends, unsafe]
+            if volatile.any():  # repeat each volatile row once per possible reward
+                times = np.where(volatile, self.count[s], 1)
+                turn = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+                columns = [np.repeat(column, times) for column in columns]
+                row = np.flatnonzero(np.repeat(volatile, times))
+                odds, reward = self.draws[self.first[columns[0][row]] + turn[row]].T
+                columns[2][row] *= odds
+                columns[4][row], columns[6][row] = reward, reward < 0
+            yield np.stack(columns).T
 
     def origin(self, starts: Ints) -> int:
         """S if the map has one; else the first volatile cell; else the first start."""

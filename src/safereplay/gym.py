@@ -251,9 +251,9 @@ class TabularEnv(gymnasium.Env[int, int]):
             gymnasium.logger.warn("render() shows nothing without a render_mode; choose from ansi, rgb_array")
             return None
         mdp, s = self.mdp, self._s
-        if self.render_mode == "ansi" and mdp.layout is None:
-            return f"{mdp.name}: {'no episode' if s is None else f'state {s}'}, of {mdp.n_states} states"
         if self.render_mode == "ansi":
+            if mdp.layout is None:
+                return f"{mdp.name}: {'no episode' if s is None else f'state {s}'}, of {mdp.n_states} states"
             here, lines = None if s is None else mdp.layout.cells[s], []
             for i, row in enumerate(mdp.layout.rows):
                 cells = (f"[{symbol}]" if (i, j) == here else f" {symbol} " for j, symbol in enumerate(row))
@@ -269,7 +269,17 @@ class TabularEnv(gymnasium.Env[int, int]):
     @cached_property
     def _board(self) -> tuple[Layout, Floats]:
         """The layout, and its picture without the agent, [H, W, 3]."""
-        layout = self.mdp.layout or _arranged(self.mdp)
+        mdp, layout = self.mdp, self.mdp.layout
+        if layout is None:  # states in a near-square, marked G or X for good or bad ends, S for starts
+            columns = math.ceil(math.sqrt(mdp.n_states))
+            symbols = np.full(columns * math.ceil(mdp.n_states / columns), " ")
+            symbols[: mdp.n_states] = "."
+            if np.count_nonzero(mdp.start) < np.count_nonzero(~mdp.is_terminal):
+                symbols[np.flatnonzero(mdp.start)] = "S"
+            symbols[mdp.s_next[mdp.terminal & mdp.unsafe]] = "X"
+            symbols[mdp.s_next[mdp.terminal & ~mdp.unsafe]] = "G"
+            text = "\n".join("".join(row) for row in symbols.reshape(-1, columns))
+            layout = Layout(text, tuple(divmod(s, columns) for s in range(mdp.n_states)), mdp.origin)
         image = np.empty((layout.shape[0] * CELL, layout.shape[1] * CELL, 3))
         image[:] = PAGE
         for i, line in enumerate(layout.rows):
@@ -301,20 +311,6 @@ CELL = 48  #: pixels per cell
 PAGE, AGENT, RED = (255, 255, 255), (44, 62, 96), (214, 69, 65)
 TILES = {".": (236, 239, 243), "#": (92, 101, 115), "S": (196, 217, 241), "G": (126, 192, 141), "X": (230, 146, 132)}
 MARKS = {"G": PAGE, "X": PAGE, **dict.fromkeys(grids.ARROWS, RED)}  #: so that cells do not differ by colour alone
-
-
-def _arranged(mdp: TabularMDP) -> Layout:
-    """States arranged in a near-square, marked G or X for good or bad ends, S for starts."""
-    S = mdp.n_states
-    columns = math.ceil(math.sqrt(S))
-    symbols = np.full(columns * math.ceil(S / columns), " ")
-    symbols[:S] = "."
-    if np.count_nonzero(mdp.start) < np.count_nonzero(~mdp.is_terminal):
-        symbols[np.flatnonzero(mdp.start)] = "S"
-    symbols[mdp.s_next[mdp.terminal & mdp.unsafe]] = "X"
-    symbols[mdp.s_next[mdp.terminal & ~mdp.unsafe]] = "G"
-    text = "\n".join("".join(row) for row in symbols.reshape(-1, columns))
-    return Layout(text, tuple((s // columns, s % columns) for s in range(S)), mdp.origin)
 
 
 @cache

@@ -252,24 +252,20 @@ class Shaper:
         pairs = f"{key} finds {len(table['key']):,} pairs in {len(self):,} transitions"
         varies = f"the {self.tilt_on} varies in {_percent(varying)} of the transitions"
         self.once.note("key", f"shaped replay: {pairs}; {varies}")
-        if varying < LITTLE and self.added >= ENOUGH:
-            self.once.advise(*self._untilted(varying))
-
-    def _untilted(self, varying: float) -> tuple[str, str]:
-        """A topic, and the reason why nothing is tilted, with a suggestion."""
-        known = self.index.pair_table()["n"].sum()
-        if self.tilt_on == "target" and not known:
-            how = "give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()"
-            return "tilted", f"nothing is tilted: no target is known yet; {how}"
+        if varying >= LITTLE or self.added < ENOUGH:
+            return
         held = np.flatnonzero(self.index.is_held(np.arange(self.capacity)))
         repeated = diagnose(self.index.key_of(held), self.index.x_of(held)).warning
-        if repeated is not None:
-            return "key_fits", f"nothing is tilted: {repeated}"
-        later = 'tilt_on="target" if harm shows later, ' if self.tilt_on != "target" else ""
-        return "tilted", (
-            f"nothing is tilted: the {self.tilt_on} varies in only {_percent(varying)} of the transitions so far; "
-            f"try {later}a coarser key if states never repeat, or a reward with a price on harm"
-        )
+        if self.tilt_on == "target" and not table["n"].sum():
+            how = "give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()"
+            self.once.advise("tilted", f"nothing is tilted: no target is known yet; {how}")
+        elif repeated is not None:
+            self.once.advise("key_fits", f"nothing is tilted: {repeated}")
+        else:
+            later = 'tilt_on="target" if harm shows later, ' if self.tilt_on != "target" else ""
+            why = f"the {self.tilt_on} varies in only {_percent(varying)} of the transitions so far"
+            how = f"try {later}a coarser key if states never repeat, or a reward with a price on harm"
+            self.once.advise("tilted", f"nothing is tilted: {why}; {how}")
 
     def explain(self, k: int = 10, name: Callable[[int], str] | None = None) -> str:
         """A table of the pairs that are tilted most.
