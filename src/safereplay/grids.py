@@ -326,12 +326,7 @@ OPTIONS = {name: each.default for name, each in inspect.signature(from_map).para
 
 
 def map_file(text: str, **options: Any) -> str:
-    """The content of a map file. Options that have their default are left out.
-
-    Parameters
-    ----------
-    text : the map
-    **options : options of :func:`from_map`, which are checked
+    """The content of a map file: the map, and the checked options of :func:`from_map` that do not have their default.
 
     >>> print(map_file("S..G", slip=0.1, slip_to="sides", step=-1.0), end="")
     S..G
@@ -574,11 +569,6 @@ def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
     after the states of ``mdp``. No policy's risk changes, nor, at ``meanwhile`` = 0, its undiscounted return. With the
     usual step cost as ``meanwhile``, rewards do not show whether a step slipped, so a method that uses rewards alone
     cannot detect the danger.
-
-    Parameters
-    ----------
-    mdp : the model
-    meanwhile : reward of the step before the fall
 
     >>> import safereplay as sr
     >>> late = sr.grids.delayed(sr.grids.cliff(slip=0.0))

@@ -97,16 +97,24 @@ def _table(env: gymnasium.Env[Any, Any], gamma: float, unsafe: Unsafe | None) ->
         start = _checks.finite_array("initial_state_distrib of env", inner.initial_state_distrib, (S,))
         total = float(start.sum())
         start = start / total if abs(total - 1.0) <= FLOAT32_SLACK else start  # else the model raises the error
-    columns = _episode_ends(_columns(inner.P, S, A), start, S)
+    columns = _columns(inner.P, S, A)
+    s, s_next = columns[:, 0].astype(np.int64), columns[:, 3].astype(np.int64)
+    others = s_next != s
+    moves = np.bincount(s[others | (columns[:, 4] != 0)], minlength=S) > 0  # the first two rules of this module
+    terminal = (columns[:, 5] != 0) | ~moves[s_next]
+    ended = np.bincount(s_next[others & terminal], minlength=S) > 0
+    entered = np.bincount(s_next[others & ~terminal], minlength=S) > 0
+    acts = moves if start is None else (moves & ~ended) | entered | (start > 0)
+    columns = np.column_stack([columns[:, :5], terminal])[acts[s]]
     _checks.require(bool(columns.size), "P of env", "have a state that an action leaves or is rewarded in", inner.P)
     layout = None
     if isinstance(inner, CliffWalkingEnv):  # FrozenLake has a map too, but numbers its actions differently
         layout = Layout(CLIFF_WALKING_MAP, tuple((s // 12, s % 12) for s in range(S)), int(inner.start_state_index))
     if unsafe is None:  # outcomes that end with less than the best final reward, or cost DEAR times the median cost
-        r, terminal = columns[:, 4], columns[:, 5] != 0
+        r, ends = columns[:, 4], columns[:, 5] != 0
         costs = -r[r < 0]
         dear = DEAR * np.median(costs) if costs.size else np.inf
-        marks = np.asarray((terminal & (r < r[terminal].max(initial=-np.inf))) | (-r >= dear))
+        marks = np.asarray((ends & (r < r[ends].max(initial=-np.inf))) | (-r >= dear))
     else:
         marks = _unsafe_by(unsafe, columns)
     rows = np.column_stack([columns, marks])
@@ -144,18 +152,6 @@ def _columns(P: Any, S: int, A: int) -> Floats:
     sums[np.abs(sums - 1.0) > FLOAT32_SLACK] = 1.0  # the model raises the error
     columns[:, 2] /= sums[pair]
     return columns
-
-
-def _episode_ends(columns: Floats, start: Floats | None, S: int) -> Floats:
-    """Apply the first two rules of the module."""
-    s, s_next = columns[:, 0].astype(np.int64), columns[:, 3].astype(np.int64)
-    moves = np.bincount(s[(s_next != s) | (columns[:, 4] != 0)], minlength=S) > 0
-    terminal = (columns[:, 5] != 0) | ~moves[s_next]
-    others = s_next != s
-    ended = np.bincount(s_next[others & terminal], minlength=S) > 0
-    entered = np.bincount(s_next[others & ~terminal], minlength=S) > 0
-    acts = moves if start is None else (moves & ~ended) | entered | (start > 0)
-    return np.column_stack([columns[:, :5], terminal])[acts[s]]
 
 
 def _unsafe_by(unsafe: Unsafe, columns: Floats) -> Bools:

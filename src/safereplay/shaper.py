@@ -339,12 +339,7 @@ class Shaper:
 
     @staticmethod
     def load(path: str | Path, function: Any = None) -> Shaper:
-        """Load a shaper from a file.
-
-        Parameters
-        ----------
-        path : the file
-        function : the function of its key, for a :class:`~safereplay.FunctionKey`
+        """Load a shaper from a file; ``function`` is that of its key, for a :class:`~safereplay.FunctionKey`.
 
         Raises
         ------

@@ -174,13 +174,9 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             return _index(self.shaper.due(k), storage)
 
     def update_priority(self, index: Index, priority: Any, *, storage: Storage | None = None) -> None:
-        """With ``tilt_on="target"``, set the targets of slots; otherwise TorchRL's own error is raised.
+        """With ``tilt_on="target"``, set the targets of slots, [n] or one for all; otherwise TorchRL's own error is raised.
 
-        Parameters
-        ----------
-        index : the slots
-        priority : their targets, [n] or one for all
-        storage : needed if it has several dimensions
+        A storage of several dimensions must be given.
         """
         if self.tilt_on != "target":
             super().update_priority(index, priority, storage=storage)

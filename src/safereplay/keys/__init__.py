@@ -166,12 +166,7 @@ class PairKey(Config):
 
     @staticmethod
     def from_state(state: dict[str, Any], function: Callable[..., Any] | None = None) -> PairKey:
-        """The inverse of :meth:`state_dict`.
-
-        Parameters
-        ----------
-        state : dict that :meth:`state_dict` gave
-        function : the function of a :class:`FunctionKey`, since files must not run code
+        """The inverse of :meth:`state_dict`; ``function`` is that of a :class:`FunctionKey`, since files must not run code.
 
         Raises
         ------

@@ -219,11 +219,7 @@ class ShapingCallback(BaseCallback):
         return found
 
     def most_replayed(self, k: int | None = None) -> list[dict[str, Any]]:
-        """The pairs with most replays, each with its share of all draws, its statistics, and its worst transition.
-
-        Parameters
-        ----------
-        k : number of pairs; None is ``top``
+        """The k pairs (default ``top``) with most replays, each with its share of draws, statistics and worst transition.
 
         Returns
         -------
