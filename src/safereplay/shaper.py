@@ -23,7 +23,7 @@ import numpy as np
 
 from . import _checks
 from ._files import load_state, save_state
-from ._types import AnyArray, Bools, Floats, Ints
+from ._types import AnyArray, Floats, Ints
 from .errors import BadFile, BadInput, Once
 from .kernels import memory as mem
 from .keys import PairKey, diagnose
@@ -145,14 +145,26 @@ class Shaper:
             rows = np.shape(part)[:1]
             _checks.require(rows == slots.shape, "observation and action", f"have {slots.size} rows, as slots", rows)
         self.added += slots.size
-        if self.tilt_on == "return":
-            self._add_steps(slots, obs, action, reward, _one_each("ends", np.asarray(ends, bool), slots))
+        if self.tilt_on != "return":
+            self._file(slots, obs, action, reward if self.tilt_on == "reward" else np.full(slots.shape, np.nan))
+            if self.tilt_on == "target":
+                self._fresh.append(slots.copy())
+                if sum(new.size for new in self._fresh) > 2 * self.capacity:
+                    self._fresh = [self._unvalued()]
             return
-        self._file(slots, obs, action, reward if self.tilt_on == "reward" else np.full(slots.shape, np.nan))
-        if self.tilt_on == "target":
-            self._fresh.append(slots.copy())
-            if sum(new.size for new in self._fresh) > 2 * self.capacity:
-                self._fresh = [self._unvalued()]
+        n, action, ends = self.n_envs, np.asarray(action), _one_each("ends", np.asarray(ends, bool), slots)
+        _checks.require(slots.size % n == 0, "slots", f"come by n_envs = {n}", slots.size)
+        for first in range(
+            0, slots.size, n
+        ):  # step by step, so that the result does not depend on how many come at once
+            step = slice(first, first + n)
+            self._withdraw(slots[step])
+            self._file(slots[step], _rows(obs, step), action[step], np.full(n, np.nan))
+            out, x = np.empty(n + self._waiting.size, np.int64), np.empty(n + self._waiting.size)
+            new, books = (slots[step], reward[step], ends[step]), (self._open, self._waiting, self._sums)
+            known = mem.returns(*new, self.gamma, *books, out, x)
+            out, x = out[:known], x[:known]
+            self.index.value(out[out != GONE], x[out != GONE])
 
     def drop(self, slots: Any) -> None:
         """Remove the transitions of these slots."""
@@ -192,21 +204,6 @@ class Shaper:
             self.index.put(held[last], keys[last], self.index.x_of(held[last]))
         if slots.size > wanted:
             self._file(slots[later], _rows(obs, later), action[later], x[later])
-
-    def _add_steps(self, slots: Ints, obs: Any, action: Any, reward: Floats, ends: Bools) -> None:
-        """Process step by step, so that the result does not depend on how many come at once."""
-        n = self.n_envs
-        _checks.require(slots.size % n == 0, "slots", f"come by n_envs = {n}", slots.size)
-        action = np.asarray(action)
-        for first in range(0, slots.size, n):
-            step = slice(first, first + n)
-            self._withdraw(slots[step])
-            self._file(slots[step], _rows(obs, step), action[step], np.full(n, np.nan))
-            out, x = np.empty(n + self._waiting.size, np.int64), np.empty(n + self._waiting.size)
-            new, books = (slots[step], reward[step], ends[step]), (self._open, self._waiting, self._sums)
-            known = mem.returns(*new, self.gamma, *books, out, x)
-            out, x = out[:known], x[:known]
-            self.index.value(out[out != GONE], x[out != GONE])
 
     def _withdraw(self, slots: Ints) -> None:
         """Drop waiting steps whose slot was overwritten: they get no return."""
