@@ -251,12 +251,13 @@ class Shaper:
         self.once.note("key", f"shaped replay: {pairs}; {varies}")
         if varying >= LITTLE or self.added < ENOUGH:
             return
-        held = np.flatnonzero(self.index.is_held(np.arange(self.capacity)))
-        repeated = diagnose(self.index.key_of(held), self.index.x_of(held)).warning
         if self.tilt_on == "target" and not table["n"].sum():
             how = "give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()"
             self.once.advise("tilted", f"nothing is tilted: no target is known yet; {how}")
-        elif repeated is not None:
+            return
+        held = np.flatnonzero(self.index.is_held(np.arange(self.capacity)))
+        repeated = diagnose(self.index.key_of(held), self.index.x_of(held)).warning
+        if repeated is not None:
             self.once.advise("key_fits", f"nothing is tilted: {repeated}")
         else:
             later = 'tilt_on="target" if harm shows later, ' if self.tilt_on != "target" else ""
