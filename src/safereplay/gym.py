@@ -71,8 +71,7 @@ def _made(env_id: str, make_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any
         except (ImportError, KeyError, TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
     if env is None:  # the warnings of make() would only repeat the error
-        hint = " ".join(problem.split())
-        _checks.fail("env", "be the id of an environment that Gymnasium can make", env_id, hint)
+        _checks.fail("env", "be the id of an environment that Gymnasium can make", env_id, " ".join(problem.split()))
     for warning in said:
         warnings.warn(warning.message, warning.category, stacklevel=4)
     return env
@@ -232,8 +231,9 @@ class TabularEnv(gymnasium.Env[int, int]):
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         """Draw an outcome of (s, action) in a running episode: (s_next, r, terminated, False, {"p", "unsafe"})."""
         if self._s is None or self._over:
-            episode = "no episode" if self._s is None else "an episode that is over"
-            _checks.fail("env", "be reset before a step", episode)
+            _checks.fail(
+                "env", "be reset before a step", "no episode" if self._s is None else "an episode that is over"
+            )
         if not self.action_space.contains(action):
             _checks.fail("action", f"be a whole number in 0..{self.mdp.n_actions - 1}", action)
         q = self.mdp.outcomes(self._s, int(action))
