@@ -231,9 +231,8 @@ class TabularEnv(gymnasium.Env[int, int]):
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         """Draw an outcome of (s, action) in a running episode: (s_next, r, terminated, False, {"p", "unsafe"})."""
         if self._s is None or self._over:
-            _checks.fail(
-                "env", "be reset before a step", "no episode" if self._s is None else "an episode that is over"
-            )
+            episode = "no episode" if self._s is None else "an episode that is over"
+            _checks.fail("env", "be reset before a step", episode)
         if not self.action_space.contains(action):
             _checks.fail("action", f"be a whole number in 0..{self.mdp.n_actions - 1}", action)
         q = self.mdp.outcomes(self._s, int(action))
