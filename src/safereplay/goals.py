@@ -23,14 +23,14 @@ Ref: Andrychowicz et al. (2017), Hindsight Experience Replay, Sections 2.4 and 3
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from . import _checks
-from ._types import Bools, Floats, Ints
+from ._types import Floats, Ints
 from .grids import MOVES, from_map
 from .mdp import Layout, TabularMDP, reached
 
@@ -49,8 +49,6 @@ class GoalMDP(TabularMDP):
     >>> world = goal_map("S..", goals=[(0, 2)])
     >>> world.n_cells, world.goals, world.outcomes(1, 1).r      # right from the middle: there
     (3, array([2]), array([0.]))
-
-    Ref: Andrychowicz et al. (2017), Section 3.
     """
 
     goals: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  #: [G] the cell of each goal
@@ -101,8 +99,6 @@ def goal_mdp(
     >>> world
     GoalMDP(2 goals, 4×6 grid, 48 states × 4 actions, 563 outcomes, gamma=0.95, rewards -12 to 0, 11 terminal states, \
 40 unsafe outcomes)
-
-    Ref: Andrychowicz et al. (2017), Section 3.
     """
     _checks.require(isinstance(base, TabularMDP), "base", "be a TabularMDP", base)
     step, reward = _checks.real("step", step), _checks.real("reward", reward)
@@ -112,9 +108,20 @@ def goal_mdp(
     chosen = _goal_states(base, goals)
     S = base.n_states
     sheets = [_rows(base, int(g), j * S, step, reward) for j, g in enumerate(chosen)]
-    start = _starts(base, chosen)
-    named: Any = {"layout": _layout(base, chosen, start), "name": name or f"goals of {base.name}"}
-    made = GoalMDP.from_pieces(S * chosen.size, base.n_actions, sheets, base.gamma, start, **named)
+    starts = np.tile(base.start, (chosen.size, 1))  # uniform over goals that are not the only start; then as the base
+    starts[np.arange(chosen.size), chosen] = 0.0
+    sums = starts.sum(1, keepdims=True)
+    _checks.require(bool((sums > 0).any()), "goals", "leave one that is not the only start", chosen.tolist())
+    starts = np.divide(starts, sums, out=np.zeros_like(starts), where=sums > 0)
+    start = np.asarray(starts.ravel() / (sums > 0).sum())
+    layout = base.layout
+    if layout is not None:  # the base's map, repeated for each goal; the drawn path goes to the first goal
+        at_goal = chosen == layout.origin
+        sheet = int(np.argmin(at_goal))
+        origin = sheet * S + layout.origin if not at_goal[sheet] else int(np.argmax(start))
+        layout = Layout(layout.text, layout.cells * chosen.size, origin)
+    name = name or f"goals of {base.name}"
+    made = GoalMDP.from_pieces(S * chosen.size, base.n_actions, sheets, base.gamma, start, layout=layout, name=name)
     return replace(made, goals=chosen, step=step, reward=reward)
 
 
@@ -139,8 +146,6 @@ def goal_map(
 
     >>> goal_map("S..\\n.X.").goals
     array([0, 1, 2, 3, 5])
-
-    Ref: Andrychowicz et al. (2017), Section 3.
     """
     kind = _checks.choice("start", start, ("S", "uniform"))
     rules = {"gamma": gamma, "hazard": hazard, "slip": slip, "slip_to": slip_to, "fall_ends": fall_ends}
@@ -154,8 +159,6 @@ def goal_room(gamma: float = 0.95, *, slip: float = 0.0, slip_to: str = "any", s
     >>> world = goal_room()
     >>> sr.exact(world, sr.QLearning()).max(1)[world.origin].round(3)       # 10 steps away: −(1 − γ⁹)/(1 − γ)
     np.float64(-7.395)
-
-    Ref: Andrychowicz et al. (2017), Section 3.
     """
     return goal_map(ROOM, gamma=gamma, slip=slip, slip_to=slip_to, start=start, name="goal_room")
 
@@ -200,9 +203,20 @@ def _goal_states(base: TabularMDP, goals: Iterable[Any] | None) -> Ints:
     found = reached(base.n_states, np.flatnonzero(base.start > 0), base.pair // base.n_actions, base.s_next)
     if goals is None:
         free = np.flatnonzero(found & ~fatal)
-        return np.asarray(free[np.argsort(~_marked(base)[free], kind="stable")], np.int64)
+        marked = np.zeros(base.n_states, bool)
+        if base.layout is not None:
+            marked = np.array([base.layout.rows[row][column] == "G" for row, column in base.layout.cells])
+        return np.asarray(free[np.argsort(~marked[free], kind="stable")], np.int64)
+    listed: list[int] = []
     try:
-        listed = [_state_of(base, goal) for goal in goals]
+        for goal in goals:
+            if isinstance(goal, int | np.integer):
+                listed.append(_checks.whole("goal", goal, 0))
+                continue
+            if base.layout is None:
+                _checks.fail("goals", "be states where the base has no layout", goal)
+            row, column = goal
+            listed.append(base.layout.state_at(row, column))
     except TypeError:
         _checks.fail("goals", "list states or cells", goals)
     _checks.require(bool(listed), "goals", "name at least one state", listed)
@@ -211,22 +225,6 @@ def _goal_states(base: TabularMDP, goals: Iterable[Any] | None) -> Ints:
         _checks.require(0 <= g < base.n_states and not fatal[g], "goals", "name states that are not an unsafe end", g)
         _checks.require(bool(found[g]), "goals", "be reachable from the start", g)
     return np.array(listed, np.int64)
-
-
-def _state_of(base: TabularMDP, goal: Any) -> int:
-    if isinstance(goal, int | np.integer):
-        return _checks.whole("goal", goal, 0)
-    if base.layout is None:
-        _checks.fail("goals", "be states where the base has no layout", goal)
-    row, column = goal
-    return base.layout.state_at(row, column)
-
-
-def _marked(base: TabularMDP) -> Bools:
-    """Which states lie in a cell marked G, [S]."""
-    if base.layout is None:
-        return np.zeros(base.n_states, bool)
-    return np.array([base.layout.rows[row][column] == "G" for row, column in base.layout.cells])
 
 
 def _rows(base: TabularMDP, goal: int, first: int, step: float, reward: float) -> Floats:
@@ -240,26 +238,6 @@ def _rows(base: TabularMDP, goal: int, first: int, step: float, reward: float) -
     return np.column_stack([first + s, a, base.p[k], first + there, r, ends, unsafe])
 
 
-def _starts(base: TabularMDP, goals: Ints) -> Floats:
-    """Uniform over the goals that are not the base's only start; then the base's start without the goal."""
-    starts = np.tile(base.start, (goals.size, 1))
-    starts[np.arange(goals.size), goals] = 0.0
-    sums = starts.sum(1, keepdims=True)
-    _checks.require(bool((sums > 0).any()), "goals", "leave one that is not the only start", goals.tolist())
-    starts = np.divide(starts, sums, out=np.zeros_like(starts), where=sums > 0)
-    return np.asarray(starts.ravel() / (sums > 0).sum())
-
-
-def _layout(base: TabularMDP, goals: Ints, start: Floats) -> Layout | None:
-    """The base's map, repeated for each goal; the drawn path goes to the first goal."""
-    if base.layout is None:
-        return None
-    at_goal = goals == base.layout.origin
-    sheet = int(np.argmin(at_goal))
-    origin = sheet * base.n_states + base.layout.origin if not at_goal[sheet] else int(np.argmax(start))
-    return Layout(base.layout.text, base.layout.cells * goals.size, origin)
-
-
 def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:
     """A map's moves with every free cell an ordinary one.
 
@@ -269,9 +247,17 @@ def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:
     _checks.require(isinstance(text, str), "text", "be a map as text", text)
     lines = [line.strip() for line in text.strip().splitlines()]
     plain = [line.replace("G", ".") for line in lines]
-    places = list(_beside(plain))[-2:]
-    _checks.require(len(places) == 2, "text", "have two free cells, marked . or G, beside others", len(places))
-    one, other = (from_map(_marking(plain, cell), goal_slips=True, start=[near], **rules) for cell, near in places)
+    free = {(i, j): c for i, line in enumerate(plain) for j, c in enumerate(line) if c not in "#X"}
+    worlds, places = [], []  # plain free cells, each with its free neighbours
+    for (i, j), symbol in free.items():
+        near = [(i + down, j + right) for down, right in MOVES if (i + down, j + right) in free]
+        if symbol == "." and near:
+            places.append((i, j, near[:1]))
+    _checks.require(len(places) > 1, "text", "have two free cells, marked . or G, beside others", len(places))
+    for i, j, near in places[-2:]:
+        marked = "\n".join([*plain[:i], plain[i][:j] + "G" + plain[i][j + 1 :], *plain[i + 1 :]])
+        worlds.append(from_map(marked, goal_slips=True, start=near, **rules))
+    one, other = worlds
     rows = []
     for world, take in ((one, ~one.is_terminal), (other, one.is_terminal)):
         taken = world.rows()[take[world.pair // world.n_actions]]
@@ -284,18 +270,3 @@ def _endless(text: str, rules: dict[str, Any], start: str) -> TabularMDP:
     layout = replace(one.layout, text="\n".join(lines), origin=origin)
     first = None if start == "uniform" else begins / begins.sum()
     return TabularMDP.from_outcomes(one.n_states, 4, np.concatenate(rows), one.gamma, first, layout=layout)
-
-
-def _beside(lines: list[str]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The plain free cells that have a free neighbour, each with that neighbour."""
-    free = {(i, j): c for i, line in enumerate(lines) for j, c in enumerate(line) if c not in "#X"}
-    for (i, j), symbol in free.items():
-        near = [(i + down, j + right) for down, right in MOVES if (i + down, j + right) in free]
-        if symbol == "." and near:
-            yield (i, j), near[0]
-
-
-def _marking(lines: list[str], cell: tuple[int, int]) -> str:
-    """The map with a goal at a cell."""
-    row, column = cell
-    return "\n".join([*lines[:row], lines[row][:column] + "G" + lines[row][column + 1 :], *lines[row + 1 :]])

@@ -102,10 +102,6 @@ def from_map(
     start : ``"uniform"`` over the free cells, ``"S"`` for the cells marked S, or a list of cells
     name : name of the model
 
-    Returns
-    -------
-    TabularMDP, with a layout
-
     Raises
     ------
     BadInput : an option is invalid, or a goal cannot be reached
@@ -121,7 +117,14 @@ def from_map(
     lines = _lines(text)
     world = _World(lines, rules)
     starts = _start_states(world, start)
-    _check_reachable(world, starts)
+    free = np.flatnonzero(~world.ends)
+    here, there = np.repeat(free, 4), world.landing[free].ravel()
+    found = reached(world.cell.size, starts, here, there)
+    leading = reached(world.cell.size, world.goals, there, here)
+    for end in world.goals[~found[world.goals]][:1]:
+        _checks.fail(f"goal at {world.place(end)}", "be reachable from a start", "no way to it")
+    for s in starts[~leading[starts]][:1]:
+        _checks.fail(f"start at {world.place(s)}", "have a way to a goal", "none")
     cells = zip(*(each.tolist() for each in np.divmod(world.cell, world.width)), strict=True)
     layout = Layout("\n".join(lines), tuple(cells), world.origin(starts))
     distribution = np.bincount(starts, minlength=world.cell.size) / starts.size
@@ -142,14 +145,26 @@ class _World:
         self.slip = _checks.between("slip", rules["slip"], "[0, 1]")
         self.slip_to = _checks.choice("slip_to", rules["slip_to"], STRAYS)
         self.fall_ends, self.goal_slips = (_checks.flag(name, rules[name]) for name in ("fall_ends", "goal_slips"))
-        self.draws, self.first, self.count = self._volatile_draws(rules["volatile"], rules["volatiles"])
+        draws = draws_of("volatile", rules["volatile"])
+        self.first, self.count = np.zeros(self.cell.size, np.int64), np.full(self.cell.size, len(draws))
+        for s, given in self._by_cell("volatiles", rules["volatiles"], ARROWS, f"marked by one of {ARROWS}").items():
+            own = draws_of(f"volatile at {self.place(s)}", given)
+            self.first[s], self.count[s] = len(draws), len(own)  # of each state: its first draw, its number of draws
+            draws += own
+        self.draws = np.array(draws)  #: [n, 2] all (probability, reward) draws
         self.goals, self.goal_reward = self._goal_rewards(rules["goal"], rules["goals"])
         self.ends = self.marked("GX")
         starts = np.flatnonzero(self.marked("S"))
         self.home = int(starts[0]) if starts.size else 0
         if not self.fall_ends and self.marked("X").any():
             _checks.require(bool(starts.size), "text", "mark a start S when fall_ends is false", "none")
-        self.neighbour = self._neighbours()  #: [S, 4] the target of a move that does not slip
+        targets = []
+        for down, right in MOVES:
+            row, column = (self.cell // self.width) + down, (self.cell % self.width) + right
+            inside = (row >= 0) & (row < self.height) & (column >= 0) & (column < self.width)
+            there = self.state[np.where(inside, row * self.width + column, self.cell)]
+            targets.append(np.where(there >= 0, there, np.arange(self.cell.size)))
+        self.neighbour = np.column_stack(targets)  #: [S, 4] the target of a move that does not slip
         falls = self.marked("X")[self.neighbour] & (not self.fall_ends)
         self.landing = np.where(falls, self.home, self.neighbour)  #: [S, 4] the state after the move
 
@@ -195,65 +210,34 @@ class _World:
             rewards[s] = _checks.real(f"goal at {self.place(s)}", r)
         return marked, rewards
 
-    def _volatile_draws(self, volatile: Any, volatiles: Any) -> tuple[Floats, Ints, Ints]:
-        """All (probability, reward) draws [n, 2]; the index of each state's first draw, and its number of draws, [S]."""
-        draws = draws_of("volatile", volatile)
-        first, count = np.zeros(self.cell.size, np.int64), np.full(self.cell.size, len(draws))
-        for s, given in self._by_cell("volatiles", volatiles, ARROWS, f"marked by one of {ARROWS}").items():
-            own = draws_of(f"volatile at {self.place(s)}", given)
-            first[s], count[s] = len(draws), len(own)
-            draws += own
-        return np.array(draws), first, count
-
-    def _neighbours(self) -> Ints:
-        i, j = np.divmod(self.cell, self.width)
-        here = np.arange(self.cell.size)
-        found = []
-        for down, right in MOVES:
-            row, column = i + down, j + right
-            inside = (row >= 0) & (row < self.height) & (column >= 0) & (column < self.width)
-            there = self.state[np.where(inside, row * self.width + column, self.cell)]
-            found.append(np.where(there >= 0, there, here))
-        return np.column_stack(found)
-
-    def _ways(self) -> tuple[Ints, Floats]:
-        """Directions that action a may take, [4, D], and their probabilities [D] for a move that can slip."""
-        if self.slip == 0:
-            return np.arange(4)[:, None], np.ones(1)
-        strays = STRAYS[self.slip_to]
-        share = self.slip / len(strays[0])
-        return np.column_stack((np.arange(4), strays)), np.array([1.0 - self.slip] + [share] * len(strays[0]))
-
     def rows(self) -> Iterator[Floats]:
         """Rows (s, a, p, s_next, r, terminal, unsafe) in pieces [m, 7]: by state, action, direction, volatile reward."""
-        free = np.flatnonzero(~self.ends)
-        return (self._rows_of(free[k : k + PIECE]).T for k in range(0, free.size, PIECE))
-
-    def _rows_of(self, free: Ints) -> Floats:
-        """The rows of some states, as columns [7, m]."""
-        ways, chance = self._ways()
-        sure = (self.symbol[self.neighbour[free]] == ord("G")) & (not self.goal_slips)
-        f, a, way = np.nonzero(~sure[:, :, None] | (np.arange(chance.size) == 0))
-        s, b = free[f], ways[a, way]
-        p = np.where(sure[f, a], 1.0, chance[way])
-        into = self.neighbour[s, b]
-        goal, fall = self.symbol[into] == ord("G"), self.symbol[into] == ord("X")
-        r = np.where(goal, self.goal_reward[into], np.where(fall, self.hazard, self.step))
-        volatile = (self.symbol[s] == ARROW_CODES[b]) & ~(goal | fall)
-        columns = [s, a, p, self.landing[s, b], r, goal | (fall & self.fall_ends), fall]
-        return np.stack(columns if not volatile.any() else self._with_volatile(columns, volatile))
-
-    def _with_volatile(self, columns: list[Any], volatile: Bools) -> list[Any]:
-        """Repeat each volatile row once per possible reward."""
-        times = np.where(volatile, self.count[columns[0]], 1)
-        turn = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-        s, a, p, s_next, r, ends, unsafe = (np.repeat(column, times) for column in columns)
-        k = np.flatnonzero(np.repeat(volatile, times))
-        chance, reward = self.draws[self.first[s[k]] + turn[k]].T
-        p[k] *= chance
-        r[k] = reward
-        unsafe[k] = reward < 0
-        return [s, a, p, s_next, r, ends, unsafe]
+        ways, chance = np.arange(4)[:, None], np.ones(1)  # directions of action a [4, D], and their probabilities [D]
+        if self.slip > 0:
+            strays = STRAYS[self.slip_to]
+            share = self.slip / len(strays[0])
+            ways, chance = np.column_stack((ways, strays)), np.array([1.0 - self.slip] + [share] * len(strays[0]))
+        states = np.flatnonzero(~self.ends)
+        for k in range(0, states.size, PIECE):
+            free = states[k : k + PIECE]
+            sure = (self.symbol[self.neighbour[free]] == ord("G")) & (not self.goal_slips)
+            f, a, way = np.nonzero(~sure[:, :, None] | (np.arange(chance.size) == 0))
+            s, b = free[f], ways[a, way]
+            p = np.where(sure[f, a], 1.0, chance[way])
+            into = self.neighbour[s, b]
+            goal, fall = self.symbol[into] == ord("G"), self.symbol[into] == ord("X")
+            r = np.where(goal, self.goal_reward[into], np.where(fall, self.hazard, self.step))
+            volatile = (self.symbol[s] == ARROW_CODES[b]) & ~(goal | fall)
+            columns = [s, a, p, self.landing[s, b], r, goal | (fall & self.fall_ends), fall]
+            if volatile.any():  # repeat each volatile row once per possible reward
+                times = np.where(volatile, self.count[s], 1)
+                turn = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+                columns = [np.repeat(column, times) for column in columns]
+                row = np.flatnonzero(np.repeat(volatile, times))
+                odds, reward = self.draws[self.first[columns[0][row]] + turn[row]].T
+                columns[2][row] *= odds
+                columns[4][row], columns[6][row] = reward, reward < 0
+            yield np.stack(columns).T
 
     def origin(self, starts: Ints) -> int:
         """S if the map has one; else the first volatile cell; else the first start."""
@@ -337,33 +321,12 @@ def _start_states(world: _World, start: Any) -> Ints:
     return np.array(listed)
 
 
-def _check_reachable(world: _World, starts: Ints) -> None:
-    """Check that every goal can be reached from some start, and that every start can reach some goal."""
-    free = np.flatnonzero(~world.ends)
-    here, there = np.repeat(free, 4), world.landing[free].ravel()
-    found = reached(world.cell.size, starts, here, there)
-    leading = reached(world.cell.size, world.goals, there, here)
-    for goal in world.goals[~found[world.goals]][:1]:
-        _checks.fail(f"goal at {world.place(goal)}", "be reachable from a start", "no way to it")
-    for s in starts[~leading[starts]][:1]:
-        _checks.fail(f"start at {world.place(s)}", "have a way to a goal", "none")
-
-
 #: from_map's options, with their defaults.
 OPTIONS = {name: each.default for name, each in inspect.signature(from_map).parameters.items() if name != "text"}
 
 
 def map_file(text: str, **options: Any) -> str:
-    """A map file. Options that have their default are left out.
-
-    Parameters
-    ----------
-    text : the map
-    **options : options of :func:`from_map`, which are checked
-
-    Returns
-    -------
-    The content of the file
+    """The content of a map file: the map, and the checked options of :func:`from_map` that do not have their default.
 
     >>> print(map_file("S..G", slip=0.1, slip_to="sides", step=-1.0), end="")
     S..G
@@ -416,7 +379,6 @@ def _toml(value: Any) -> str:
 
 #: Lines that only state a default.
 DEFAULTS = {f"{name} = {_toml(default)}" for name, default in OPTIONS.items() if default is not None}
-
 
 LOTTERY_REWARDS = ((0.9, 4.0), (0.1, -30.0))
 
@@ -607,11 +569,6 @@ def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
     after the states of ``mdp``. No policy's risk changes, nor, at ``meanwhile`` = 0, its undiscounted return. With the
     usual step cost as ``meanwhile``, rewards do not show whether a step slipped, so a method that uses rewards alone
     cannot detect the danger.
-
-    Parameters
-    ----------
-    mdp : the model
-    meanwhile : reward of the step before the fall
 
     >>> import safereplay as sr
     >>> late = sr.grids.delayed(sr.grids.cliff(slip=0.0))

@@ -41,8 +41,6 @@ FLOAT32_SLACK = 1e-6
 DEAR = 5.0  #: an outcome that costs this many times the usual cost is unsafe
 CLIFF_WALKING_MAP = "............\n............\n............\nSXXXXXXXXXXG"
 
-# -- in: the table of an environment ----------------------------------------------------------------------------------
-
 
 def table_of(env: Any, gamma: float, unsafe: Unsafe | None, make_kwargs: Mapping[str, Any]) -> TabularMDP:
     """The model of an environment, given as an object or by its id; see :meth:`safereplay.TabularMDP.from_gymnasium`.
@@ -73,8 +71,7 @@ def _made(env_id: str, make_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any
         except (ImportError, KeyError, TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
     if env is None:  # the warnings of make() would only repeat the error
-        hint = " ".join(problem.split())
-        _checks.fail("env", "be the id of an environment that Gymnasium can make", env_id, hint)
+        _checks.fail("env", "be the id of an environment that Gymnasium can make", env_id, " ".join(problem.split()))
     for warning in said:
         warnings.warn(warning.message, warning.category, stacklevel=4)
     return env
@@ -84,28 +81,43 @@ def _table(env: gymnasium.Env[Any, Any], gamma: float, unsafe: Unsafe | None) ->
     inner: Any = env.unwrapped
     if isinstance(inner, TabularEnv):
         mdp = inner.mdp.with_gamma(gamma)
-        return mdp if unsafe is None else _marked(mdp, unsafe)
+        if unsafe is None:
+            return mdp
+        rows, rest = mdp.rows(), (mdp.gamma, mdp.start)
+        rows[:, 6] = _unsafe_by(unsafe, rows[:, :6])
+        return TabularMDP.from_outcomes(mdp.n_states, mdp.n_actions, rows, *rest, layout=mdp.layout, name=mdp.name)
     name = inner.spec.id if inner.spec is not None else type(inner).__name__
     S, A = _size(inner, "observation_space"), _size(inner, "action_space")
     _checks.require(hasattr(inner, "P"), "env", "expose its table P", name, HINT)
     if getattr(inner, "fickle_passenger", False):  # Taxi then redraws the destination in step(), not in P
         _checks.fail("env", "keep all its dynamics in P", name, "leave out fickle_passenger")
-    start = _start(inner, S)
-    columns = _episode_ends(_columns(inner.P, S, A), start, S)
+    start = None
+    if hasattr(inner, "initial_state_distrib"):
+        start = _checks.finite_array("initial_state_distrib of env", inner.initial_state_distrib, (S,))
+        total = float(start.sum())
+        start = start / total if abs(total - 1.0) <= FLOAT32_SLACK else start  # else the model raises the error
+    columns = _columns(inner.P, S, A)
+    s, s_next = columns[:, 0].astype(np.int64), columns[:, 3].astype(np.int64)
+    others = s_next != s
+    moves = np.bincount(s[others | (columns[:, 4] != 0)], minlength=S) > 0  # the first two rules of this module
+    terminal = (columns[:, 5] != 0) | ~moves[s_next]
+    ended = np.bincount(s_next[others & terminal], minlength=S) > 0
+    entered = np.bincount(s_next[others & ~terminal], minlength=S) > 0
+    acts = moves if start is None else (moves & ~ended) | entered | (start > 0)
+    columns = np.column_stack([columns[:, :5], terminal])[acts[s]]
     _checks.require(bool(columns.size), "P of env", "have a state that an action leaves or is rewarded in", inner.P)
     layout = None
     if isinstance(inner, CliffWalkingEnv):  # FrozenLake has a map too, but numbers its actions differently
         layout = Layout(CLIFF_WALKING_MAP, tuple((s // 12, s % 12) for s in range(S)), int(inner.start_state_index))
-    marks = _unsafe_by_default(columns) if unsafe is None else _unsafe_by(unsafe, columns)
+    if unsafe is None:  # outcomes that end with less than the best final reward, or cost DEAR times the median cost
+        r, ends = columns[:, 4], columns[:, 5] != 0
+        costs = -r[r < 0]
+        dear = DEAR * np.median(costs) if costs.size else np.inf
+        marks = np.asarray((ends & (r < r[ends].max(initial=-np.inf))) | (-r >= dear))
+    else:
+        marks = _unsafe_by(unsafe, columns)
     rows = np.column_stack([columns, marks])
     return TabularMDP.from_outcomes(S, A, rows, gamma, start, layout=layout, name=name)
-
-
-def _marked(mdp: TabularMDP, unsafe: Unsafe) -> TabularMDP:
-    """The same model with other outcomes marked unsafe."""
-    rows, rest = mdp.rows(), (mdp.gamma, mdp.start)
-    rows[:, 6] = _unsafe_by(unsafe, rows[:, :6])
-    return TabularMDP.from_outcomes(mdp.n_states, mdp.n_actions, rows, *rest, layout=mdp.layout, name=mdp.name)
 
 
 def _size(env: gymnasium.Env[Any, Any], which: str) -> int:
@@ -114,14 +126,6 @@ def _size(env: gymnasium.Env[Any, Any], which: str) -> int:
         hint = "" if isinstance(space, gymnasium.spaces.Box) else HINT
         _checks.fail(f"{which} of env", "be Discrete and count from 0", space, hint)
     return int(space.n)
-
-
-def _start(env: Any, S: int) -> Floats | None:
-    if not hasattr(env, "initial_state_distrib"):
-        return None
-    start = _checks.finite_array("initial_state_distrib of env", env.initial_state_distrib, (S,))
-    total = float(start.sum())
-    return start / total if abs(total - 1.0) <= FLOAT32_SLACK else start  # else the model raises the error
 
 
 def _columns(P: Any, S: int, A: int) -> Floats:
@@ -149,32 +153,9 @@ def _columns(P: Any, S: int, A: int) -> Floats:
     return columns
 
 
-def _episode_ends(columns: Floats, start: Floats | None, S: int) -> Floats:
-    """Apply the first two rules of the module."""
-    s, s_next = columns[:, 0].astype(np.int64), columns[:, 3].astype(np.int64)
-    moves = np.bincount(s[(s_next != s) | (columns[:, 4] != 0)], minlength=S) > 0
-    terminal = (columns[:, 5] != 0) | ~moves[s_next]
-    others = s_next != s
-    ended = np.bincount(s_next[others & terminal], minlength=S) > 0
-    entered = np.bincount(s_next[others & ~terminal], minlength=S) > 0
-    acts = moves if start is None else (moves & ~ended) | entered | (start > 0)
-    return np.column_stack([columns[:, :5], terminal])[acts[s]]
-
-
 def _unsafe_by(unsafe: Unsafe, columns: Floats) -> Bools:
     marks = [unsafe(int(s), int(a), int(s_next), r, bool(end)) for s, a, _, s_next, r, end in columns.tolist()]
     return np.array(marks, bool)
-
-
-def _unsafe_by_default(columns: Floats) -> Bools:
-    """Outcomes that end with less than the best final reward, or cost at least five times the median cost."""
-    r, terminal = columns[:, 4], columns[:, 5] != 0
-    costs = -r[r < 0]
-    dear = DEAR * np.median(costs) if costs.size else np.inf
-    return np.asarray((terminal & (r < r[terminal].max(initial=-np.inf))) | (-r >= dear))
-
-
-# -- out: a model as an environment -----------------------------------------------------------------------------------
 
 
 class TabularEnv(gymnasium.Env[int, int]):
@@ -229,49 +210,26 @@ class TabularEnv(gymnasium.Env[int, int]):
         return self.mdp.start
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``.
-
-        Parameters
-        ----------
-        seed : of the generator; None continues it
-        options : {"state": s}, or None
-
-        Returns
-        -------
-        (state, {"p": its probability})
-        """
+        """Begin an episode, in a state drawn from the start distribution or in ``options["state"]``: (state, {"p": its probability})."""
         super().reset(seed=seed)
         for name in options or {}:
             _checks.choice("option of reset", name, ("state",))
         self._over = False
         if options and options.get("state") is not None:
-            self._s = self._free_state(options["state"])
-            return self._s, {"p": 1.0}
+            s, S = _checks.whole("state", options["state"], 0), self.mdp.n_states
+            _checks.require(s < S and not self.mdp.is_terminal[s], "state", f"be in 0..{S - 1} and not terminal", s)
+            self._s = s
+            return s, {"p": 1.0}
         states = np.flatnonzero(self.mdp.start)
         self._s = int(states[self._draw(self.mdp.start[states])])
         return self._s, {"p": float(self.mdp.start[self._s])}
 
-    def _free_state(self, state: Any) -> int:
-        s, S = _checks.whole("state", state, 0), self.mdp.n_states
-        _checks.require(s < S and not self.mdp.is_terminal[s], "state", f"be in 0..{S - 1} and not terminal", s)
-        return s
-
     def _draw(self, p: Floats) -> int:
-        # If rounding leaves the cumulative sum below the draw, take the last outcome. Gymnasium's own argmax
-        # returns the first.
+        # if rounding leaves the cumulative sum below the draw, take the last outcome; Gymnasium's own argmax takes the first
         return min(int(np.searchsorted(np.cumsum(p), self.np_random.random(), side="right")), p.size - 1)
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Draw an outcome of (s, action).
-
-        Returns
-        -------
-        (s_next, r, terminated, False, {"p", "unsafe"})
-
-        Raises
-        ------
-        BadInput : no episode is running, or there is no such action
-        """
+        """Draw an outcome of (s, action) in a running episode: (s_next, r, terminated, False, {"p", "unsafe"})."""
         if self._s is None or self._over:
             episode = "no episode" if self._s is None else "an episode that is over"
             _checks.fail("env", "be reset before a step", episode)
@@ -287,20 +245,45 @@ class TabularEnv(gymnasium.Env[int, int]):
         if self.render_mode is None:
             gymnasium.logger.warn("render() shows nothing without a render_mode; choose from ansi, rgb_array")
             return None
+        mdp, s = self.mdp, self._s
         if self.render_mode == "ansi":
-            return _text(self.mdp, self._s)
+            if mdp.layout is None:
+                return f"{mdp.name}: {'no episode' if s is None else f'state {s}'}, of {mdp.n_states} states"
+            here, lines = None if s is None else mdp.layout.cells[s], []
+            for i, row in enumerate(mdp.layout.rows):
+                cells = (f"[{symbol}]" if (i, j) == here else f" {symbol} " for j, symbol in enumerate(row))
+                lines.append("".join(cells).rstrip())
+            return "\n".join(lines)
         layout, board = self._board
         image = board.copy()
-        if self._s is not None:
-            _paint(image, layout.cells[self._s], "rim", PAGE)
-            _paint(image, layout.cells[self._s], "agent", AGENT)
+        if s is not None:
+            _paint(image, layout.cells[s], "rim", PAGE)
+            _paint(image, layout.cells[s], "agent", AGENT)
         return image.round().astype(np.uint8)
 
     @cached_property
     def _board(self) -> tuple[Layout, Floats]:
-        """The layout, and its picture without the agent."""
-        layout = self.mdp.layout or _arranged(self.mdp)
-        return layout, _drawn(layout)
+        """The layout, and its picture without the agent, [H, W, 3]."""
+        mdp, layout = self.mdp, self.mdp.layout
+        if layout is None:  # states in a near-square, marked G or X for good or bad ends, S for starts
+            columns = math.ceil(math.sqrt(mdp.n_states))
+            symbols = np.full(columns * math.ceil(mdp.n_states / columns), " ")
+            symbols[: mdp.n_states] = "."
+            if np.count_nonzero(mdp.start) < np.count_nonzero(~mdp.is_terminal):
+                symbols[np.flatnonzero(mdp.start)] = "S"
+            symbols[mdp.s_next[mdp.terminal & mdp.unsafe]] = "X"
+            symbols[mdp.s_next[mdp.terminal & ~mdp.unsafe]] = "G"
+            text = "\n".join("".join(row) for row in symbols.reshape(-1, columns))
+            layout = Layout(text, tuple(divmod(s, columns) for s in range(mdp.n_states)), mdp.origin)
+        image = np.empty((layout.shape[0] * CELL, layout.shape[1] * CELL, 3))
+        image[:] = PAGE
+        for i, line in enumerate(layout.rows):
+            for j, symbol in enumerate(line):
+                if symbol != " ":
+                    _paint(image, (i, j), "tile", TILES.get(symbol, TILES["."]))
+                if symbol in MARKS:
+                    _paint(image, (i, j), symbol, MARKS[symbol])
+        return layout, image
 
 
 def make_grid_env(grid: str, render_mode: str | None = None, **options: Any) -> TabularEnv:
@@ -319,38 +302,10 @@ def make_grid_env(grid: str, render_mode: str | None = None, **options: Any) -> 
 # gymnasium.make reads the modes that it can add by wrapping here: "human" and "rgb_array_list".
 make_grid_env.__dict__["metadata"] = TabularEnv.metadata
 
-
-# -- pictures ---------------------------------------------------------------------------------------------------------
-
 CELL = 48  #: pixels per cell
 PAGE, AGENT, RED = (255, 255, 255), (44, 62, 96), (214, 69, 65)
 TILES = {".": (236, 239, 243), "#": (92, 101, 115), "S": (196, 217, 241), "G": (126, 192, 141), "X": (230, 146, 132)}
 MARKS = {"G": PAGE, "X": PAGE, **dict.fromkeys(grids.ARROWS, RED)}  #: so that cells do not differ by colour alone
-
-
-def _text(mdp: TabularMDP, s: int | None) -> str:
-    if mdp.layout is None:
-        return f"{mdp.name}: {'no episode' if s is None else f'state {s}'}, of {mdp.n_states} states"
-    here = None if s is None else mdp.layout.cells[s]
-    lines = []
-    for i, row in enumerate(mdp.layout.rows):
-        cells = (f"[{symbol}]" if (i, j) == here else f" {symbol} " for j, symbol in enumerate(row))
-        lines.append("".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def _arranged(mdp: TabularMDP) -> Layout:
-    """States arranged in a near-square, marked G or X for good or bad ends, S for starts."""
-    S = mdp.n_states
-    columns = math.ceil(math.sqrt(S))
-    symbols = np.full(columns * math.ceil(S / columns), " ")
-    symbols[:S] = "."
-    if np.count_nonzero(mdp.start) < np.count_nonzero(~mdp.is_terminal):
-        symbols[np.flatnonzero(mdp.start)] = "S"
-    symbols[mdp.s_next[mdp.terminal & mdp.unsafe]] = "X"
-    symbols[mdp.s_next[mdp.terminal & ~mdp.unsafe]] = "G"
-    text = "\n".join("".join(row) for row in symbols.reshape(-1, columns))
-    return Layout(text, tuple((s // columns, s % columns) for s in range(S)), mdp.origin)
 
 
 @cache
@@ -383,17 +338,3 @@ def _masks() -> dict[str, Floats]:
 def _paint(image: Floats, cell: tuple[int, int], shape: str, colour: tuple[int, int, int]) -> None:
     part = image[cell[0] * CELL :, cell[1] * CELL :][:CELL, :CELL]
     part += _masks()[shape][:, :, None] * (np.array(colour) - part)
-
-
-def _drawn(layout: Layout) -> Floats:
-    """A map without the agent, [H, W, 3]."""
-    rows, columns = layout.shape
-    image = np.empty((rows * CELL, columns * CELL, 3))
-    image[:] = PAGE
-    for i, line in enumerate(layout.rows):
-        for j, symbol in enumerate(line):
-            if symbol != " ":
-                _paint(image, (i, j), "tile", TILES.get(symbol, TILES["."]))
-            if symbol in MARKS:
-                _paint(image, (i, j), symbol, MARKS[symbol])
-    return image

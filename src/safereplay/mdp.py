@@ -46,15 +46,11 @@ class Outcomes(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The positions of a grid's states, for pictures and for verdicts on paths.
+    """The positions of a grid's states, for pictures and for verdicts on paths. Actions are 0 up, 1 right, 2 down, 3 left."""
 
-    ``text`` is the map, one character per cell; ``cells`` the (row, column) of each state; ``origin`` the state where the
-    drawn path begins. Actions are 0 up, 1 right, 2 down, 3 left.
-    """
-
-    text: str
-    cells: tuple[tuple[int, int], ...]
-    origin: int
+    text: str  #: the map, one character per cell
+    cells: tuple[tuple[int, int], ...]  #: the (row, column) of each state
+    origin: int  #: the state where the drawn path begins
 
     @property
     def rows(self) -> list[str]:
@@ -183,7 +179,19 @@ class TabularMDP:
         gamma = _checks.between("gamma", gamma, "(0, 1)")
         table = _joined(_outcome_table(rows, S, A) for rows in pieces)
         row = np.searchsorted(table["pair"], np.arange(S * A + 1)).astype(np.int64)
-        _check_rows(table, row, S, A)
+        sums = np.bincount(table["pair"], weights=table["p"], minlength=S * A)
+        has_outcomes = np.asarray(np.diff(row).reshape(S, A).sum(1) > 0)
+        bad = (np.abs(sums - 1.0) > 1e-9) & np.repeat(has_outcomes, A)
+        if bad.any():
+            i = int(np.argmax(bad))
+            _checks.fail(f"outcomes of (s={i // A}, a={i % A})", "sum to 1", float(sums[i]))
+        table["p"] = _checks.rescaled(table["p"], sums[table["pair"]])
+        lost = ~table["terminal"] & ~has_outcomes[table["s_next"]]
+        if lost.any():
+            k = int(np.argmax(lost))
+            i, s_next = int(table["pair"][k]), int(table["s_next"][k])
+            outcome = f"outcome of (s={i // A}, a={i % A}) to s_next={s_next}"
+            _checks.fail(outcome, "be terminal or lead to a state with outcomes", "neither")
         columns: Any = {column: table[column] for column in COLUMNS[2:]}
         return cls(S, A, row, **columns, start=np.zeros(S), gamma=gamma, layout=layout, name=name).with_start(start)
 
@@ -278,16 +286,7 @@ class TabularMDP:
         return replace(self, gamma=_checks.between("gamma", gamma, "(0, 1)"))
 
     def with_start(self, start: Any) -> Self:
-        """The same model from another start.
-
-        Parameters
-        ----------
-        start : a state, or a distribution [S]; None is uniform over the states that are not terminal
-
-        Raises
-        ------
-        BadInput : the distribution is invalid, or a terminal state has probability
-        """
+        """The same model from another start: a state, or a distribution [S] over states that are not terminal; None is uniform."""
         if start is None:
             free = ~self.is_terminal
             _checks.require(bool(free.any()), "rows", "leave a state that is not terminal", 0)
@@ -336,8 +335,8 @@ class TabularMDP:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TabularMDP):
             return NotImplemented
-        mine, theirs = _compared(self), _compared(other)
-        return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+        names = ("row", *COLUMNS[2:], "start", "n_states", "n_actions", "gamma", "layout")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -381,11 +380,6 @@ def _layout(text: Any, cells: Any, origin: Any, n_states: Any) -> Layout:
 def _frozen(array: A) -> A:
     array.setflags(write=False)
     return array
-
-
-def _compared(mdp: TabularMDP) -> list[Any]:
-    names = ("row", *COLUMNS[2:], "start", "n_states", "n_actions", "gamma", "layout")
-    return [getattr(mdp, name) for name in names]
 
 
 def _outcome_table(rows: Any, S: int, A: int) -> dict[str, Any]:
@@ -452,16 +446,11 @@ def _order(pair: Ints, r: Floats, s_next: Ints, flags: Ints, S: int) -> Ints:
     return np.argsort(key, kind="stable")
 
 
-def _padded(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row with its missing flags filled in; a row of any other length is unchanged, and refused later."""
-    return (*row, False, False)[: len(COLUMNS)] if len(row) >= 5 and len(row) < len(COLUMNS) else row
-
-
 def _columns(rows: Any) -> dict[str, Floats]:
     """Rows as seven float columns; the flags may be left out."""
     try:
         if not isinstance(rows, np.ndarray):
-            rows = [_padded(tuple(row)) for row in rows]
+            rows = [row if len(row) < 5 else (*row, False, False)[: max(len(row), 7)] for row in map(tuple, rows)]
         array = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
         raise BadInput("rows must be numbers (s, a, p, s_next, r, terminal, unsafe), got something else") from None
@@ -469,20 +458,3 @@ def _columns(rows: Any) -> dict[str, Floats]:
     fits = array.size > 0 and array.ndim == 2 and array.shape[1] == len(COLUMNS)
     _checks.require(fits, "rows", "be (s, a, p, s_next, r, ...)", shown)
     return dict(zip(COLUMNS, array.T, strict=True))
-
-
-def _check_rows(table: dict[str, Any], row: Ints, S: int, A: int) -> None:
-    """Check that outcomes sum to 1 or the state has none, and that no step leads on to a state without outcomes."""
-    sums = np.bincount(table["pair"], weights=table["p"], minlength=S * A)
-    has_outcomes = np.asarray(np.diff(row).reshape(S, A).sum(1) > 0)
-    bad = (np.abs(sums - 1.0) > 1e-9) & np.repeat(has_outcomes, A)
-    if bad.any():
-        i = int(np.argmax(bad))
-        _checks.fail(f"outcomes of (s={i // A}, a={i % A})", "sum to 1", float(sums[i]))
-    table["p"] = _checks.rescaled(table["p"], sums[table["pair"]])
-    lost = ~table["terminal"] & ~has_outcomes[table["s_next"]]
-    if lost.any():
-        k = int(np.argmax(lost))
-        i, s_next = int(table["pair"][k]), int(table["s_next"][k])
-        outcome = f"outcome of (s={i // A}, a={i % A}) to s_next={s_next}"
-        _checks.fail(outcome, "be terminal or lead to a state with outcomes", "neither")

@@ -30,7 +30,6 @@ from .errors import BadInput
 from .kernels import layers as lay
 from .kernels import rng, tilted, tree
 from .kernels.compile import trouble
-from .kernels.layers import is_sound
 from .learners import MIXINGS
 from .schemes import EntropicReplay, Scheme
 
@@ -67,7 +66,7 @@ class PairIndex:
 
     Raises
     ------
-    BadInput : an argument is invalid, or the scheme needs more than a pair's statistics
+    BadInput : the scheme needs more than a pair's statistics
 
     >>> import numpy as np, safereplay as sr
     >>> index = sr.PairIndex(capacity=4, v=0.9, scheme=sr.EntropicReplay(beta=2.0))
@@ -221,13 +220,13 @@ class PairIndex:
         if what == lay.NOT_HELD:
             _checks.fail("slots", "be held", int(slot))
         if what == lay.PAIRS_FULL:
-            rows = len(here.pairs) * 2
-            more = np.zeros(rows - len(here.pairs), lay.PAIR)
-            self._here = here._replace(
-                pairs=np.concatenate([here.pairs, more]),
-                table=np.full(2 * rows, lay.NONE, np.int32),
-                tree=_grown(here.tree, rows) if self.mixing == "literal" else here.tree,
-            )
+            rows, weights = len(here.pairs) * 2, here.tree
+            if self.mixing == "literal":
+                leaves = here.tree.size // 2
+                weights = tree.allocate(rows)
+                tree.put_many(weights, np.arange(leaves), here.tree[leaves:].copy())
+            pairs = np.concatenate([here.pairs, np.zeros(rows - len(here.pairs), lay.PAIR)])
+            self._here = here._replace(pairs=pairs, table=np.full(2 * rows, lay.NONE, np.int32), tree=weights)
             lay.enlist_all(self._here)
         elif what == lay.LAYERS_FULL:
             more = np.zeros(len(here.layers) // 2 + 4 * lay.REACH, lay.LAYER)
@@ -253,11 +252,8 @@ class PairIndex:
         return out
 
     def rho(self, slots: Any) -> Floats:
-        """ρ of the pairs of these slots: v·min(1, W) with matched mixing, the share of a pair's draws that are by weight with
-        literal mixing.
-        """
-        held = self._pair_of(slots)
-        rows, place = np.unique(held, return_inverse=True)
+        """ρ of these slots' pairs: v·min(1, W) with matched mixing, the share of draws by weight with literal mixing."""
+        rows, place = np.unique(self._pair_of(slots), return_inverse=True)
         return np.asarray(self._rho(rows)[place])
 
     def _rho(self, rows: Ints) -> Floats:
@@ -371,19 +367,14 @@ class PairIndex:
         before = {"scale": np.zeros(lay.N_SCALE)}  # states from older versions have no unit
         made._here = _read(before | state, self.capacity, made.mixing == "literal")
         made._resize_pool(0)  # also discards the free lists of the state
-        if made.mixing == "literal":
-            made._weigh_again()
+        if made.mixing == "literal":  # rebuild the sum tree from the pairs' statistics
+            rows, new = made._pair_rows(), tree.allocate(len(made._here.pairs))
+            weights = made._weights(made._here.pairs[rows])[0]
+            fit = bool((np.isfinite(weights) & (weights >= 0)).all())
+            _checks.require(fit, "state", "have weights of at least 0", weights)
+            tree.put_many(new, rows, weights)
+            made._here = made._here._replace(tree=new)
         self.__dict__.update(made.__dict__)
-
-    def _weigh_again(self) -> None:
-        """Rebuild the sum tree from the pairs' statistics."""
-        rows = self._pair_rows()
-        weights = self._weights(self._here.pairs[rows])[0]
-        fit = bool((np.isfinite(weights) & (weights >= 0)).all())
-        _checks.require(fit, "state", "have weights of at least 0", weights)
-        new = tree.allocate(len(self._here.pairs))
-        tree.put_many(new, rows, weights)
-        self._here = self._here._replace(tree=new)
 
     __getstate__ = state_dict
 
@@ -469,22 +460,6 @@ def _same_length(slots: Ints, **columns: Any) -> None:
             _checks.fail(name, f"have shape {slots.shape}, as slots", column.shape)
 
 
-def _grown(old: Floats, n: int) -> Floats:
-    """The same weights in a sum tree of n leaves."""
-    new: Floats = tree.allocate(n)
-    leaves = old.size // 2
-    tree.put_many(new, np.arange(leaves), old[leaves:].copy())
-    return new
-
-
-def _has_scale(scale: Floats) -> bool:
-    """Whether this is a valid scale: the unit is 0, or layers were made within a factor 2 of it."""
-    if scale.size != lay.N_SCALE or not np.isfinite(scale).all() or (scale < 0.0).any():
-        return False
-    unit, layered = scale[lay.UNIT], scale[lay.LAYERED]
-    return bool(0.5 * layered <= unit <= 2.0 * layered)
-
-
 def _read(state: dict[str, Any], capacity: int, by_weight: bool) -> lay.Layers:
     """The arrays of a state, checked, since a file may have been modified."""
     like = lay.allocate(1, rng.seeded(0), by_weight)
@@ -499,6 +474,9 @@ def _read(state: dict[str, Any], capacity: int, by_weight: bool) -> lay.Layers:
     table, rows = here.table.size, len(here.pairs)
     sizes = table & (table - 1) == 0 and table > rows >= 1 and here.heads.size == lay.N_HEADS
     generator = here.generator.size == 4 and bool(here.generator.any())
-    whole = sizes and generator and _has_scale(here.scale) and is_sound(here)
+    scale = here.scale
+    scaled = scale.size == lay.N_SCALE and bool((np.isfinite(scale) & (scale >= 0.0)).all())
+    scaled = scaled and bool(0.5 * scale[lay.LAYERED] <= scale[lay.UNIT] <= 2.0 * scale[lay.LAYERED])
+    whole = sizes and generator and scaled and lay.is_sound(here)
     _checks.require(bool(whole), "state", "be as state_dict gives it", "arrays that do not fit together")
     return here

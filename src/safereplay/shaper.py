@@ -23,7 +23,7 @@ import numpy as np
 
 from . import _checks
 from ._files import load_state, save_state
-from ._types import AnyArray, Bools, Floats, Ints
+from ._types import AnyArray, Floats, Ints
 from .errors import BadFile, BadInput, Once
 from .kernels import memory as mem
 from .keys import PairKey, diagnose
@@ -67,10 +67,6 @@ class Shaper:
     n_step, gamma : steps n and discount γ of the return
     n_envs : number of environments that fill the ring in turn
     seed : of the draws
-
-    Raises
-    ------
-    BadInput : an argument is invalid
 
     >>> import numpy as np, safereplay as sr
     >>> shaper = sr.Shaper(capacity=1000, v=0.5, key=sr.ExactKey(), seed=0)
@@ -135,8 +131,7 @@ class Shaper:
         Parameters
         ----------
         slots : int [n], where they were stored, replacing the previous contents
-        obs : [n, ...], or a dict of such
-        action : [n, ...]
+        obs, action : [n, ...]; observations may be a dict of such
         reward : float [n]
         ends : bool [n], whether the episode ends there (terminated or truncated)
 
@@ -150,14 +145,26 @@ class Shaper:
             rows = np.shape(part)[:1]
             _checks.require(rows == slots.shape, "observation and action", f"have {slots.size} rows, as slots", rows)
         self.added += slots.size
-        if self.tilt_on == "return":
-            self._add_steps(slots, obs, action, reward, _one_each("ends", np.asarray(ends, bool), slots))
+        if self.tilt_on != "return":
+            self._file(slots, obs, action, reward if self.tilt_on == "reward" else np.full(slots.shape, np.nan))
+            if self.tilt_on == "target":
+                self._fresh.append(slots.copy())
+                if sum(new.size for new in self._fresh) > 2 * self.capacity:
+                    self._fresh = [self._unvalued()]
             return
-        self._file(slots, obs, action, reward if self.tilt_on == "reward" else np.full(slots.shape, np.nan))
-        if self.tilt_on == "target":
-            self._fresh.append(slots.copy())
-            if sum(new.size for new in self._fresh) > 2 * self.capacity:
-                self._fresh = [self._unvalued()]
+        n, action, ends = self.n_envs, np.asarray(action), _one_each("ends", np.asarray(ends, bool), slots)
+        _checks.require(slots.size % n == 0, "slots", f"come by n_envs = {n}", slots.size)
+        for first in range(
+            0, slots.size, n
+        ):  # step by step, so that the result does not depend on how many come at once
+            step = slice(first, first + n)
+            self._withdraw(slots[step])
+            self._file(slots[step], _rows(obs, step), action[step], np.full(n, np.nan))
+            out, x = np.empty(n + self._waiting.size, np.int64), np.empty(n + self._waiting.size)
+            new, books = (slots[step], reward[step], ends[step]), (self._open, self._waiting, self._sums)
+            known = mem.returns(*new, self.gamma, *books, out, x)
+            out, x = out[:known], x[:known]
+            self.index.value(out[out != GONE], x[out != GONE])
 
     def drop(self, slots: Any) -> None:
         """Remove the transitions of these slots."""
@@ -178,9 +185,7 @@ class Shaper:
         self._open[:] = 0
 
     def _file(self, slots: Ints, obs: Any, action: Any, x: Floats) -> None:
-        """Store transitions under their keys. Until the key is ready each is a pair of its own, and its data is kept; then the key
-        learns, always from the same number of transitions, however many come at once.
-        """
+        """Store transitions under their keys. Until the key has learned, always from as many, each is a pair of its own."""
         if self.key.ready:
             self.index.put(slots, self.key(obs, action), x)
             return
@@ -190,48 +195,22 @@ class Shaper:
         self._first.append((slots[now].copy(), _rows(obs, now), action[now].copy()))
         self.index.put(slots[now], ALONE + slots[now].astype(np.uint64), x[now])
         if slots.size >= wanted:
-            self._settle_key()
+            held, *data = _joined(self._first)
+            self._first = []
+            self.key = self.key.learn(*data)
+            keys = self.key(*data)
+            last = last_of_each(held)  # the later entry of a slot counts
+            last = last[self.index.is_held(held[last])]
+            self.index.put(held[last], keys[last], self.index.x_of(held[last]))
         if slots.size > wanted:
             self._file(slots[later], _rows(obs, later), action[later], x[later])
-
-    def _settle_key(self) -> None:
-        """Let the key learn from the stored data, and store that data under it."""
-        slots, obs, action = _joined(self._first)
-        self._first = []
-        self.key = self.key.learn(obs, action)
-        keys = self.key(obs, action)
-        last = last_of_each(slots)  # the later entry of a slot counts
-        last = last[self.index.is_held(slots[last])]
-        self.index.put(slots[last], keys[last], self.index.x_of(slots[last]))
-
-    def _add_steps(self, slots: Ints, obs: Any, action: Any, reward: Floats, ends: Bools) -> None:
-        """Process step by step, so that the result does not depend on how many come at once."""
-        n = self.n_envs
-        _checks.require(slots.size % n == 0, "slots", f"come by n_envs = {n}", slots.size)
-        action = np.asarray(action)
-        for first in range(0, slots.size, n):
-            step = slice(first, first + n)
-            self._withdraw(slots[step])
-            self._file(slots[step], _rows(obs, step), action[step], np.full(n, np.nan))
-            self._add_returns(slots[step], reward[step], ends[step])
-
-    def _add_returns(self, slots: Ints, reward: Floats, ends: Bools) -> None:
-        out, x = np.empty(slots.size + self._waiting.size, np.int64), np.empty(slots.size + self._waiting.size)
-        known = mem.returns(slots, reward, ends, self.gamma, self._open, self._waiting, self._sums, out, x)
-        out, x = out[:known], x[:known]
-        self.index.value(out[out != GONE], x[out != GONE])
 
     def _withdraw(self, slots: Ints) -> None:
         """Drop waiting steps whose slot was overwritten: they get no return."""
         self._waiting[np.isin(self._waiting, slots)] = GONE
 
     def due(self, k: int) -> Ints:
-        """Slots whose target should be computed: first those without one, newest last, then round the ring.
-
-        Parameters
-        ----------
-        k : the largest number of slots
-        """
+        """Up to k slots whose target should be computed: first those without one, newest last, then round the ring."""
         k = _checks.whole("k", k, 0)
         fresh = self._unvalued()
         taken, rest = fresh[:k], fresh[k:]
@@ -270,24 +249,21 @@ class Shaper:
         pairs = f"{key} finds {len(table['key']):,} pairs in {len(self):,} transitions"
         varies = f"the {self.tilt_on} varies in {_percent(varying)} of the transitions"
         self.once.note("key", f"shaped replay: {pairs}; {varies}")
-        if varying < LITTLE and self.added >= ENOUGH:
-            self.once.advise(*self._untilted(varying))
-
-    def _untilted(self, varying: float) -> tuple[str, str]:
-        """A topic, and the reason why nothing is tilted, with a suggestion."""
-        known = self.index.pair_table()["n"].sum()
-        if self.tilt_on == "target" and not known:
+        if varying >= LITTLE or self.added < ENOUGH:
+            return
+        if self.tilt_on == "target" and not table["n"].sum():
             how = "give them by Shaper.value, or pass callback=ShapingCallback() to SB3's learn()"
-            return "tilted", f"nothing is tilted: no target is known yet; {how}"
+            self.once.advise("tilted", f"nothing is tilted: no target is known yet; {how}")
+            return
         held = np.flatnonzero(self.index.is_held(np.arange(self.capacity)))
         repeated = diagnose(self.index.key_of(held), self.index.x_of(held)).warning
         if repeated is not None:
-            return "key_fits", f"nothing is tilted: {repeated}"
-        later = 'tilt_on="target" if harm shows later, ' if self.tilt_on != "target" else ""
-        return "tilted", (
-            f"nothing is tilted: the {self.tilt_on} varies in only {_percent(varying)} of the transitions so far; "
-            f"try {later}a coarser key if states never repeat, or a reward with a price on harm"
-        )
+            self.once.advise("key_fits", f"nothing is tilted: {repeated}")
+        else:
+            later = 'tilt_on="target" if harm shows later, ' if self.tilt_on != "target" else ""
+            why = f"the {self.tilt_on} varies in only {_percent(varying)} of the transitions so far"
+            how = f"try {later}a coarser key if states never repeat, or a reward with a price on harm"
+            self.once.advise("tilted", f"nothing is tilted: {why}; {how}")
 
     def explain(self, k: int = 10, name: Callable[[int], str] | None = None) -> str:
         """A table of the pairs that are tilted most.
@@ -361,12 +337,7 @@ class Shaper:
 
     @staticmethod
     def load(path: str | Path, function: Any = None) -> Shaper:
-        """Load a shaper from a file.
-
-        Parameters
-        ----------
-        path : the file
-        function : the function of its key, for a :class:`~safereplay.FunctionKey`
+        """Load a shaper from a file; ``function`` is that of its key, for a :class:`~safereplay.FunctionKey`.
 
         Raises
         ------

@@ -30,7 +30,6 @@ from . import _checks
 from ._files import load_state, make_folder, save_state
 from ._types import AnyArray, Floats, Ints
 from .errors import BadInput, MissingExtra
-from .pair_index import PairIndex
 from .shaper import Dials, Shaper, last_of_each
 
 try:
@@ -69,10 +68,6 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     report : a sample includes, for each draw, whether it was ``tilted``, and the ``rho`` of its pair
     observation, action, reward, done : the storage's entries of a transition; for observations a list gives all of them;
         an action is a number, a vector, or one-hot
-
-    Raises
-    ------
-    BadInput : a dial or a name is invalid
 
     >>> import safereplay as sr, torch
     >>> from tensordict import TensorDict
@@ -136,9 +131,11 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         slots = slots[np.sort(last_of_each(slots))]  # a batch longer than the ring overwrites itself
         if not slots.size:
             return
-        capacity = _capacity(storage)
+        size, n_envs = storage.max_size, _n_envs(storage)
+        _checks.require(size < MOST, "max_size of storage", f"be below {MOST}", size, "set max_size")
+        capacity = -(-int(size) // n_envs) * n_envs  # TorchRL rounds up the first dimension to hold ``max_size``
         if self._shaper is None:
-            self._shaper = Shaper(capacity, n_envs=_n_envs(storage), **self._settings)
+            self._shaper = Shaper(capacity, n_envs=n_envs, **self._settings)
         mine = self._shaper.capacity
         _checks.require(mine == capacity, "storage", f"have {mine} slots, as the sampler has", capacity)
         held = _Held(storage, slots)
@@ -149,16 +146,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def sample(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Draw slots.
-
-        Parameters
-        ----------
-        storage : the storage
-        batch_size : number of slots
-
-        Returns
-        -------
-        The index, and with ``report`` a dict of ``tilted`` and ``rho``
+        """Draw ``batch_size`` slots: their index, and with ``report`` a dict of ``tilted`` and ``rho``.
 
         Raises
         ------
@@ -171,32 +159,24 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
             if self._shaper is None or not len(self._shaper):  # the storage was filled before this sampler was attached
                 self._read(np.arange(len(storage), dtype=np.int64), storage)
             index = self.shaper.index
-            if self._follows:
-                _reseed(index, self._rng)
+            if self._follows:  # seed the next draws from torch's generator: 256 bits for our own generator
+                device = "cpu" if self._rng is None else self._rng.device
+                words = torch.randint(-(2**63), 2**63 - 1, (4,), generator=self._rng, device=device)
+                index._here.generator[:] = words.cpu().numpy().view(np.uint64)
             slots, said = self.shaper.draw(batch_size), {}
             if self._report:
                 said = {"tilted": torch.from_numpy(index.tilted.copy()), "rho": torch.from_numpy(index.rho(slots))}
         return _index(slots, storage), said
 
     def due(self, k: int, storage: Storage | None = None) -> Any:
-        """The slots whose target should be computed now.
-
-        Parameters
-        ----------
-        k : the largest number of slots
-        storage : needed if it has several dimensions
-        """
+        """Up to k slots whose target should be computed now; a storage of several dimensions must be given."""
         with self._lock:
             return _index(self.shaper.due(k), storage)
 
     def update_priority(self, index: Index, priority: Any, *, storage: Storage | None = None) -> None:
-        """With ``tilt_on="target"``, set the targets of slots; otherwise TorchRL's own error is raised.
+        """With ``tilt_on="target"``, set the targets of slots, [n] or one for all; otherwise TorchRL's own error is raised.
 
-        Parameters
-        ----------
-        index : the slots
-        priority : their targets, [n] or one for all
-        storage : needed if it has several dimensions
+        A storage of several dimensions must be given.
         """
         if self.tilt_on != "target":
             super().update_priority(index, priority, storage=storage)
@@ -326,23 +306,13 @@ def _shown(name: tuple[str, ...]) -> str:
     return repr(name[0] if len(name) == 1 else name)
 
 
-def _reseed(index: PairIndex, generator: torch.Generator | None) -> None:
-    """Seed the next draws from torch's generator: 256 bits for our own generator."""
-    device = "cpu" if generator is None else generator.device
-    words = torch.randint(-(2**63), 2**63 - 1, (4,), generator=generator, device=device)
-    index._here.generator[:] = words.cpu().numpy().view(np.uint64)
-
-
-# -- slots are numbered consecutively; TorchRL's index has one number per dimension of the storage ------------------
-
-
 def _inner(storage: Any) -> tuple[int, ...]:
     """The storage's shape without its first dimension, which is the ring's."""
     return tuple(storage.shape[1:]) if storage.ndim > 1 else ()
 
 
 def _slots(index: Any, storage: Any) -> Ints:
-    """The slots of an index: a number, [n], [n, ndim], or a tuple of [n] for each dimension."""
+    """The slots of an index: a number, [n], [n, ndim], or a tuple of [n] for each dimension; they count consecutively."""
     rows = torch.stack(tuple(index), -1) if isinstance(index, tuple) else torch.as_tensor(index)
     numbers = rows.detach().cpu().numpy().astype(np.int64)
     if storage is None or storage.ndim == 1:
@@ -362,16 +332,6 @@ def _index(slots: Ints, storage: Any) -> Any:
 
 def _n_envs(storage: Any) -> int:
     return int(np.prod(_inner(storage), dtype=np.int64))
-
-
-def _capacity(storage: Any) -> int:
-    """The largest possible number of slots: TorchRL rounds up the first dimension to hold ``max_size``."""
-    size, n_envs = storage.max_size, _n_envs(storage)
-    _checks.require(size < MOST, "max_size of storage", f"be below {MOST}", size, "set max_size")
-    return -(-int(size) // n_envs) * n_envs
-
-
-# -- states as torch tensors ------------------------------------------------------------------------------------------
 
 
 def _packed(value: Any) -> Any:

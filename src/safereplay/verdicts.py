@@ -38,22 +38,14 @@ class Path(NamedTuple):
     end: str  #: "goal", "unsafe" or "loop"
 
 
-class _Drawing(NamedTuple):
-    """The likeliest outcome of each pair, and whether the pair is exposed; all [P]."""
-
-    s_next: Ints
-    terminal: Bools
-    unsafe: Bools
-    exposed: Bools
-
-
-def _drawing(mdp: TabularMDP) -> _Drawing:
+def _drawing(mdp: TabularMDP) -> tuple[Ints, Bools, Bools, Bools]:
+    """(s_next, terminal, unsafe) of each pair's likeliest outcome, and whether the pair is exposed; all [P]."""
     order = np.lexsort((-mdp.p, mdp.pair))
     rows = np.flatnonzero(np.diff(mdp.row) > 0)
     likeliest = np.zeros(mdp.n_pairs, np.int64)
     likeliest[rows] = order[mdp.row[rows]]
     exposed = np.bincount(mdp.pair, weights=mdp.unsafe, minlength=mdp.n_pairs) > 0
-    return _Drawing(mdp.s_next[likeliest], mdp.terminal[likeliest], mdp.unsafe[likeliest], exposed)
+    return mdp.s_next[likeliest], mdp.terminal[likeliest], mdp.unsafe[likeliest], exposed
 
 
 def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
@@ -69,27 +61,23 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
     policy : array [S]
     origin : int, optional; default: the model's own
 
-    Returns
-    -------
-    Path : its ``states``, the number of ``exposed`` steps, and its ``end``: "goal", "unsafe" or "loop"
-
     Raises
     ------
-    BadInput : if an argument is invalid, or the origin is terminal
+    BadInput : the origin is terminal
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     actions = checked_policy(mdp, policy)
-    drawing = _drawing(mdp)
+    s_next, terminal, unsafe, is_exposed = _drawing(mdp)
     s = mdp.origin if origin is None else _checks.whole("origin", origin, 0)
     _checks.require(s < mdp.n_states, "origin", f"be a state in 0..{mdp.n_states - 1}", origin)
     _checks.require(not mdp.is_terminal[s], "origin", "be a state that is not terminal", s)
     states, exposed = [s], 0
     while True:
         i = s * mdp.n_actions + int(actions[s])
-        exposed += int(drawing.exposed[i])
-        s = int(drawing.s_next[i])
-        if drawing.terminal[i]:
-            return Path((*states, s), exposed, "unsafe" if drawing.unsafe[i] else "goal")
+        exposed += int(is_exposed[i])
+        s = int(s_next[i])
+        if terminal[i]:
+            return Path((*states, s), exposed, "unsafe" if unsafe[i] else "goal")
         if s in states:
             return Path((*states, s), exposed, "loop")
         states.append(s)
@@ -111,10 +99,6 @@ def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
     Returns
     -------
     str : 'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`
-
-    Raises
-    ------
-    BadInput : if an argument is invalid, or the origin is terminal
     """
     drawn = path(mdp, policy, origin)
     if not has_paths(mdp):
@@ -141,7 +125,7 @@ def has_paths(mdp: TabularMDP) -> bool:
 
 def fewest_exposed(mdp: TabularMDP, origin: int) -> int:
     """The fewest exposed steps of any drawn path from the origin to a goal (Dijkstra)."""
-    drawing = _drawing(mdp)
+    s_next, terminal, unsafe, exposed = _drawing(mdp)
     cost = {origin: 0}
     queue = [(0, origin)]
     while queue:
@@ -150,11 +134,11 @@ def fewest_exposed(mdp: TabularMDP, origin: int) -> int:
             return here
         for a in range(mdp.n_actions) if here == cost[s] else ():
             i = s * mdp.n_actions + a
-            ahead = here + int(drawing.exposed[i])
-            s_next = -1 if drawing.terminal[i] else int(drawing.s_next[i])
-            if not (drawing.terminal[i] and drawing.unsafe[i]) and ahead < cost.get(s_next, mdp.n_pairs):
-                cost[s_next] = ahead
-                heapq.heappush(queue, (ahead, s_next))
+            ahead = here + int(exposed[i])
+            there = -1 if terminal[i] else int(s_next[i])
+            if not (terminal[i] and unsafe[i]) and ahead < cost.get(there, mdp.n_pairs):
+                cost[there] = ahead
+                heapq.heappush(queue, (ahead, there))
     return mdp.n_pairs
 
 

@@ -184,12 +184,7 @@ STOCK = ((0.8, 5.0), (0.2, -8.0))
 
 
 def market(
-    gamma: float = 0.95,
-    *,
-    days: int = 8,
-    cash: float = 1.0,
-    bond: Draws = BOND,
-    stock: Draws = STOCK,
+    gamma: float = 0.95, *, days: int = 8, cash: float = 1.0, bond: Draws = BOND, stock: Draws = STOCK
 ) -> TabularMDP:
     """Danger from rewards: transitions are certain, rewards are not, and the best-paying action loses most often.
 
@@ -214,9 +209,7 @@ SMALL = ((0.6, 2.0), (0.4, -2.0))
 HUGE = ((0.9, 40.0), (0.1, -160.0))  #: in place of LARGE: 99.9 % of all variance
 
 
-def two_gambles(
-    gamma: float = 0.9, *, large: Draws = LARGE, small: Sequence[tuple[float, float]] = SMALL
-) -> TabularMDP:
+def two_gambles(gamma: float = 0.9, *, large: Draws = LARGE, small: Draws = SMALL) -> TabularMDP:
     """Danger from rewards, at two pairs that need different caution: no κ passes the large gamble and takes the small one.
 
     Two gambles in a row, which replay and a bias of the TD error rank in opposite order. First comes the large one, then the

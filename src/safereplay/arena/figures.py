@@ -6,8 +6,7 @@ each. Each contestant of a picture has its own colour and its own marker, so tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,7 +19,7 @@ from .._types import Bools, Floats
 from ..views.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, styled
 from ..views.intervals import percent
 from .plan import Contestant
-from .results import Chapter, Comparison, Family, Standing
+from .results import Chapter, Comparison, Family
 
 SOFT = "#5b6472"
 OTHERS = (("#8e4a9e", "P"), ("#8c5a2b", "X"), ("#0f8a8a", "h"), ("#c2569b", "p"))
@@ -38,57 +37,42 @@ class Look(NamedTuple):
     marker: str
 
 
-# -- all contestants, all worlds ----------------------------------------------------------------------------------------
-
-
 @styled
 def overview_figure(found: Comparison) -> Figure:
     """The share of the ceiling's area, contestants by worlds; the best of a world are framed."""
     labels, chapters = found.labels, found.chapters
     figure, axes = new_figure(max(4.4, 2.7 + 0.37 * len(chapters)), 1.5 + 0.2 * len(labels))
     ax = axes[0, 0]
-    shares = np.array([[_share(c.standing(label)) for c in chapters] for label in labels]).reshape(len(labels), -1)
-    ax.imshow(np.ma.masked_invalid(shares), cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto")
-    for i, label in enumerate(labels):
-        for j, chapter in enumerate(chapters):
-            _write_cell(ax, i, j, chapter.standing(label))
+    standings = [[c.standing(label) for c in chapters] for label in labels]
+    shares = [[np.nan if standing is None else standing.area.mean for standing in row] for row in standings]
+    shown = np.ma.masked_invalid(np.array(shares).reshape(len(labels), -1))
+    ax.imshow(shown, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto")
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+    for i, row in enumerate(standings):
+        for j, standing in enumerate(row):
+            if standing is None:
+                ax.text(j, i, "·", color=SOFT, **centred)
+                continue
+            share, best = standing.area.mean, standing.among_best
+            look = {"color": "white" if share > 0.55 else INK, "weight": "bold" if best else "normal"}
+            ax.text(j, i, f"{100 * share:.0f}", **centred, **look)
+            if best:
+                x, y = [j - 0.44, j + 0.44, j + 0.44, j - 0.44, j - 0.44], [i - 0.4, i - 0.4, i + 0.4, i + 0.4, i - 0.4]
+                ax.plot(x, y, color=ORANGE, lw=1.1, zorder=3)
     ax.set_yticks(range(len(labels)), map(found.marked, labels), fontsize=8)
     ax.set_xticks(range(len(chapters)), [c.title for c in chapters], rotation=40, ha="right", fontsize=8)
     ax.tick_params(length=0)
-    for label, text in zip(ax.get_yticklabels(), labels, strict=True):
-        if _is_ours(found, text):
-            label.set(weight="bold")
+    ours = {one.label for one in found.plan.contestants if one.ours}
+    for text, label in zip(ax.get_yticklabels(), labels, strict=True):
+        if label in ours:
+            text.set(weight="bold")
     means = ["mean", *(percent(found.mean_area(label)) for label in labels)] if len(chapters) > 1 else []
-    for y, text in enumerate(means, -1):
-        ax.text(len(chapters) - 0.3, y, text, va="center", fontsize=8, color=SOFT)
+    for i, mean in enumerate(means, -1):
+        ax.text(len(chapters) - 0.3, i, mean, va="center", fontsize=8, color=SOFT)
     for spine in ax.spines.values():
         spine.set_visible(False)
     figure.suptitle("Share of the ceiling's area, %", x=0.02, ha="left", fontsize=10, weight="bold")
     return figure
-
-
-def _share(standing: Standing | None) -> float:
-    return float("nan") if standing is None else standing.area.mean
-
-
-def _is_ours(found: Comparison, label: str) -> bool:
-    return any(one.ours and one.label == label for one in found.plan.contestants)
-
-
-def _write_cell(ax: Axes, i: int, j: int, standing: Standing | None) -> None:
-    if standing is None:
-        ax.text(j, i, "·", ha="center", va="center", fontsize=8, color=SOFT)
-        return
-    best = standing.among_best
-    colour = "white" if standing.area.mean > 0.55 else INK
-    weight = "bold" if best else "normal"
-    ax.text(j, i, f"{100 * standing.area.mean:.0f}", ha="center", va="center", fontsize=8, color=colour, weight=weight)
-    if best:
-        x, y = [j - 0.44, j + 0.44, j + 0.44, j - 0.44, j - 0.44], [i - 0.4, i - 0.4, i + 0.4, i + 0.4, i - 0.4]
-        ax.plot(x, y, color=ORANGE, lw=1.1, zorder=3)
-
-
-# -- one world ---------------------------------------------------------------------------------------------------------
 
 
 def featured(chapter: Chapter) -> list[tuple[Family, Look]]:
@@ -127,18 +111,16 @@ def frame_of(chapter: Chapter) -> Frame:
     scale = chapter.world.scale
     first, last = 100 * float(scale.risks[0]), 100 * float(scale.risks[-1])
     useful = any(f.good.any() for f in chapter.families)
-    kept = [f.value.mean(1)[(f.good if useful else 100 * f.p.mean(1) <= last) & _unbeaten(f)] for f in chapter.families]
+    kept = []
+    for f in chapter.families:
+        p, value = f.p.mean(1), f.value.mean(1)
+        beaten = ((p[:, None] < p) & (value[:, None] > value)).any(0)  # another has both less risk and more return
+        kept.append(value[(f.good if useful else 100 * p <= last) & ~beaten])
     steep = np.interp(scale.risks[0] + STEEP * (scale.risks[-1] - scale.risks[0]), scale.risks, scale.top)
     seen = np.concatenate([*kept, scale.top[-1:], [steep]])
     low, high = max(float(seen.min()), scale.low), max(float(seen.max()), float(scale.top[-1]))
     tall = (high - low) or 0.1 * abs(high) or 1.0
     return Frame(first - 0.06 * (last - first), last + 0.12 * (last - first), low - 0.25 * tall, high + 0.12 * tall)
-
-
-def _unbeaten(family: Family) -> Bools:
-    """The settings that are not dominated: no other of the family has both less risk and more return."""
-    p, value = family.p.mean(1), family.value.mean(1)
-    return np.asarray(~((p[:, None] < p) & (value[:, None] > value)).any(0))
 
 
 @styled
@@ -147,34 +129,26 @@ def world_figure(chapter: Chapter) -> Figure:
     figure, axes = new_figure(9.4, 4.6)
     ax, frame = axes[0, 0], frame_of(chapter)
     _draw_ceiling(ax, chapter, frame)
-    shown = featured(chapter)
+    shown, handles = featured(chapter), [Line2D([], [], color=INK, lw=1.4, label="ceiling (linear program)")]
     for k, (family, look) in enumerate(shown):
+        drawn: dict[str, Any] = {"color": look.colour, "marker": look.marker, "ms": 11 if look.marker == "*" else 6}
+        name = f"{family.label}, {percent(family.area)}"
+        handles.append(Line2D([], [], mec="white", mew=0.6, lw=1, label=name, **drawn))
         _draw_family(ax, family, look, frame, 6.0, zorder=4 + 0.1 * (len(shown) - k))
         inside = _inside(family.limits[:, 0] * 100, family.limits[:, 1], frame)
         ax.plot(*(family.limits[inside].T * [[100], [1]]), "o", ms=2.6, mfc="white", mec=INK, mew=0.8, zorder=8)
     ax.axvline(100 * chapter.world.scale.limit, color=GREY, lw=0.8, ls=":", zorder=1)
     ax.set(xlabel="P(unsafe), %", ylabel=_return_name(chapter), xlim=frame[:2], ylim=frame[2:], title=chapter.title)
-    figure.legend(
-        handles=_handles(chapter, shown), loc="outside right upper", frameon=False, fontsize=8, handlelength=1.6
-    )
+    handles += [
+        Line2D([], [], color=INK, marker="o", ms=2.6, mfc="white", mew=0.8, lw=0, label="exact limits"),
+        Line2D([], [], color=GREY, lw=0.8, ls=":", label="limit of the useful band"),
+    ]
+    figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=8, handlelength=1.6)
     return figure
 
 
 def _return_name(chapter: Chapter) -> str:
     return "mean discounted return" if chapter.world.discounted else "mean return"
-
-
-def _handles(chapter: Chapter, shown: Sequence[tuple[Family, Look]]) -> list[Line2D]:
-    lines = [Line2D([], [], color=INK, lw=1.4, label="ceiling (linear program)")]
-    for family, look in shown:
-        name = f"{family.label}, {percent(family.area)}"
-        size = 11 if look.marker == "*" else 6
-        lines.append(
-            Line2D([], [], color=look.colour, marker=look.marker, ms=size, mec="white", mew=0.6, lw=1, label=name)
-        )
-    small = Line2D([], [], color=INK, marker="o", ms=2.6, mfc="white", mew=0.8, lw=0, label="exact limits")
-    limit = Line2D([], [], color=GREY, lw=0.8, ls=":", label="limit of the useful band")
-    return [*lines, small, limit]
 
 
 def _draw_ceiling(ax: Axes, chapter: Chapter, frame: Frame, lw: float = 1.4, every: int = 1) -> None:

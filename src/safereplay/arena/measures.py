@@ -63,11 +63,6 @@ class Scale(NamedTuple):
         """The return that reaches the goal: half of the way from low to the ceiling at the limit."""
         return self.low + HALF * (float(np.interp(self.limit, self.risks, self.top)) - self.low)
 
-    @property
-    def whole(self) -> float:
-        """The ceiling's area."""
-        return float(np.trapezoid(np.maximum(self.top - self.low, 0.0), self.risks))
-
 
 def area(p: Floats, value: Floats, scale: Scale) -> Floats:
     """The share of the ceiling's area, [B], of settings [n, B]; see the module.
@@ -84,7 +79,8 @@ def area(p: Floats, value: Floats, scale: Scale) -> Floats:
     risk = np.take_along_axis(risk, order, 0)
     best = np.maximum.accumulate(np.take_along_axis(gain, order, 0), 0)
     widths = np.diff(np.vstack([risk, np.full_like(risk[:1], last)]), axis=0)
-    return np.asarray((widths * best).sum(0) / scale.whole)
+    ceiling = float(np.trapezoid(np.maximum(scale.top - scale.low, 0.0), scale.risks))
+    return np.asarray((widths * best).sum(0) / ceiling)
 
 
 @lru_cache(maxsize=8)
@@ -145,20 +141,14 @@ def band(settings: Sequence[float], good: Sequence[bool] | Bools) -> Band:
     """
     order = np.argsort(settings, kind="stable")
     x, ok = np.asarray(settings, dtype=np.float64)[order], np.asarray(good, dtype=bool)[order]
-    at = _places(x)
+    at, some = x, x[x > 0.0]
+    if x[0] >= 0.0 and some.size >= 2 and some[-1] > SPAN * some[0]:  # a log scale
+        powers = np.log(some)
+        at = np.concatenate([np.full(x.size - some.size, powers[0] - np.diff(powers).mean()), powers])
     edges = np.concatenate([at[:1], (at[1:] + at[:-1]) / 2.0, at[-1:]])
     width = float(at[-1] - at[0])
     part = float(np.diff(edges)[ok].sum()) / width if isfinite(width) and width > 0.0 else float(ok.mean())
     return Band(part, tuple(float(s) for s in x[ok]), x.size)
-
-
-def _places(x: Floats) -> Floats:
-    """The positions of rising settings on their dial, on a linear or a log scale."""
-    some = x[x > 0.0]
-    if x[0] < 0.0 or some.size < 2 or some[-1] <= SPAN * some[0]:
-        return x
-    powers = np.log(some)
-    return np.concatenate([np.full(x.size - some.size, powers[0] - np.diff(powers).mean()), powers])
 
 
 def settled(p: Floats, value: Floats, looks: Ints, scale: Scale) -> Ints:

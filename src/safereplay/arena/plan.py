@@ -35,9 +35,7 @@ A policy that may never end, at a cost per step, has a return of −∞, and cou
 A file is written whole or not at all. So a killed comparison continues where it stopped, two comparisons in one folder
 share their common runs, and the page, which is made from these files only, is the same to the last bit.
 
-Running a comparison: every setting of every contestant on every world.
-
-A run takes exactly ``world.steps`` steps of the MDP, for any learner. Its greedy policy is judged exactly after an eighth,
+**Runs.** Every setting of every contestant runs on every world. A run takes exactly ``world.steps`` steps of the MDP, for any learner. Its greedy policy is judged exactly after an eighth,
 a quarter, half and all of them. Learning uses all cores; the policies of one setting are judged while the next one learns.
 """
 
@@ -46,8 +44,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import product
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Self
@@ -97,11 +97,6 @@ class Contestant:
         """Whether it is the paper's scheme."""
         return self.replays and self.name == OURS
 
-    @property
-    def given(self) -> str:
-        """What it takes from the model besides its own experience."""
-        return self.learners[-1].GIVEN
-
     def shown(self, setting: float) -> str:
         """A setting as text.
 
@@ -117,30 +112,22 @@ def contestants(learners: Iterable[str], schemes: Iterable[str]) -> tuple[Contes
     if REPLAY in learners:
         learners.remove(REPLAY)
         schemes = list(dict.fromkeys([OURS, *schemes]))
-    found = [_learner(name) for name in learners]
-    return (*found, *(_scheme(name, mixing) for name in schemes for mixing in MIXINGS))
-
-
-def _learner(name: str) -> Contestant:
-    kind = catalog.learner(name)
-    dial, settings = kind.DIAL, tuple(float(x) for x in kind.SETTINGS)
-    if not dial or not settings:
-        return Contestant(name, kind.LABEL, "", (0.0,), (kind(),))
-    return Contestant(name, kind.LABEL, dial, settings, tuple(_turned(kind, dial, x) for x in settings))
-
-
-def _turned(kind: type[Learner], dial: str, setting: float) -> Learner:
-    """A learner at a setting of its dial, an int if the dial's default is one."""
-    whole = any(f.name == dial and isinstance(f.default, int) and not isinstance(f.default, bool) for f in fields(kind))
-    value: Any = int(setting) if whole else setting
-    return kind(**{**kind.COMPARED, dial: value})
-
-
-def _scheme(name: str, mixing: str) -> Contestant:
-    scheme = catalog.scheme(name)()
-    replay = [QLearning() if v == 0.0 else ReplayQLearning(scheme, v=v, mixing=mixing) for v in SHARES]
-    label = f"{name} replay" + (" (matched)" if mixing == "matched" else "")
-    return Contestant(name, label, "v", SHARES, tuple(replay), replays=True)
+    found = []
+    for name in learners:
+        kind = catalog.learner(name)
+        dial, settings = kind.DIAL, tuple(float(x) for x in kind.SETTINGS)
+        if not dial or not settings:
+            found.append(Contestant(name, kind.LABEL, "", (0.0,), (kind(),)))
+            continue
+        defaults = [f.default for f in fields(kind) if f.name == dial]
+        typed: Any = int if any(isinstance(x, int) and not isinstance(x, bool) for x in defaults) else float
+        turned = tuple(kind(**{**kind.COMPARED, dial: typed(x)}) for x in settings)
+        found.append(Contestant(name, kind.LABEL, dial, settings, turned))
+    for name, mixing in product(schemes, MIXINGS):
+        scheme, label = catalog.scheme(name)(), f"{name} replay{' (matched)' * (mixing == 'matched')}"
+        replay = [QLearning() if v == 0.0 else ReplayQLearning(scheme, v=v, mixing=mixing) for v in SHARES]
+        found.append(Contestant(name, label, "v", SHARES, tuple(replay), replays=True))
+    return tuple(found)
 
 
 LIMITS = 49  # points of the ceiling that are computed
@@ -201,7 +188,11 @@ class World:
         risks, top = self._frontier(least, max(bold, least + WIDTH))
         if np.ptp(top) <= FLAT * np.ptp(self.mdp.r):
             risks, top = self._frontier(least, max(bold, least + FLAT_WIDTH))
-        return Scale(self._low(top), risks, top, least + max(0.5 * (bold - least), POINT))
+        first, last = float(top[0]), float(top[-1])
+        random = _random(self.mdp, self.mdp.origin, self.discounted).mean
+        lower = last - max(float(np.ptp(self.mdp.r)), abs(last))
+        low = min(max(random, lower) if isfinite(random) else lower, 2.0 * first - last)
+        return Scale(low, risks, top, least + max(0.5 * (bold - least), POINT))
 
     def _frontier(self, first: float, last: float) -> tuple[Floats, Floats]:
         """The ceiling over a range of limits, with more points at low risk, where it bends most."""
@@ -209,12 +200,6 @@ class World:
         points = self._ceilings.frontier(first + SAFEST + (last - first - SAFEST) * spaced)
         top = [point.value_discounted if self.discounted else point.value for point in points]
         return np.array([point.limit for point in points]), np.array(top)
-
-    def _low(self, top: Floats) -> float:
-        first, last = float(top[0]), float(top[-1])
-        random = _random(self.mdp, self.mdp.origin, self.discounted).mean
-        lower = last - max(float(np.ptp(self.mdp.r)), abs(last))
-        return min(max(random, lower) if isfinite(random) else lower, 2.0 * first - last)
 
     def judged(self, model: TabularMDP, policy: Ints) -> tuple[float, float, float]:
         """The return, P(unsafe) and P(never ends) of a policy on ``model``, from its origin; nan where undefined."""
@@ -233,7 +218,8 @@ def worlds(names: Iterable[str], steps: int | None = None) -> tuple[World, ...]:
     for name in dict.fromkeys(names):
         mdp = catalog.world(name)() if name in catalog.WORLDS else model_from(name)
         danger = catalog.WORLDS[name].danger if name in catalog.WORLDS else ""
-        lost = _ends_well(mdp) < SELDOM
+        walk = _random(replace(mdp, unsafe=mdp.unsafe & mdp.terminal), None)
+        lost = 1.0 - walk.p_unsafe - walk.p_never < SELDOM
         usual = max(STEPS, STEPS_A_PAIR * mdp.n_pairs) * (LONGER if lost else 1)
         longest = min(max(MAX_STEPS, MAX_STEPS_A_STATE * mdp.n_states), MOST_STEPS)
         epsilon = LOST if lost else EXPLORES
@@ -246,14 +232,6 @@ def _random(mdp: TabularMDP, start: int | None, discounted: bool = False) -> Ris
     alike = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
     return evaluate(mdp, alike, start=start, discounted=discounted, quiet=True)
 
-
-def _ends_well(mdp: TabularMDP) -> float:
-    """The probability that a random walk ends without an unsafe outcome."""
-    risk = _random(replace(mdp, unsafe=mdp.unsafe & mdp.terminal), None)
-    return 1.0 - risk.p_unsafe - risk.p_never
-
-
-# -- records -----------------------------------------------------------------------------------------------------------
 
 KIND, FORMAT = "arena run", 1
 ARRAYS = ("value", "p_unsafe", "p_never", "updates", "limit")
@@ -270,16 +248,6 @@ class Record:
     updates: Ints  #: [seeds] fresh and replayed
     limit: Floats  #: (return, P(unsafe), P(never ends)) of the exact limit; nan if there is none
     refused: str | None = None  #: why the learner does not run on this world
-
-    @classmethod
-    def not_run(cls, why: str) -> Self:
-        """The record of a learner that does not run on a world.
-
-        >>> Record.not_run("goals must be there, got none").value.shape
-        (0, 0)
-        """
-        none = np.zeros((0, 0))
-        return cls(none, none, none, np.zeros(0, np.int64), np.array(NO_LIMIT), why)
 
 
 @dataclass(frozen=True)
@@ -347,13 +315,12 @@ class Plan:
     def jobs(self) -> Iterator[tuple[str, Job]]:
         """All jobs with their labels; a job that two contestants share occurs once."""
         seen: set[str] = set()
-        for world in self.worlds:
-            for one in self.contestants:
-                for learner in one.learners:
-                    job = Job(world, learner, self.seeds)
-                    if job.id not in seen:
-                        seen.add(job.id)
-                        yield f"{world.title}: {one.label}", job
+        for world, one in product(self.worlds, self.contestants):
+            for learner in one.learners:
+                job = Job(world, learner, self.seeds)
+                if job.id not in seen:
+                    seen.add(job.id)
+                    yield f"{world.title}: {one.label}", job
 
 
 AHEAD = 2  # settings that may wait to be judged
@@ -364,12 +331,10 @@ def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = Non
     """Do the jobs that the store lacks. Ctrl-C keeps finished jobs."""
     jobs = list(plan.jobs())
     todo = [(label, job) for label, job in jobs if store.get(job) is None]
-    there = len(jobs) - len(todo)
-    waiting: deque[Future[None]] = deque()
-    done = 0
+    done, waiting = len(jobs) - len(todo), deque[Future[None]]()
     with Bar("comparing", len(jobs), quiet) as bar, ThreadPoolExecutor(1) as judges:
         for label, job in todo:
-            bar.update(there + done, label)
+            bar.update(done, label)
             waiting.append(judges.submit(_finish, store, job, _learned(job, threads)))
             while len(waiting) > AHEAD:
                 waiting.popleft().result()
@@ -382,44 +347,32 @@ def _learned(job: Job, threads: int | None) -> Runs | str:
     """The runs of all seeds, or the reason why the learner does not run on this world."""
     world = job.world
     try:
-        return learn(
-            world.mdp,
-            job.learner,
-            seeds=job.seeds,
-            exploration=EpsilonGreedy(world.epsilon),
-            steps=world.steps,
-            max_steps=world.max_steps,
-            snapshots=world.looks.tolist(),
-            threads=threads,
-            quiet=True,
-        ).whole()
+        sizes: dict[str, Any] = {"seeds": job.seeds, "steps": world.steps, "max_steps": world.max_steps}
+        how: dict[str, Any] = {"exploration": EpsilonGreedy(world.epsilon), "snapshots": world.looks.tolist()}
+        return learn(world.mdp, job.learner, **sizes, **how, threads=threads, quiet=True).whole()
     except BadInput as error:
         return str(error)
 
 
 def _finish(store: Store, job: Job, runs: Runs | str) -> None:
     """Judge the runs, and save the record."""
-    store.put(job, Record.not_run(runs) if isinstance(runs, str) else judged(job, runs))
+    if isinstance(runs, str):
+        none = np.zeros((0, 0))
+        store.put(job, Record(none, none, none, np.zeros(0, np.int64), np.array(NO_LIMIT), runs))
+    else:
+        store.put(job, judged(job, runs))
 
 
 def judged(job: Job, runs: Runs) -> Record:
-    """The record of the runs of all seeds."""
+    """The record of the runs of all seeds; no limit if the learner has no exact one, or the model is large."""
     world, model = job.world, job.learner.judging_model(job.world.mdp)
     steps = runs.visits.sum((1, 2))
     _checks.require(bool((steps == world.steps).all()), "steps of a run", f"be {world.steps}", steps.tolist())
     assert runs.snapshots is not None
     policies = runs.snapshots.policy  # [seeds, looks, S]
     found = np.array([[world.judged(model, policy) for policy in run] for run in policies])
-    updates = steps + runs.replays.sum((1, 2))
-    return Record(found[..., 0], found[..., 1], found[..., 2], updates, _limit(job))
-
-
-def _limit(job: Job) -> Floats:
-    """The learner's limit, judged; nan if it has no exact limit, or the model is large."""
-    world, model = job.world, job.learner.judging_model(job.world.mdp)
-    if model.n_pairs > LARGE:
-        return np.array(NO_LIMIT)
-    try:
-        return np.array(world.judged(model, exact(world.mdp, job.learner).argmax(1)))
-    except BadInput:
-        return np.array(NO_LIMIT)
+    updates, limit = steps + runs.replays.sum((1, 2)), NO_LIMIT
+    if model.n_pairs <= LARGE:
+        with suppress(BadInput):
+            limit = world.judged(model, exact(world.mdp, job.learner).argmax(1))
+    return Record(found[..., 0], found[..., 1], found[..., 2], updates, np.array(limit))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,25 +13,11 @@ from ..errors import stopping
 from ..views.document import Block, Heading, Picture, Table, Text
 from ..views.intervals import listed, number, percent, points, within
 from ..views.pages import Page, page_folder, write_page
+from . import results
 from .figures import OTHERS, everyone_figure, overview_figure, world_figure
 from .measures import ENDS, FLAT_WIDTH, STEADY, STEADY_RETURN, WIDTH
 from .plan import REPLAY, Plan, Store, contestants, run, worlds
-from .results import (
-    FEW,
-    WORDS,
-    Chapter,
-    Comparison,
-    Standing,
-    absent,
-    bests,
-    collect,
-    failures,
-    marks,
-    ours,
-    reasons,
-    summary,
-    verdict,
-)
+from .results import Chapter, Comparison, Standing
 
 TITLE = "Every system on one table"
 DANGERS = {
@@ -74,58 +59,56 @@ def stems(titles: Sequence[str]) -> list[str]:
     return [name if taken.count(name) == 1 else f"{name}-{k}" for k, name in enumerate(plain, 1)]
 
 
-# -- all worlds --------------------------------------------------------------------------------------------------------
-
-
 def opening(found: Comparison) -> list[Block]:
     """The blocks on all worlds together."""
     caption = (
         f"Share of the ceiling's area, %, {found.plan.seeds} seeds per setting. Framed: among the best of a world. Dot: does not apply. "
         "Bold name: the paper's replay."
     )
-    texts = [Text(line) for line in (AREA, marks(found), *summary(found)) if line]
-    return [*texts, Picture("overview", caption), *_everyone(found), *_best(found)]
-
-
-def _everyone(found: Comparison) -> list[Block]:
-    """All contestants: mean area, how often each is among the best, and where it fails."""
-    rows = []
+    everyone, places, bests = [], [], results.bests(found)
     for label in found.labels:
         ran = sum(c.standing(label) is not None for c in found.chapters)
-        failed, best = len(failures(found, label)), bests(found)[label]
-        cells = [percent(found.mean_area(label)), f"{best} of {ran}", f"{failed} of {ran}"]
-        rows.append([found.marked(label), *cells, reasons(found, label)])
+        shares = [f"{bests[label]} of {ran}", f"{len(results.failures(found, label))} of {ran}"]
+        why = results.reasons(found, label)
+        everyone.append([found.marked(label), percent(found.mean_area(label)), *shares, why])
+    for chapter in found.chapters:
+        if chapter.standings:
+            first, own = chapter.standings[0], results.ours(chapter)
+            alike = [found.marked(s.family.label) for s in chapter.standings[1:] if s.among_best]
+            mine = ["—", "", ""]
+            if own is not None:
+                what = f"{results.WORDS[results.verdict(chapter)]}: {own.family.label}"
+                mine = [what, percent(own.area.mean), "" if own is first else points(own.behind)]
+            same = listed(alike, results.FEW) or "none"
+            places.append([chapter.title, found.marked(first.family.label), within(first.area), same, *mine])
+    replay = ["the paper's replay", "area", "behind the largest"]
+    header = ["contestant", "mean area", "among the best", "fails", "why it fails, and where"]
     return [
+        *(Text(line) for line in (AREA, results.marks(found), *results.summary(found)) if line),
+        Picture("overview", caption),
         Heading("Contestants"),
         Text("A contestant fails on a world where its area is less than half of the largest."),
-        Table(["contestant", "mean area", "among the best", "fails", "why it fails, and where"], rows, folded=True),
+        Table(header, everyone, folded=True),
+        Heading("Worlds"),
+        Table(["world", "largest area", "area", "also among the best", *replay], places),
     ]
 
 
-def _best(found: Comparison) -> list[Block]:
-    """All worlds: the largest area, and that of the paper's replay."""
-    replay = ["the paper's replay", "area", "behind the largest"]
-    header = ["world", "largest area", "area", "also among the best", *replay]
-    rows = [_line(chapter, found) for chapter in found.chapters if chapter.standings]
-    return [Heading("Worlds"), Table(header, rows)]
-
-
-def _line(chapter: Chapter, found: Comparison) -> list[str]:
-    first, own = chapter.standings[0], ours(chapter)
-    alike = [found.marked(s.family.label) for s in chapter.standings[1:] if s.among_best]
-    mine = ["—", "", ""]
-    if own is not None:
-        what = WORDS[verdict(chapter)]
-        mine = [f"{what}: {own.family.label}", percent(own.area.mean), "" if own is first else points(own.behind)]
-    same = listed(alike, FEW) or "none"
-    return [chapter.title, found.marked(first.family.label), within(first.area), same, *mine]
-
-
-# -- one world ---------------------------------------------------------------------------------------------------------
-
-
 def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
-    blocks: list[Block] = [Heading(chapter.title), Table(["", ""], _about(chapter))]
+    world, scale = chapter.world, chapter.world.scale
+    first, last = percent(float(scale.risks[0]), 1), percent(float(scale.risks[-1]), 1)
+    about = [
+        ["model", f"{world.mdp.n_states} states, {world.mdp.n_actions} actions, γ = {world.mdp.gamma:g}"],
+        *([["danger", DANGERS.get(world.danger, world.danger)]] if world.danger else []),
+        ["experience", f"{world.steps:,} steps per run, ε = {world.epsilon:g}"],
+        ["return", "discounted (the undiscounted one is unbounded)" if world.discounted else "undiscounted"],
+        ["Q-learning's limit", f"P(unsafe) {percent(world.plain[1], 1)}, return {number(world.plain[0])}"],
+        ["limits on P(unsafe)", f"{first} to {last}"],
+        ["the ceiling's return there", f"{number(float(scale.top[0]))} to {number(float(scale.top[-1]))}"],
+        ["return that counts as 0", number(scale.low)],
+        ["useful", f"P(unsafe) at most {percent(scale.limit, 1)} and return at least {number(scale.enough)}"],
+    ]
+    blocks: list[Block] = [Heading(chapter.title), Table(["", ""], about)]
     if not chapter.families:
         return blocks
     return [
@@ -140,40 +123,14 @@ def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
     ]
 
 
-def _about(chapter: Chapter) -> list[list[str]]:
-    world, scale = chapter.world, chapter.world.scale
-    first, last = percent(float(scale.risks[0]), 1), percent(float(scale.risks[-1]), 1)
-    return [
-        ["model", f"{world.mdp.n_states} states, {world.mdp.n_actions} actions, γ = {world.mdp.gamma:g}"],
-        *([["danger", DANGERS.get(world.danger, world.danger)]] if world.danger else []),
-        ["experience", f"{world.steps:,} steps per run, ε = {world.epsilon:g}"],
-        ["return", "discounted (the undiscounted one is unbounded)" if world.discounted else "undiscounted"],
-        ["Q-learning's limit", f"P(unsafe) {percent(world.plain[1], 1)}, return {number(world.plain[0])}"],
-        ["limits on P(unsafe)", f"{first} to {last}"],
-        ["the ceiling's return there", f"{number(float(scale.top[0]))} to {number(float(scale.top[-1]))}"],
-        ["return that counts as 0", number(scale.low)],
-        ["useful", f"P(unsafe) at most {percent(scale.limit, 1)} and return at least {number(scale.enough)}"],
-    ]
-
-
-HEADER = [
-    "contestant",
-    "area",
-    "behind the largest",
-    "setting",
-    "P(unsafe)",
-    "return",
-    "useful band",
-    "settles",
-    "updates per step",
-]
+HEADER = ["contestant", "area", "behind the largest", "setting", "P(unsafe)", "return", "useful band", "settles"]
+HEADER += ["updates per step"]
 
 
 def row(standing: Standing, found: Comparison) -> list[str]:
     """The cells of a contestant, as in HEADER."""
     family = standing.family
     k, first = family.chosen, standing.behind.mean == 0.0
-    settles = int(np.median(family.settles))
     return [
         found.marked(family.label),
         within(standing.area, 1),
@@ -182,17 +139,14 @@ def row(standing: Standing, found: Comparison) -> list[str]:
         percent(family.risks[k].mean, 1),
         number(family.returns[k].mean),
         str(family.band) if family.contestant.dial else ("yes" if family.good.any() else "no"),
-        f"≤ {settles:,}",
+        f"≤ {int(np.median(family.settles)):,}",
         f"{family.updates:.2f}",
     ]
 
 
-# -- who does not apply, and the method -------------------------------------------------------------------------------
-
-
 def refusals(found: Comparison) -> list[Block]:
     """Which contestants do not apply, and why."""
-    rows, header = absent(found), ["contestant", "worlds", "why, on the first of them"]
+    rows, header = results.absent(found), ["contestant", "worlds", "why, on the first of them"]
     return [Heading("Does not apply"), Table(header, rows)] if rows else []
 
 
@@ -217,25 +171,14 @@ def method(found: Comparison) -> list[Block]:
     return [Heading("Method"), Table(["", ""], rows)]
 
 
-# -- from names to the page ----------------------------------------------------------------------------------------------
-
 SEEDS = 20  #: the smallest and the default number
 LOOKS = 8  # the smallest number of steps: an eighth of it is 1
 
 
-class Preset(NamedTuple):
-    """The default contestants and worlds: of the paper's experiments (quick), or all of the catalog (paper)."""
-
-    learners: tuple[str, ...]
-    schemes: tuple[str, ...]
-    worlds: tuple[str, ...]
-
-
-PRESETS = {
-    "quick": Preset(("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff")),
-    "paper": Preset(
-        tuple(name for name in catalog.LEARNERS if name != REPLAY), tuple(catalog.SCHEMES), tuple(catalog.WORLDS)
-    ),
+#: The default learners, schemes and worlds: of the paper's experiments (quick), or all of the catalog (paper).
+PRESETS: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
+    "quick": (("q", "mihatsch", "gaskett", "worst-transition"), ("variance",), ("volatile", "cliff")),
+    "paper": ([name for name in catalog.LEARNERS if name != REPLAY], [*catalog.SCHEMES], [*catalog.WORLDS]),
 }
 
 
@@ -255,14 +198,14 @@ def planned(
     >>> [one.label for one in plan.contestants], [world.steps for world in plan.worlds]
     (['Mihatsch–Neuneier'], [800])
     """
-    usual = PRESETS[_checks.choice("preset", base, PRESETS)]
+    *usual, usual_places = PRESETS[_checks.choice("preset", base, PRESETS)]
     if learners is None and schemes is None:
-        learners, schemes = usual.learners, usual.schemes
+        learners, schemes = usual
     seeds = _checks.whole("seeds", seeds, SEEDS, bits=24)
     budget = None if steps is None else _checks.whole("steps", steps, LOOKS)
     chosen = contestants(learners or (), schemes or ())
     _checks.require(bool(chosen), "contestants", "be at least one", chosen)
-    return Plan(worlds(usual.worlds if places is None else places, budget), chosen, seeds)
+    return Plan(worlds(usual_places if places is None else places, budget), chosen, seeds)
 
 
 def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | None = None) -> tuple[Comparison, Path]:
@@ -271,13 +214,12 @@ def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | Non
     If it is stopped (:class:`~safereplay.errors.Stopped` says what is done), the same call continues, and the page is the same to the last bit.
     """
     folder = page_folder(out)
-    with Store(folder) as store, stopping(lambda: _kept(plan, store)):
+
+    def kept() -> str:
+        there = [store.get(job) is not None for _, job in plan.jobs()]
+        return f"{sum(there):,} of {len(there):,} settings are done; run the same command to continue"
+
+    with Store(folder) as store, stopping(kept):
         run(plan, store, quiet, threads)
-        found = collect(plan, store)
+        found = results.collect(plan, store)
         return found, write_page(page(found), folder)
-
-
-def _kept(plan: Plan, store: Store) -> str:
-    """What a stopped comparison has done."""
-    kept = [store.get(job) is not None for _, job in plan.jobs()]
-    return f"{sum(kept):,} of {len(kept):,} settings are done; run the same command to continue"

@@ -1,9 +1,7 @@
-"""The results of a comparison: a chapter per world, with the contestants' settings and standings.
+"""The results of a comparison: a chapter per world, with settings and standings; and sentences on who is best, who fails, why.
 
 The best contestant of a world has the largest area (:mod:`safereplay.arena.measures`). Another one has *no significant
 difference* from it if the 95 % interval of the difference of areas contains 0; seeds are resampled for both together.
-
-Sentences on the page of a comparison: which contestants are among the best, and where and why others fail.
 """
 
 from __future__ import annotations
@@ -164,9 +162,8 @@ class Chapter:
         found = []
         for family in ranked:
             seeds, first = family.p.shape[1], ranked[0]
-            own = interval(family.area, family.areas, seeds)
             behind = interval(first.area - family.area, first.areas - family.areas, seeds)
-            found.append(Standing(family, own, behind))
+            found.append(Standing(family, interval(family.area, family.areas, seeds), behind))
         return tuple(found)
 
     def standing(self, label: str) -> Standing | None:
@@ -189,7 +186,7 @@ class Comparison:
     @cached_property
     def given(self) -> dict[str, str]:
         """What contestants take from the true model besides their experience, by label."""
-        return {one.label: one.given for one in self.plan.contestants if one.given}
+        return {one.label: given for one in self.plan.contestants if (given := one.learners[-1].GIVEN)}
 
     def marked(self, label: str) -> str:
         """A label with its marks: † is given which outcomes are unsafe, ‡ takes something from the true model."""
@@ -212,23 +209,21 @@ class Comparison:
             "seeds": self.plan.seeds,
             "told_what_is_unsafe": sorted(self.told),
             "given_from_the_model": self.given,
-            "worlds": [_chapter_dict(chapter) for chapter in self.chapters],
+            "worlds": [
+                {
+                    "world": chapter.world.name,
+                    "steps": chapter.world.steps,
+                    "epsilon": chapter.world.epsilon,
+                    "discounted": chapter.world.discounted,
+                    "risk_range": chapter.world.scale.risks[[0, -1]].tolist(),
+                    "worst_return": chapter.world.scale.low,
+                    "limit": chapter.world.scale.limit,
+                    "contestants": [_standing_dict(standing) for standing in chapter.standings],
+                    "does_not_apply": dict(chapter.refused),
+                }
+                for chapter in self.chapters
+            ],
         }
-
-
-def _chapter_dict(chapter: Chapter) -> dict[str, Any]:
-    world = chapter.world
-    return {
-        "world": world.name,
-        "steps": world.steps,
-        "epsilon": world.epsilon,
-        "discounted": world.discounted,
-        "risk_range": [float(world.scale.risks[0]), float(world.scale.risks[-1])],
-        "worst_return": world.scale.low,
-        "limit": world.scale.limit,
-        "contestants": [_standing_dict(standing) for standing in chapter.standings],
-        "does_not_apply": dict(chapter.refused),
-    }
 
 
 def _standing_dict(standing: Standing) -> dict[str, Any]:
@@ -254,39 +249,33 @@ def _standing_dict(standing: Standing) -> dict[str, Any]:
 
 def collect(plan: Plan, store: Store) -> Comparison:
     """The comparison of a plan all of whose jobs are done."""
-    return Comparison(plan, tuple(_chapter(plan, store, world) for world in plan.worlds))
-
-
-def _chapter(plan: Plan, store: Store, world: World) -> Chapter:
-    families: list[Family] = []
-    refused: list[tuple[str, str]] = []
-    for one in plan.contestants:
-        records = {x: _known(store, Job(world, y, plan.seeds)) for x, y in zip(one.settings, one.learners, strict=True)}
-        why = {x: record.refused for x, record in records.items() if record.refused is not None}
-        own = [x for x in one.settings if x or not one.replays]  # v = 0 is Q-learning, which all schemes share
-        if set(own) <= set(why):
-            refused.append((one.label, why[own[0]]))
-            continue
-        refused += [(f"{one.label}, {one.shown(x)}", reason) for x, reason in why.items()]
-        ran = {x: record for x, record in records.items() if x not in why}
-        families.append(Family(world, one, tuple(ran), tuple(ran.values())))
-    return Chapter(world, tuple(families), tuple(refused))
-
-
-def _known(store: Store, job: Job) -> Record:
-    record = store.get(job)
-    _checks.require(record is not None, "comparison", "be complete", f"no record of {job.learner.describe()}")
-    assert record is not None
-    return record
+    chapters = []
+    for world in plan.worlds:
+        families: list[Family] = []
+        refused: list[tuple[str, str]] = []
+        for one in plan.contestants:
+            records: dict[float, Record] = {}
+            for x, learner in zip(one.settings, one.learners, strict=True):
+                record = store.get(Job(world, learner, plan.seeds))
+                _checks.require(record is not None, "comparison", "be complete", f"no record of {learner.describe()}")
+                assert record is not None
+                records[x] = record
+            why = {x: record.refused for x, record in records.items() if record.refused is not None}
+            own = [x for x in one.settings if x or not one.replays]  # v = 0 is Q-learning, which all schemes share
+            if set(own) <= set(why):
+                refused.append((one.label, why[own[0]]))
+                continue
+            refused += [(f"{one.label}, {one.shown(x)}", reason) for x, reason in why.items()]
+            ran = {x: record for x, record in records.items() if x not in why}
+            families.append(Family(world, one, tuple(ran), tuple(ran.values())))
+        chapters.append(Chapter(world, tuple(families), tuple(refused)))
+    return Comparison(plan, tuple(chapters))
 
 
 MOST = 2 / 3  # share of contestants among the best: a world with more separates them little
 FEW = 4  # names in a sentence
 POOR = 0.5  # of the largest area: a contestant with less fails on a world
 WORDS = {"wins": "wins", "shares": "among the best", "loses": "loses", "absent": "—"}
-
-
-# -- one world ---------------------------------------------------------------------------------------------------------
 
 
 def ours(chapter: Chapter) -> Standing | None:
@@ -305,9 +294,6 @@ def verdict(chapter: Chapter) -> str:
     if not own.among_best:
         return "loses"
     return "wins" if all(s.family.contestant.ours for s in chapter.standings if s.among_best) else "shares"
-
-
-# -- all worlds --------------------------------------------------------------------------------------------------------
 
 
 def bests(found: Comparison) -> Counter[str]:
@@ -329,7 +315,6 @@ def summary(found: Comparison) -> list[str]:
         return []
     ran = [label for label in found.labels if all(c.standing(label) for c in found.chapters)]
     blind = [label for label in ran if label == found.marked(label)]
-    same = easy(found)
     lines = []
     if ran:
         first = ", ".join(f"{found.marked(label)} {percent(found.mean_area(label))}" for label in ran[:2])
@@ -342,18 +327,15 @@ def summary(found: Comparison) -> list[str]:
             f"The paper's replay (the better of its two mixings) wins on {count['wins']}, is among the best on {count['shares']} "
             f"and loses on {count['loses']} of {worlds} worlds."
         )
-    if same:
+    if same := easy(found):
         lines.append(f"On {listed([c.title for c in same])} at least two in three contestants are among the best.")
     return lines
 
 
 def failures(found: Comparison, label: str) -> list[Chapter]:
     """The worlds on which a contestant has less than half of the largest area."""
-    return [
-        c
-        for c in found.chapters
-        if (s := c.standing(label)) is not None and s.area.mean < POOR * c.standings[0].area.mean
-    ]
+    ran = [(c, s) for c in found.chapters if (s := c.standing(label)) is not None]
+    return [c for c, s in ran if s.area.mean < POOR * c.standings[0].area.mean]
 
 
 def reason(family: Family) -> str:

@@ -23,7 +23,6 @@ from ..arrays import sampling_model
 from ..errors import BadInput, MissingExtra, SafeReplayError
 from ..kernels import memory as mem
 from ..kernels import rng, step, wide
-from ..kernels.memory import SURVEYED
 from ..mdp import TabularMDP
 from ..schemes import Scheme
 from .work import Chunk, Done, Learned, Run, Terms, groups, rows
@@ -104,28 +103,27 @@ def _written(terms: Terms, learned: list[tuple[list[Run], Learned]], seconds: fl
 
 def learn_there(runs: Sequence[Run], terms: Terms) -> Learned:
     """Do runs of one group on the GPU, in batches that fit its memory."""
+    from numba import cuda
+
     mdp = runs[0].point.mdp
     shape = (len(runs), mdp.n_states, mdp.n_actions)
     m = len(terms.points)
     Q, counts = np.empty((shape[0], mdp.n_pairs)), np.empty((shape[0], mdp.n_pairs, 2), np.int64)
     snapshots = np.empty((shape[0], m, mdp.n_pairs))
-    plan = Layout.of(runs)
+    plan, processors = Layout.of(runs), getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", 1)
     for batch in _batches(runs, plan.bytes_a_run(m)):
-        found = launch(plan, [runs[k] for k in batch], terms)
-        _refuse(runs, batch, found.wrong)
+        there = sent(plan, [runs[k] for k in batch], terms, min(len(batch), PER_SM * processors))
+        found = drive(plan, terms, there)
+        if found.wrong.any():
+            run = runs[batch[int(np.flatnonzero(found.wrong)[0])]]
+            kind = type((run.point.learner.replay or (run.point.learner,))[0]).__name__
+            where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
+            raise BadInput(f"factors of {kind} must give finite numbers, weights at least 0, got others; in {where}")
         Q[batch], counts[batch], snapshots[batch] = found.Q, found.counts, found.snapshots[:, :m]
     visits, replays = (
         np.ascontiguousarray(counts[:, :, k], np.int64).reshape(shape) for k in (step.VISITS, step.REPLAYS)
     )
     return Learned(Q.reshape(shape), visits, replays, snapshots.reshape(shape[0], m, *shape[1:]) if m else None)
-
-
-def _refuse(runs: Sequence[Run], batch: list[int], wrong: AnyArray) -> None:
-    if wrong.any():
-        run = runs[batch[int(np.flatnonzero(wrong)[0])]]
-        kind = type((run.point.learner.replay or (run.point.learner,))[0]).__name__
-        where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
-        raise BadInput(f"factors of {kind} must give finite numbers, weights at least 0, got others; in {where}")
 
 
 def _batches(runs: Sequence[Run], bytes_a_run: int) -> Iterator[list[int]]:
@@ -170,7 +168,7 @@ class Layout(NamedTuple):
         mdp = point.mdp
         program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
         recipe = point.learner.algorithm_1(point.exploration, point.step_size, "the CUDA engine")
-        odd = recipe.weighs(*SURVEYED, *mem.OF_OUTCOME) or recipe.update.uses("worst_outcome")
+        odd = recipe.weighs(*mem.SURVEYED, *mem.OF_OUTCOME) or recipe.update.uses("worst_outcome")
         what = "name statistics of a pair's rewards alone on a GPU"
         _checks.require(not odd, "learner", what, point.learner.describe(), "use engine='threads'")
         dials = program.dials
@@ -188,17 +186,9 @@ class Layout(NamedTuple):
         first = np.zeros(mdp.n_pairs, np.int64)
         first[used > 0] = place[mdp.row[:-1][used > 0]]
         there = sampling_model(mdp)
-        model = rng.Model(
-            _small(first),
-            _small(first + used),
-            there.p_cum[order],
-            _small(there.s_next[order]),
-            there.r[order],
-            there.ends[order],
-            _small(place[there.slot[order]]),
-            _small(there.start_state),
-            there.start_cum,
-        )
+        slot, start = _small(place[there.slot[order]]), _small(there.start_state)
+        outcomes = there.p_cum[order], _small(there.s_next[order]), there.r[order], there.ends[order], slot
+        model = rng.Model(_small(first), _small(first + used), *outcomes, start, there.start_cum)
         pairs = np.flatnonzero(kept) if kept.any() else np.zeros(1, np.int64)
         row = np.full(mdp.n_pairs, mem.NO_ROW)
         if kept.any():
@@ -238,19 +228,11 @@ def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
 
 def _never(scheme: Scheme, r: float) -> bool:
     weight, tilt, share = (scheme.bound(factor) for factor in ("pair_weight", "log_tilt", "next_weight"))
-    if any(factor.uses("n", "td", "count", *SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
+    if any(factor.uses("n", "td", "count", *mem.SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
         return False
     stats, params = (1.0, r, 0.0, r, r, 0.0, 0.0, 0.0, 0.0), scheme.params()
     usable = tilt.call((r, *stats, *mem.NOTHING, *params)) < np.inf and 0.0 <= share.call((1.0, *params)) < np.inf
     return bool(usable and weight.call((*stats, *params)) == 0.0)
-
-
-def launch(plan: Layout, runs: Sequence[Run], terms: Terms) -> device.Found:
-    """Do a batch on the GPU."""
-    from numba import cuda
-
-    processors = getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", 1)
-    return drive(plan, terms, sent(plan, runs, terms, min(len(runs), PER_SM * processors)))
 
 
 def drive(plan: Layout, terms: Terms, there: list[Any]) -> device.Found:
@@ -277,13 +259,27 @@ def sent(plan: Layout, runs: Sequence[Run], terms: Terms, threads: int) -> list[
     """The kernel's arrays, on the GPU: model, slots, slabs, orders, found."""
     from numba import cuda
 
-    here = (
-        plan.model,
-        plan.slots,
-        _slabs(plan, threads, _count_type(runs, terms)),
-        _orders(runs, terms),
-        _found(plan, len(runs), len(terms.points)),
+    from ..kernels import device
+
+    P, S, M, K, T = plan.mdp.n_pairs, plan.mdp.n_states, plan.slots.pair.size, plan.n_slots, threads
+    v = max(run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs)
+    count_type = np.int32 if terms.episodes * terms.max_steps / (1.0 - v) < SMALL else np.int64  # holds every count
+    slabs = device.Slabs(
+        Q=np.zeros((T, P)),
+        counts=np.zeros((T, P, 2), count_type),
+        visited=np.zeros((T, S), count_type),
+        clock=np.zeros((T, device.CLOCK), np.int64),
+        generator=np.zeros((T, device.WORDS), np.uint64),
+        count=np.zeros((T, K), count_type),
+        share=np.zeros((T, K)),
+        stats=np.zeros((T, M, plan.recipe.n_stats)),
+        tree=np.zeros((T, wide.allocate(M).size)),
+        run=np.full(T, device.NO_RUN, np.int64),
     )
+    n, m = len(runs), max(len(terms.points), 1)
+    counts, wrong, taken = np.zeros((n, P, 2), np.int64), np.zeros(n, np.int64), np.zeros(1, np.int64)
+    found = device.Found(np.zeros((n, P)), counts, np.zeros((n, m, P)), wrong, taken)
+    here = (plan.model, plan.slots, slabs, _orders(runs, terms), found)
     return [type(arrays)(*(cuda.to_device(np.ascontiguousarray(a)) for a in arrays)) for arrays in here]
 
 
@@ -298,43 +294,6 @@ def kernel_of(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
     return device.make(recipe, sizes, dense, **({} if config.ENABLE_CUDASIM else {"lto": False}))
 
 
-def _count_type(runs: Sequence[Run], terms: Terms) -> type[np.integer[Any]]:
-    """The smallest type that holds every count of these runs."""
-    v = max(run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs)
-    return np.int32 if terms.episodes * terms.max_steps / (1.0 - v) < SMALL else np.int64
-
-
-def _slabs(plan: Layout, threads: int, count_type: type[np.integer[Any]]) -> device.Slabs:
-    from ..kernels import device
-
-    P, S, M, K, T = plan.mdp.n_pairs, plan.mdp.n_states, plan.slots.pair.size, plan.n_slots, threads
-    return device.Slabs(
-        Q=np.zeros((T, P)),
-        counts=np.zeros((T, P, 2), count_type),
-        visited=np.zeros((T, S), count_type),
-        clock=np.zeros((T, device.CLOCK), np.int64),
-        generator=np.zeros((T, device.WORDS), np.uint64),
-        count=np.zeros((T, K), count_type),
-        share=np.zeros((T, K)),
-        stats=np.zeros((T, M, plan.recipe.n_stats)),
-        tree=np.zeros((T, wide.allocate(M).size)),
-        run=np.full(T, device.NO_RUN, np.int64),
-    )
-
-
-def _found(plan: Layout, n: int, m: int) -> device.Found:
-    from ..kernels import device
-
-    P = plan.mdp.n_pairs
-    return device.Found(
-        np.zeros((n, P)),
-        np.zeros((n, P, 2), np.int64),
-        np.zeros((n, max(m, 1), P)),
-        np.zeros(n, np.int64),
-        np.zeros(1, np.int64),
-    )
-
-
 def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
     """The inputs of each run: its seed, its dials, and its schedules."""
     from ..kernels import device
@@ -344,6 +303,10 @@ def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
     r_max = float(mdp.r.max())
     alphas, which_alpha = _tables([point.step_size for point in points])
     rates, which_rate = _tables([point.exploration for point in points])
+    params = []
+    for p in points:
+        scheme = p.learner.replay[0].params() if p.learner.replay else ()
+        params.append((*p.step_size.params(), *p.exploration.params(), *p.learner.params(), *scheme))
     return device.Orders(
         generator=np.stack([rng.seeded(run.seed) for run in runs]),
         c0=np.array([p.learner.initial_value(r_max, p.mdp.gamma) for p in points], np.float64),
@@ -354,14 +317,9 @@ def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
         rates=rates,
         alpha_table=which_alpha,
         rate_table=which_rate,
-        params=np.array([_params(p) for p in points], np.float64).reshape(len(points), -1),
+        params=np.array(params, np.float64).reshape(len(points), -1),
         points=np.array([*terms.points, terms.episodes], np.int64),
     )
-
-
-def _params(point: Any) -> tuple[float, ...]:
-    scheme = point.learner.replay[0].params() if point.learner.replay else ()
-    return (*point.step_size.params(), *point.exploration.params(), *point.learner.params(), *scheme)
 
 
 def _tables(schedules: Sequence[Any]) -> tuple[Floats, AnyArray]:

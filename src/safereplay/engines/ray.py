@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -45,11 +45,7 @@ LOOK = 1.0  # seconds between two checks of the nodes
 ANSWER = 5.0  # seconds for a cluster to answer
 LONGEST = 40  # characters of the path of Ray's folder: the paths of its sockets are limited to 107
 #: No usage statistics, no warning about accelerators, and no Ray log on standard output.
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
-}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 
 
 class RayEngine:
@@ -67,8 +63,14 @@ class RayEngine:
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
         self._limit = None if workers is None else _checks.whole("threads", workers, 1)
         self._ray = _ray()
-        if address is not None:
-            _reach(address)
+        if address is not None and address != "auto":  # where nobody answers, Ray itself would retry for minutes
+            words = "be HOST:PORT where a Ray cluster listens, or auto"
+            host, _, port = str(address).removeprefix("ray://").rpartition(":")
+            _checks.require(isinstance(address, str) and bool(host) and port.isdigit(), "address", words, address)
+            try:
+                socket.create_connection((host, int(port)), timeout=ANSWER).close()
+            except (OSError, OverflowError) as error:
+                raise BadInput(f"address must {words}, got {address!r}: {_first_line(error)}") from None
         self._folder: str | None = None
         self._mine = not self._ray.is_initialized()  # else the caller started it, and stops it
         self._models: dict[int, tuple[TabularMDP, Any]] = {}
@@ -111,12 +113,12 @@ class RayEngine:
 
     def finish(self, chunks: Iterator[Chunk], terms: Terms) -> Iterator[Done]:
         """Do the chunks; on Ctrl-C yield the chunks that are finished, then raise KeyboardInterrupt."""
-        flights: dict[Any, _Flight] = {}
+        flights: dict[Any, tuple[Chunk, int]] = {}  # by task: a chunk, and which attempt it is
         try:
             while True:
                 self._look()
                 for chunk in islice(chunks, max(0, self._ahead * self.workers - len(flights))):
-                    self._send(flights, _Flight(chunk, 1), terms)
+                    self._send(flights, chunk, 1, terms)
                 if not flights:
                     return
                 ready, _ = self._ray.wait(list(flights), timeout=LOOK)
@@ -131,32 +133,38 @@ class RayEngine:
                 with suppress(Exception):  # the first error matters more
                     self._ray.cancel(task, force=True)
 
-    def _send(self, flights: dict[Any, _Flight], flight: _Flight, terms: Terms) -> None:
+    def _send(self, flights: dict[Any, tuple[Chunk, int]], chunk: Chunk, attempt: int, terms: Terms) -> None:
         """Submit a chunk."""
-        models = {id(run.point.mdp): run.point.mdp for run in flight.chunk}
+        models = {id(run.point.mdp): run.point.mdp for run in chunk}
         order = {key: k for k, key in enumerate(models)}
         sent = [self._model(mdp) for mdp in models.values()]
-        task = self._task.remote(_packed(flight.chunk, order), tuple(terms), *sent)
-        flights[task] = flight
+        flights[self._task.remote(_packed(chunk, order), tuple(terms), *sent)] = chunk, attempt
 
-    def _landed(self, flights: dict[Any, _Flight], ready: Iterable[Any], terms: Terms | None) -> Iterator[Done]:
+    def _landed(
+        self, flights: dict[Any, tuple[Chunk, int]], ready: Iterable[Any], terms: Terms | None
+    ) -> Iterator[Done]:
         """The results of finished tasks; a lost chunk is submitted again if ``terms`` is given."""
         for task in ready:
-            flight = flights.pop(task)
+            chunk, attempt = flights.pop(task)
             try:
                 answer = self._ray.get(task)
             except self._ray.exceptions.RayTaskError as error:
                 raise error.cause from None
             except self._ray.exceptions.RayError as error:
-                _lost(flight, error)
+                point, why = chunk[0].point, f"{type(error).__name__}: {_first_line(error)}"
+                what = f"{len(chunk)} run{'s' * (len(chunk) > 1)} of {point.learner.describe()} on {point.model}"
+                if attempt >= ATTEMPTS:  # the chunk itself must cause so many losses
+                    lost = f"{what} must finish on the cluster, got {ATTEMPTS} lost workers; the last: {why}"
+                    raise SafeReplayError(lost) from error
+                LOG.warning("safereplay: a worker was lost, and %s will be done again (%s)", what, why)
                 if terms is not None:
-                    self._send(flights, flight._replace(attempt=flight.attempt + 1), terms)
+                    self._send(flights, chunk, attempt + 1, terms)
                 continue
             finally:
                 del task  # free its table in the cluster's memory
-            if isinstance(answer, _Refusal):
-                raise getattr(errors, answer.kind, BadInput)(answer.message)
-            yield Done(flight.chunk, *answer)
+            if isinstance(answer[0], str):
+                raise getattr(errors, answer[0], BadInput)(answer[1])
+            yield Done(chunk, *answer)
 
     def _model(self, mdp: TabularMDP) -> Any:
         """The cluster's reference to a model, which is sent at its first use."""
@@ -181,13 +189,6 @@ class RayEngine:
             self._folder = None
 
 
-class _Flight(NamedTuple):
-    """A chunk in flight."""
-
-    chunk: Chunk
-    attempt: int
-
-
 def _ray() -> Any:
     try:
         with _environment(QUIET):
@@ -195,19 +196,6 @@ def _ray() -> Any:
     except ImportError:
         raise MissingExtra("the engine ray needs Ray; install it with: pip install 'safereplay[ray]'") from None
     return ray
-
-
-def _reach(address: str) -> None:
-    """Refuse an address that does not answer; Ray itself would retry for minutes."""
-    if address == "auto":
-        return
-    words = "be HOST:PORT where a Ray cluster listens, or auto"
-    host, _, port = str(address).removeprefix("ray://").rpartition(":")
-    _checks.require(isinstance(address, str) and bool(host) and port.isdigit(), "address", words, address)
-    try:
-        socket.create_connection((host, int(port)), timeout=ANSWER).close()
-    except (OSError, OverflowError) as error:
-        raise BadInput(f"address must {words}, got {address!r}: {_first_line(error)}") from None
 
 
 @contextmanager
@@ -227,31 +215,29 @@ def _first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _lost(flight: _Flight, error: Exception) -> None:
-    """Log that a chunk's worker was lost; raise after too many losses, which the chunk itself must cause."""
-    n, first = len(flight.chunk), flight.chunk[0]
-    what = f"{n} run{'s' * (n > 1)} of {first.point.learner.describe()} on {first.point.model}"
-    why = f"{type(error).__name__}: {_first_line(error)}"
-    if flight.attempt >= ATTEMPTS:
-        raise SafeReplayError(f"{what} must finish on the cluster, got {ATTEMPTS} lost workers; the last: {why}")
-    LOG.warning("safereplay: a worker was lost, and %s will be done again (%s)", what, why)
-
-
-# -- what travels -------------------------------------------------------------------------------------------------------
-
-
 def _code() -> str:
     """The versions that the numbers depend on."""
     return f"{__version__} (kernels {source_digest()[:8]})"
 
 
 def _packed(chunk: Chunk, models: dict[int, int]) -> dict[str, Any]:
-    """A chunk as plain types; models are given by their index among those sent with it."""
+    """A chunk as plain types: models by their index among those sent with it, and for each module outside this package
+    that has a class of the chunk, its path and a digest of each such class's code.
+    """
     points = {id(run.point): run.point for run in chunk}
     place = {key: k for k, key in enumerate(points)}
+    configs = [c for p in points.values() for c in (p.learner, p.exploration, p.step_size)]
+    modules: dict[str, tuple[str, dict[str, str | None]]] = {}
+    for kind in {type(x) for c in configs for x in (c, *vars(c).values()) if isinstance(x, Config)}:
+        if kind.__module__.partition(".")[0] != PACKAGE:
+            module = sys.modules.get(kind.__module__)
+            importable = kind.__module__ != "__main__" and getattr(module, "__file__", None) is not None
+            _checks.require(importable, kind.__name__, "be in a module that workers can import", kind.__module__)
+            folder = Path(str(getattr(module, "__file__", ""))).resolve().parents[kind.__module__.count(".")]
+            modules.setdefault(kind.__module__, (str(folder), {}))[1][kind.__name__] = own_code(kind)
     return {
         "code": _code(),
-        "modules": _modules(list(points.values())),
+        "modules": modules,
         "points": [
             (p.model, models[id(p.mdp)], p.mdp.gamma, *(x.to_dict() for x in p[2:5]), p.columns)
             for p in points.values()
@@ -260,42 +246,18 @@ def _packed(chunk: Chunk, models: dict[int, int]) -> dict[str, Any]:
     }
 
 
-def _modules(points: list[Point]) -> dict[str, tuple[str, dict[str, str | None]]]:
-    """The modules of classes outside this package: their paths, and a digest of each class's code."""
-    configs = [c for p in points for c in (p.learner, p.exploration, p.step_size)]
-    kinds = {type(x) for c in configs for x in (c, *vars(c).values()) if isinstance(x, Config)}
-    found: dict[str, tuple[str, dict[str, str | None]]] = {}
-    for kind in kinds:
-        if kind.__module__.partition(".")[0] != PACKAGE:
-            module = sys.modules.get(kind.__module__)
-            importable = kind.__module__ != "__main__" and getattr(module, "__file__", None) is not None
-            _checks.require(importable, kind.__name__, "be in a module that workers can import", kind.__module__)
-            folder = Path(str(getattr(module, "__file__", ""))).resolve().parents[kind.__module__.count(".")]
-            found.setdefault(kind.__module__, (str(folder), {}))[1][kind.__name__] = own_code(kind)
-    return found
-
-
-# -- on a worker --------------------------------------------------------------------------------------------------------
-
-
-class _Refusal(NamedTuple):
-    """An error of safereplay, as opposed to a failure of the worker."""
-
-    kind: str
-    message: str
-
-
-def _perform(packed: dict[str, Any], terms: tuple[Any, ...], *models: TabularMDP) -> tuple[pa.Table, float] | _Refusal:
-    """Do a chunk on this worker; return its rows and its seconds."""
+def _perform(
+    packed: dict[str, Any], terms: tuple[Any, ...], *models: TabularMDP
+) -> tuple[pa.Table, float] | tuple[str, str]:
+    """Do a chunk on this worker; return its rows and its seconds, or the kind and the text of an error of safereplay."""
     try:
         began = time.perf_counter()
-        _same_code(packed)
         return perform(_unpacked(packed, models), Terms(*terms)), time.perf_counter() - began
     except SafeReplayError as error:
-        return _Refusal(type(error).__name__, str(error))
+        return type(error).__name__, str(error)
 
 
-def _same_code(packed: dict[str, Any]) -> None:
+def _unpacked(packed: dict[str, Any], models: tuple[TabularMDP, ...]) -> Chunk:
     """Import what the chunk needs, and refuse the chunk if the code differs from the sender's."""
     _checks.require(packed["code"] == _code(), "safereplay on every node", f"be {packed['code']}", _code())
     for name, (folder, kinds) in packed["modules"].items():
@@ -308,9 +270,6 @@ def _same_code(packed: dict[str, Any]) -> None:
         for kind, code in kinds.items():
             same = own_code(Config._known[kind]) == code
             _checks.require(same, f"{kind} of {module.__name__}", "be the same on every node", "other code on one")
-
-
-def _unpacked(packed: dict[str, Any], models: tuple[TabularMDP, ...]) -> Chunk:
     points = []
     for name, k, gamma, learner, exploration, step_size, columns in packed["points"]:
         configs = [Config.from_dict(x) for x in (learner, exploration, step_size)]

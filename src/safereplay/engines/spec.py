@@ -123,7 +123,8 @@ def _drawn(value: dict[str, Any], path: str, seed: int, draw: int) -> float:
     _checks.require(isinstance(ends, list) and len(ends) == 2, f"{path}.random", "be [low, high]", ends)
     low, high = (_checks.real(f"{path}.random", x) for x in ends)
     _checks.require(low < high, f"{path}.random", "be [low, high] with low < high", ends)
-    u = _uniform(f"{seed} {path} {draw}")
+    word = hashlib.blake2b(f"{seed} {path} {draw}".encode(), digest_size=8).digest()
+    u = float((int.from_bytes(word, "little") >> 11) * 2.0**-53)  # in [0, 1), whatever was drawn before
     if _is_log(value, path, low, high):
         return min(max(_rounded(exp(log(low) + u * (log(high) - log(low)))), low), high)
     return min(max(_rounded(low + u * (high - low)), low), high)
@@ -134,12 +135,6 @@ def _is_log(value: dict[str, Any], path: str, low: float, high: float) -> bool:
         return False
     _checks.require(low > 0.0 and high > 0.0, path, 'lie above 0 for scale = "log"', [low, high])
     return True
-
-
-def _uniform(key: str) -> float:
-    """A number in [0, 1) from a text: it does not depend on earlier draws."""
-    word = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
-    return float((word >> 11) * 2.0**-53)
 
 
 def _rounded(x: float) -> float:
@@ -182,7 +177,7 @@ def learners_of(name: str, table: dict[str, Any], seed: int) -> Iterator[Variant
     path = f"learners.{name}"
     for variant in variants({"kind": name, **table}, path, seed):
         learner = _config(variant, path, Learner)
-        dials = {k: getattr(learner, k) for k in (f.name for f in fields(learner))}
+        dials = {f.name: getattr(learner, f.name) for f in fields(learner)}
         scheme = learner.replay[0] if learner.replay is not None else None
         own = {k: _cell(x) for k, x in dials.items() if not isinstance(x, Config)}
         said = {f"learner_{k}" if k in TAKEN else k: x for k, x in own.items()}
@@ -207,20 +202,15 @@ def schedules_of(
             yield Variant(key, made, {key: type(made).__name__} | dials)
 
 
-def _class(kind: Any, path: str, base: type[Config]) -> type[Config]:
-    """The class that a table's kind names, by class name or catalog name."""
+def _config(table: dict[str, Any], path: str, base: type[Config]) -> Any:
+    """The learner, scheme or schedule that a plain table describes; its kind is a class name or a catalog name."""
+    told = table.get("kind")
     short = {Learner: catalog.LEARNERS, Scheme: catalog.SCHEMES}.get(base, {})
-    catalog.load([short[kind].partition(":")[2] if kind in short else kind] if isinstance(kind, str) else [])
+    catalog.load([short[told].partition(":")[2] if told in short else told] if isinstance(told, str) else [])
     kinds = {name: one for name, one in Config._known.items() if issubclass(one, base)}
     named = kinds | {name: kinds.get(home.partition(":")[2]) for name, home in short.items()}
-    found = named[_checks.choice(f"{path}.kind", kind, named)]
-    assert found is not None
-    return found
-
-
-def _config(table: dict[str, Any], path: str, base: type[Config]) -> Any:
-    """The learner, scheme or schedule that a plain table describes."""
-    kind = _class(table.get("kind"), path, base)
+    kind = named[_checks.choice(f"{path}.kind", told, named)]
+    assert kind is not None
     names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     values = {name: value for name, value in table.items() if name != "kind"}
     for name, value in values.items():
@@ -229,32 +219,6 @@ def _config(table: dict[str, Any], path: str, base: type[Config]) -> Any:
             values[name] = _config({"kind": None, **value}, f"{path}.{name}", Scheme if name == "scheme" else Config)
     with _told(path, names):
         return kind(**values)
-
-
-def compile_all(*groups: list[Variant]) -> None:
-    """Bind every program once, to find code that numba cannot compile before the first run."""
-    kinds: set[tuple[Any, ...]] = set()
-    for learner, exploration, step_size in product(*([v.made for v in group] for group in groups)):
-        scheme = learner.replay and type(learner.replay[0])
-        kind = (type(learner), scheme, type(exploration), type(step_size))
-        if kind not in kinds:
-            kinds.add(kind)
-            learner.recipe(exploration, step_size)
-    for step_size in groups[2]:
-        with _told("step_size", ()):
-            step_size.made.table()
-
-
-def refuse_other_stages(models: list[Variant], learners: list[Variant]) -> None:
-    """Refuse learners that change the model they run on: rows cannot describe its states."""
-    for learner in {
-        type(v.made): v for v in learners if type(v.made).training_model is not Learner.training_model
-    }.values():
-        for model in models:
-            with _told(f"learners.{learner.name}", ()):
-                same = learner.made.training_model(model.made) is model.made
-                what = "run on the states of its model in a sweep"
-                _checks.require(same, "learner", what, learner.made.describe(), "use sr.learn")
 
 
 @contextmanager
@@ -325,27 +289,27 @@ class Spec:
     @cached_property
     def columns(self) -> dict[str, str]:
         """The columns that describe a point, in order, and whether each is text, a flag or a number."""
-        learners = [v.columns for v in self.learners]
-        dials = [name for columns in learners for name in list(columns)[: list(columns).index("scheme")]]
-        scheme = [name for columns in learners for name in list(columns)[list(columns).index("scheme") :]]
-        heads = ["model", "gamma"], ["learner", "kind"], ["scheme"], ["exploration"], ["step_size"]
-        parts = (self.models, None, None, self.explorations, self.step_sizes)
-        names: list[str] = []
-        for head, rest, group in zip(heads, ([], dials, scheme, [], []), parts, strict=True):
-            names += [*head, *rest, *(name for v in group or () for name in v.columns)]
-        return {name: self._kind(name) for name in dict.fromkeys(names)}
-
-    def _kind(self, name: str) -> str:
+        learners = [list(v.columns) for v in self.learners]
+        dials = [name for columns in learners for name in columns[: columns.index("scheme")]]
+        scheme = [name for columns in learners for name in columns[columns.index("scheme") :]]
+        others = (self.models, self.explorations, self.step_sizes)
+        models, rates, steps = ([name for v in group for name in v.columns] for group in others)
+        names = ["model", "gamma", *models, "learner", "kind", *dials, "scheme", *scheme]
+        names += ["exploration", *rates, "step_size", *steps]
         everyone = (*self.models, *self.learners, *self.explorations, *self.step_sizes)
-        kinds = {type(v.columns[name]) for v in everyone if v.columns.get(name) is not None}
-        if kinds - {bool, float}:
-            return "text"
-        return "flag" if kinds == {bool} else "number"
+        found = {}
+        for name in dict.fromkeys(names):
+            kinds = {type(v.columns[name]) for v in everyone if v.columns.get(name) is not None}
+            found[name] = "text" if kinds - {bool, float} else "flag" if kinds == {bool} else "number"
+        return found
 
     @cached_property
     def content(self) -> dict[str, str]:
         """Digests of what the names stand for: each model's outcomes, and the code of classes outside this package."""
-        models = {f"models.{v.name} at {_shown(v.columns)}": table_digest(v.made) for v in self.models}
+        models = {}
+        for v in self.models:
+            dials = [f"{k.removeprefix('model_')}={as_text(x)}" for k, x in v.columns.items() if k != "model"]
+            models[f"models.{v.name} at {', '.join(dials)}"] = table_digest(v.made)
         configs = [v.made for v in (*self.learners, *self.explorations, *self.step_sizes)]
         parts = [*configs, *(x for config in configs for x in vars(config).values() if isinstance(x, Config))]
         code = {f"code of {kind.__name__}": stamp for kind in {type(x) for x in parts} if (stamp := own_code(kind))}
@@ -394,10 +358,6 @@ def load_spec(source: str | Path | dict[str, Any]) -> Spec:
             _checks.fail("spec", "hold plain values: numbers, text, lists and tables", source)
     _checks.require(isinstance(source, str | Path), "spec", "be a file or a dictionary", source)
     file = Path(source)
-    return _spec(_read(file), file)
-
-
-def _read(file: Path) -> dict[str, Any]:
     try:
         text = _files.read_text(file)
     except FileNotFoundError:
@@ -411,22 +371,43 @@ def _read(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadFile(f"{file} must be {'JSON' if file.suffix == '.json' else 'TOML'}, got: {error}") from None
     _checks.require(isinstance(found, dict), str(file), "hold a table", found)
-    return dict(found)
+    return _spec(dict(found), file)
 
 
 def _spec(told: dict[str, Any], file: Path | None) -> Spec:
     for name in told:
         _checks.choice("key of the spec", name, (*KEYS, *TABLES))
-    _import(told.get("import", []), file)
+    folder, modules = Path() if file is None else file.parent, told.get("import", [])  # of the user's classes
+    _checks.require(isinstance(modules, list), "import", "be a list of modules", modules)
+    if modules and str(folder.resolve()) not in sys.path:
+        sys.path.insert(0, str(folder.resolve()))
+    for name in modules:
+        _checks.require(isinstance(name, str), "import", "name modules", name)
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise BadInput(f"import of '{name}' must work, got {type(error).__name__}: {error}") from None
     seed = _checks.whole("seed", told.get("seed", 0), 0, 64)
-    folder = Path() if file is None else file.parent
     models = [v for name, table in _named(told, "models") for v in models_of(name, table, seed, folder)]
     learners = [v for name, table in _named(told, "learners") for v in learners_of(name, table, seed)]
     explorations = list(schedules_of(told, "exploration", Exploration, EpsilonGreedy, seed))
     step_sizes = list(schedules_of(told, "step_size", StepSize, PowerStep, seed))
-    compile_all(learners, explorations, step_sizes)
-    refuse_other_stages(models, learners)
     parts = (tuple(models), tuple(learners), tuple(explorations), tuple(step_sizes))
+    bound: set[tuple[Any, ...]] = set()  # every program is bound once, to find code that numba cannot compile
+    for learner, rate, step_size in product(*([v.made for v in group] for group in parts[1:])):
+        kind = (type(learner), learner.replay and type(learner.replay[0]), type(rate), type(step_size))
+        if kind not in bound:
+            bound.add(kind)
+            learner.recipe(rate, step_size)
+    for variant in step_sizes:
+        with _told("step_size", ()):
+            variant.made.table()
+    staged = {type(v.made): v for v in learners if type(v.made).training_model is not Learner.training_model}
+    for variant, model in product(staged.values(), models):  # rows cannot describe the states of another model
+        with _told(f"learners.{variant.name}", ()):
+            same = variant.made.training_model(model.made) is model.made
+            what = "run on the states of its model in a sweep"
+            _checks.require(same, "learner", what, variant.made.describe(), "use sr.learn")
     return Spec(told, _terms(told), _seeds(told.get("seeds", 20)), *parts, file)
 
 
@@ -459,20 +440,6 @@ def _seeds(seeds: Any) -> Sequence[int]:
     return range(_checks.whole("seeds", seeds, 1, 32))
 
 
-def _import(modules: Any, file: Path | None) -> None:
-    """Import the modules that define the user's classes; they may be in the spec's folder."""
-    _checks.require(isinstance(modules, list), "import", "be a list of modules", modules)
-    folder = str((Path() if file is None else file.parent).resolve())
-    if modules and folder not in sys.path:
-        sys.path.insert(0, folder)
-    for name in modules:
-        _checks.require(isinstance(name, str), "import", "name modules", name)
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            raise BadInput(f"import of '{name}' must work, got {type(error).__name__}: {error}") from None
-
-
 def _named(told: dict[str, Any], key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The tables of [models] or [learners], by name."""
     tables = told.get(key, {})
@@ -480,7 +447,3 @@ def _named(told: dict[str, Any], key: str) -> Iterator[tuple[str, dict[str, Any]
     for name, table in tables.items():
         _checks.require(isinstance(table, dict), f"{key}.{name}", "be a table", table)
         yield name, table
-
-
-def _shown(columns: dict[str, Any]) -> str:
-    return ", ".join(f"{name.removeprefix('model_')}={as_text(x)}" for name, x in columns.items() if name != "model")

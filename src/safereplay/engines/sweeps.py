@@ -24,11 +24,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -40,24 +40,22 @@ from .._progress import Bar
 from ..errors import BadFile, BadInput, CannotWrite, stopping
 from .identity import DIGITS
 from .spec import ALGORITHM, TAIL, Spec, load_spec
-from .work import KEEPS, Chunks, Costs, Engine, ThreadsEngine
+from .work import KEEPS, Chunks, Costs, Done, Engine, ThreadsEngine
 
 MARKS = ("id", "learner", "scheme", "exploration", "step_size")  # columns that begin a section
 
 
 def merged(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
     """The columns of both, section by section, old ones first."""
-    parts: dict[str, list[str]] = {mark: [] for mark in MARKS}
-    taken: set[str] = set()
+    parts: dict[str, dict[str, str]] = {mark: {} for mark in MARKS}
+    left = {**old, **new}
     for names in (old, new):
         section = MARKS[0]
         for name in names:
             section = name if name in parts else section
-            if name not in taken:
-                taken.add(name)
-                parts[section].append(name)
-    both = {**old, **new}
-    return {name: both[name] for names in parts.values() for name in names}
+            if name in left:
+                parts[section][name] = left.pop(name)
+    return {name: kind for part in parts.values() for name, kind in part.items()}
 
 
 def schema_of(note: dict[str, Any]) -> pa.Schema:
@@ -68,22 +66,18 @@ def schema_of(note: dict[str, Any]) -> pa.Schema:
     columns = {"id": "string"} | described | tail
     for keep, kept in KEEPS.items():
         columns |= kept if keep in note["terms"]["keep"] else {}
-
-    def typed(kind: str) -> Any:
+    types = {}
+    for name, kind in columns.items():
         inner = pa.type_for_alias(kind.removesuffix("[]"))
-        return pa.list_(inner) if kind.endswith("[]") else inner
-
-    return pa.schema({name: typed(kind) for name, kind in columns.items()})
+        types[name] = pa.list_(inner) if kind.endswith("[]") else inner
+    return pa.schema(types)
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with exactly the schema's columns, in its order and types; nulls where it has none."""
-
-    def column(field: pa.Field) -> Any:
-        found = field.name in table.column_names
-        return table[field.name].cast(field.type) if found else pa.nulls(table.num_rows, field.type)
-
-    return pa.table([column(field) for field in schema], schema=schema)
+    here, n = set(table.column_names), table.num_rows
+    columns = [table[f.name].cast(f.type) if f.name in here else pa.nulls(n, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
 
 
 FORMAT = 1  # the version of the folder's layout
@@ -109,7 +103,10 @@ class Store:
         self._lock = _files.Lock(self.folder)
         try:
             _files.make_folder(self.runs)
-            self._tidy()
+            for folder in (self.folder, self.runs, self.folder / "specs"):
+                for file in folder.glob(".*"):
+                    if TEMPORARY.match(file.name):  # left by a killed sweep: the lock keeps other writers out
+                        file.unlink(missing_ok=True)
             self._settle()
             self.recount()
         except BaseException:
@@ -140,18 +137,11 @@ class Store:
         pq.write_table(whole, buffer, row_group_size=rows, compression="zstd", write_page_checksum=True)
         _files.write_atomic(self.runs / name, buffer.getvalue(), durable=True)
 
-    # -- opening ------------------------------------------------------------------------------------------------------
-
-    def _tidy(self) -> None:
-        """Remove unfinished files of a killed sweep; the lock keeps other writers out."""
-        for folder in (self.folder, self.runs, self.folder / "specs"):
-            for file in folder.glob(".*"):
-                if TEMPORARY.match(file.name):
-                    file.unlink(missing_ok=True)
-
     def _settle(self) -> None:
         """Assign the folder to this spec, or raise an error that says why it cannot be."""
         old = read_note(self.folder) if (self.folder / "sweep.json").exists() else None
+        source = self.spec.file
+        own_name = "spec.toml" if source is not None and source.suffix != ".json" else "spec.json"
         if old is None:
             strangers = any(self.runs.glob("*.parquet"))
             _checks.require(not strangers, str(self.folder), "be new or a sweep's folder", "parts without a sweep.json")
@@ -170,11 +160,19 @@ class Store:
             self._note["columns"] = self._check_change(old)
             self._note["content"] = {**old["content"], **self.spec.content}
             self._note["runs"] = None  # until they are counted
-            self._keep_old_spec(old)
+            for name in ("spec.toml", "spec.json"):
+                if (self.folder / name).exists():
+                    text = _files.read_text(self.folder / name)
+                    target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
+                    if not target.exists():  # else a sweep was killed after this step, and the text is already new
+                        _files.write_atomic(target, text, durable=True)
+                    if name != own_name:
+                        (self.folder / name).unlink()
         elif old is not None:
             self._note |= {key: old[key] for key in ("columns", "content", "runs")}
         self._schema = schema_of(self._note)
-        file, text = self.folder / _spec_name(self.spec), _spec_text(self.spec)
+        text = json.dumps(self.spec.plain, indent=1, default=str) if source is None else _files.read_text(source)
+        file = self.folder / own_name
         if not file.exists() or _files.read_text(file) != text:
             _files.write_atomic(file, text, durable=True)
         if old is None or old["digest"] != self.spec.digest:
@@ -212,16 +210,6 @@ class Store:
             _checks.require(before == kind, f"column {name}", f"stay a {before} within {self.folder}", kind, ELSEWHERE)
         return merged(old["columns"], self.spec.columns)
 
-    def _keep_old_spec(self, old: dict[str, Any]) -> None:
-        for name in ("spec.toml", "spec.json"):
-            if (self.folder / name).exists():
-                text = _files.read_text(self.folder / name)
-                target = _files.make_folder(self.folder / "specs") / f"{old['digest'][:12]}{Path(name).suffix}"
-                if not target.exists():  # else a sweep was killed after this step, and the text is already new
-                    _files.write_atomic(target, text, durable=True)
-                if name != _spec_name(self.spec):
-                    (self.folder / name).unlink()
-
     def recount(self) -> None:
         """Collect the ids that are done; parts written before an extension get the new columns.
 
@@ -238,14 +226,10 @@ class Store:
                     raise
                 if isinstance(error, OSError) and error.errno is not None:
                     raise BadFile(f"{part} must be readable, got '{error.strerror}'") from None
-                self._set_aside(part)
-
-    def _set_aside(self, part: Path) -> None:
-        # not in runs/: some readers read every file there
-        aside = _files.make_folder(self.folder / "damaged") / part.name
-        os.replace(part, aside)
-        _files.sync_folder(self.runs)
-        self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
+                aside = _files.make_folder(self.folder / "damaged") / part.name  # some readers read all of runs/
+                os.replace(part, aside)
+                _files.sync_folder(self.runs)
+                self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
 
 
 def _read(file: Path, columns: list[str] | None = None) -> tuple[pa.Table, pa.Schema]:
@@ -258,14 +242,6 @@ def _split(ids: str) -> set[bytes]:
     """Concatenated hex ids as a set of bytes."""
     raw, size = bytes.fromhex(ids), DIGITS // 2
     return {raw[k : k + size] for k in range(0, len(raw), size)}
-
-
-def _spec_name(spec: Spec) -> str:
-    return "spec.toml" if spec.file is not None and spec.file.suffix != ".json" else "spec.json"
-
-
-def _spec_text(spec: Spec) -> str:
-    return json.dumps(spec.plain, indent=1, default=str) if spec.file is None else _files.read_text(spec.file)
 
 
 def read_note(folder: str | Path) -> dict[str, Any]:
@@ -449,36 +425,23 @@ def _engine(engine: str | Engine, threads: int | None, address: str | None, quie
     return lambda: local
 
 
-class _Pending(NamedTuple):
-    """The remaining work."""
-
-    runs: int
-    total: int  #: runs of the spec, done or not
-    units: dict[Hashable, float]
-
-
-def _pending(study: Spec, done: set[bytes], costs: Costs) -> _Pending:
-    """Count the runs that are not done, and their work."""
-    units: dict[Hashable, float] = {}
-    count = total = 0
-    for key, point in study.points():
-        left = sum(1 for _ in study.lacking(key, done)) if done else len(study.seeds)
-        group = costs.group(point)
-        units[group] = units.get(group, 0.0) + left * costs.units(point)
-        count, total = count + left, total + len(study.seeds)
-    return _Pending(count, total, units)
-
-
 def _sweep(study: Spec, store: Store, make: Callable[[], Engine], quiet: bool) -> Sweep:
     began, costs = time.monotonic(), Costs(study.terms)
     before = len(store.done)
-    pending = _pending(study, store.done, costs)
-    store.expect(before + pending.runs)
+    units: dict[Hashable, float] = {}  # the work that is left
+    missing = total = 0  # runs
+    for key, point in study.points():
+        left = sum(1 for _ in study.lacking(key, store.done)) if store.done else len(study.seeds)
+        group = costs.group(point)
+        units[group] = units.get(group, 0.0) + left * costs.units(point)
+        missing, total = missing + left, total + len(study.seeds)
+    store.expect(before + missing)
     interrupted = False
-    if pending.runs:
+    if missing:
         engine = make()
         try:
-            _finish(study, store, engine, pending, costs, quiet)
+            chunks = Chunks(study.runs(store.done), units, study.terms, engine, costs)
+            _finish(store, engine.finish(chunks, study.terms), missing, costs, quiet)
         except KeyboardInterrupt:
             interrupted = True
             store.recount()
@@ -488,16 +451,14 @@ def _sweep(study: Spec, store: Store, make: Callable[[], Engine], quiet: bool) -
             ) from None
         finally:
             engine.close()
-    done, already = len(store.done) - before, pending.total - pending.runs
-    return Sweep(store.folder, pending.total, done, already, time.monotonic() - began, interrupted)
+    done = len(store.done) - before
+    return Sweep(store.folder, total, done, total - missing, time.monotonic() - began, interrupted)
 
 
-def _finish(study: Spec, store: Store, engine: Engine, pending: _Pending, costs: Costs, quiet: bool) -> None:
-    """Do the remaining runs, and write each chunk when it is finished."""
-    chunks = Chunks(study.runs(store.done), pending.units, study.terms, engine, costs)
-    results = engine.finish(chunks, study.terms)
+def _finish(store: Store, results: Iterator[Done], runs: int, costs: Costs, quiet: bool) -> None:
+    """Write each chunk of the remaining runs when it is finished."""
     done = 0
-    with Bar(f"{store.folder.name}: {pending.runs:,} runs", pending.runs, quiet) as bar:
+    with Bar(f"{store.folder.name}: {runs:,} runs", runs, quiet) as bar:
         try:
             for chunk, table, seconds in results:
                 store.add(table)
@@ -508,5 +469,5 @@ def _finish(study: Spec, store: Store, engine: Engine, pending: _Pending, costs:
             close = getattr(results, "close", None)
             if close is not None:
                 close()
-    if done != pending.runs:
-        raise BadInput(f"the engine must finish every run, got {done:,} of {pending.runs:,}")
+    if done != runs:
+        raise BadInput(f"the engine must finish every run, got {done:,} of {runs:,}")

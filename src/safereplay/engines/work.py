@@ -317,15 +317,6 @@ class Costs:
             self._rates[group] = max(before + weight * (measured - before), 1e-15)
 
 
-class _Share(NamedTuple):
-    """The cost that one run of a point adds to a chunk."""
-
-    group: Hashable
-    units: float
-    seconds: float
-    room: int  #: bytes
-
-
 class Chunks(Iterator[Chunk]):
     """The runs as chunks, generated on demand."""
 
@@ -338,34 +329,32 @@ class Chunks(Iterator[Chunk]):
     def __next__(self) -> Chunk:
         run = next(self._runs) if self._spare is None else self._spare
         self._spare = None
-        share = first = self._share(run.point)
-        target, chunk, spent, room = self._target(first.group), [run], first.seconds, first.room
-        self._left[first.group] -= first.units
+        group, units, seconds, size = self._share(run.point)
+        first, target, chunk, spent, room = group, -1.0, [run], seconds, size  # the smallest chunk if no rate is known
+        if self._costs.rate(first) is not None:
+            ahead = sum((self._costs.rate(g) or 0.0) * u for g, u in self._left.items())
+            share = ahead / (SHARES * self._engine.workers)
+            target = min(self._engine.seconds, max(share, SHORTEST))
+            target = target if self._costs.known(first) else target / 4.0
+        self._left[first] -= units
         for run in self._runs:
-            share = share if run.point is chunk[-1].point else self._share(run.point)
-            spent, room = spent + share.seconds, room + share.room
+            if run.point is not chunk[-1].point:
+                group, units, seconds, size = self._share(run.point)
+            spent, room = spent + seconds, room + size
             small = len(chunk) < self._engine.least or (spent <= target and len(chunk) < self._engine.most)
-            guess = not self._costs.known(first.group) and share.group != first.group
+            guess = not self._costs.known(first) and group != first
             if not small or guess or room > ROOM:
                 self._spare = run
                 break
             chunk.append(run)
-            self._left[share.group] -= share.units
+            self._left[group] -= units
         return tuple(chunk)
 
-    def _share(self, point: Point) -> _Share:
+    def _share(self, point: Point) -> tuple[Hashable, float, float, int]:
+        """What one run of a point adds to a chunk: its group, units, seconds and bytes."""
         group, units = self._costs.group(point), self._costs.units(point)
         room = 8 * point.mdp.n_pairs * (ARRAYS + self._terms.curves)
-        return _Share(group, units, (self._costs.rate(group) or 0.0) * units, room)
-
-    def _target(self, group: Hashable) -> float:
-        """The seconds that the next chunk should take; −1, for the smallest chunk, if no rate is known."""
-        if self._costs.rate(group) is None:
-            return -1.0
-        ahead = sum((self._costs.rate(g) or 0.0) * units for g, units in self._left.items())
-        share = ahead / (SHARES * self._engine.workers)
-        seconds = min(self._engine.seconds, max(share, SHORTEST))
-        return seconds if self._costs.known(group) else seconds / 4.0
+        return group, units, (self._costs.rate(group) or 0.0) * units, room
 
 
 AHEAD = 2  # chunks per worker, one of them waiting

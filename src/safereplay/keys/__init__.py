@@ -108,8 +108,7 @@ class PairKey(Config):
 
         Parameters
         ----------
-        observation : array [n, ...], or a dict of such
-        action : array [n, ...]
+        observation, action : array [n, ...]; observations may be a dict of such
 
         Returns
         -------
@@ -134,21 +133,11 @@ class PairKey(Config):
         return True
 
     def prepared(self, observation_space: Any, action_space: Any) -> PairKey:
-        """The key with the bounds of Gymnasium spaces.
-
-        Parameters
-        ----------
-        observation_space, action_space : Gymnasium spaces, or None for a missing one
-        """
+        """The key with the bounds of Gymnasium spaces; None is a missing one."""
         return self
 
     def learn(self, observation: Any, action: Any) -> PairKey:
-        """The key, ready, with missing parameters learned from the first data.
-
-        Parameters
-        ----------
-        observation, action : the arguments of a call; ``warm_up`` transitions are enough
-        """
+        """The key, ready, with missing parameters learned from the first data; ``warm_up`` transitions are enough."""
         return self
 
     def finer(self) -> PairKey | None:
@@ -177,12 +166,7 @@ class PairKey(Config):
 
     @staticmethod
     def from_state(state: dict[str, Any], function: Callable[..., Any] | None = None) -> PairKey:
-        """The inverse of :meth:`state_dict`.
-
-        Parameters
-        ----------
-        state : dict that :meth:`state_dict` gave
-        function : the function of a :class:`FunctionKey`, since files must not run code
+        """The inverse of :meth:`state_dict`; ``function`` is that of a :class:`FunctionKey`, since files must not run code.
 
         Raises
         ------
@@ -282,7 +266,11 @@ class FunctionKey(PairKey):
 
     def __post_init__(self) -> None:
         _checks.require(callable(self.function), "function", "be a function of (observation, action)", self.function)
-        _checks.require(_found_by_name(self.function), "function", NAMED, self.function, HINT)
+        module, _, path = self.name.partition(":")
+        found: Any = sys.modules.get(module)
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        _checks.require(found is self.function, "function", NAMED, self.function, HINT)
 
     @property
     def name(self) -> str:
@@ -292,8 +280,7 @@ class FunctionKey(PairKey):
     def __call__(self, observation: Any, action: Any) -> AnyArray:
         """The words of n transitions, uint64 [n]."""
         numbers = np.asarray(self.function(observation, action))
-        good = numbers.dtype.kind in "biu" and numbers.ndim in (1, 2) and len(numbers) == len(action)
-        if not good:
+        if not (numbers.dtype.kind in "biu" and numbers.ndim in (1, 2) and len(numbers) == len(action)):
             wanted = f"give whole numbers of shape [{len(action)}] or [{len(action)}, k]"
             _checks.fail("function", wanted, f"{numbers.dtype} {list(numbers.shape)}")
         out = np.full(len(numbers), hashing.START)
@@ -310,15 +297,6 @@ class FunctionKey(PairKey):
 def _name(function: Any) -> str:
     module = getattr(function, "__module__", None) or type(function).__module__
     return f"{module}:{getattr(function, '__qualname__', getattr(function, '__name__', '?'))}"
-
-
-def _found_by_name(function: Any) -> bool:
-    """Whether its module holds this function under its name."""
-    module, _, path = _name(function).partition(":")
-    found: Any = sys.modules.get(module)
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found is function
 
 
 LEAST = 100  #: number of transitions, and degrees of freedom of the finer key, below which there is no diagnosis
@@ -375,14 +353,6 @@ def diagnose(keys: Any, x: Any, finer_keys: Any = None) -> Diagnosis:
     keys : uint64 [n], the words of n transitions
     x : float [n], the values that are tilted; NaN marks an unknown value
     finer_keys : uint64 [n], the words of the same transitions by a finer key (``key.finer()``)
-
-    Returns
-    -------
-    Diagnosis
-
-    Raises
-    ------
-    BadInput : the lengths differ
 
     >>> import numpy as np, safereplay as sr
     >>> place = np.random.default_rng(0).random((5000, 1))

@@ -64,9 +64,8 @@ class Axes:
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
         sizes = {f"{self.name}{name}": len(value) for name, value in fixed.items() if isinstance(value, tuple)}
-        _checks.require(
-            len(set(sizes.values())) < 2, " and ".join(sizes), "have one number per column", [*sizes.values()]
-        )
+        lengths = [*sizes.values()]
+        _checks.require(len(set(lengths)) < 2, " and ".join(sizes), "have one number per column", lengths)
         low, high = self._row("low", -np.inf), self._row("high", np.inf)
         wrong = np.flatnonzero(~(low <= high))
         if wrong.size:
@@ -88,8 +87,8 @@ class Axes:
     @cached_property
     def ready(self) -> bool:
         """Whether all columns that are cut have bounds."""
-        cut = self._row("tiles", 0) > 1
-        return not (cut & ~_both_known(self._row("low", -np.inf), self._row("high", np.inf))).any()
+        known = np.isfinite(self._row("low", -np.inf)) & np.isfinite(self._row("high", np.inf))
+        return not ((self._row("tiles", 0) > 1) & ~known).any()
 
     def _row(self, name: str, unknown: float) -> Floats:
         """A field as an array; of length one if it is the same for all columns and their number is unknown."""
@@ -102,9 +101,8 @@ class Axes:
         for name, value in self.fields().items():
             if isinstance(value, tuple):
                 _checks.require(len(value) == n, name, f"have {n} numbers, one per column", len(value))
-        rows = (self._row(*field) for field in (("tiles", 0), ("low", -np.inf), ("high", np.inf)))
-        tiles, low, high = (np.resize(row, n) for row in rows)
-        return tiles, low, high
+        low, high = self._row("low", -np.inf), self._row("high", np.inf)
+        return np.resize(self._row("tiles", 0), n), np.resize(low, n), np.resize(high, n)
 
     def prepared(self, space: Any) -> Axes:
         """The axes with the bounds of a space, where the user gave none."""
@@ -126,7 +124,7 @@ class Axes:
         for part in found:
             whole = is_whole(part) and (bool(self.name) or part.shape[1] == 1) and not isinstance(self.tiles, tuple)
             for values in part.T:
-                if whole and not _both_known(low[column], high[column]):
+                if whole and not (np.isfinite(low[column]) and np.isfinite(high[column])):
                     tiles[column] = 0
                 if tiles[column] > 1:
                     least, most = data_bounds(values, int(tiles[column]))
@@ -174,10 +172,6 @@ class Axes:
         for part in found:
             hashing.fold_tiles(part, table, first, out)
             first += part.shape[1]
-
-
-def _both_known(low: Any, high: Any) -> Any:
-    return np.isfinite(low) & np.isfinite(high)
 
 
 def data_bounds(values: AnyArray, tiles: int) -> tuple[float, float]:
@@ -436,8 +430,9 @@ class AutoKey(PairKey):
     def __call__(self, observation: Any, action: Any) -> AnyArray:
         """The words of n transitions, uint64 [n], by the chosen key."""
         if self.chosen is None:
-            hint = "call key = key.learn(observation, action) with the first data"
-            _checks.fail("key", "be ready", "no choice yet", hint)
+            _checks.fail(
+                "key", "be ready", "no choice yet", "call key = key.learn(observation, action) with the first data"
+            )
         return self.chosen(observation, action)
 
     @property
@@ -454,43 +449,29 @@ class AutoKey(PairKey):
         return self.changed(draft=draft, chosen=ExactKey() if plain else None)
 
     def learn(self, observation: Any, action: Any) -> AutoKey:
-        """The key after choosing by the first data."""
-        return self if self.ready else self.changed(chosen=_choice(self.draft, observation, action))
+        """The key after choosing by the first data: the finest for which enough of it repeats."""
+        if self.ready:
+            return self
+        draft, (found, acted) = self.draft, pairs(observation, action, least=1)
+        key: PairKey = ExactKey()
+        if not is_whole(acted):
+            key = draft.changed(tiles=0, low=None, high=None).learn(observation, action)
+        if companions(key(observation, action)) >= ENOUGH_EXACTLY:
+            return self.changed(chosen=key)
+        moving = sum(int(np.any(part != part[:1], axis=0).sum()) for part in found)
+        for n in TILES if moving <= MOST_DIMENSIONS else ():
+            tiles = n if isinstance(draft.tiles, int) else tuple(n if old > 1 else old for old in draft.tiles)
+            key = draft.changed(tiles=tiles).learn(observation, action)
+            if companions(key(observation, action)) >= ENOUGH:
+                return self.changed(chosen=key)
+        actions = {name: getattr(draft, name) for name in ("action_tiles", "action_low", "action_high")}
+        hashed = SimHashKey(max(BITS), **actions).learn(observation, action)
+        for bits in BITS:
+            key = hashed.changed(bits=bits)
+            if companions(key(observation, action)) >= ENOUGH:
+                break
+        return self.changed(chosen=key)
 
     def finer(self) -> PairKey | None:
         """A finer key than the chosen one."""
         return None if self.chosen is None else self.chosen.finer()
-
-
-def _choice(draft: TileKey, observation: Any, action: Any) -> PairKey:
-    """The finest key for which enough of the data repeats."""
-    found, acted = pairs(observation, action, least=1)
-    exact: PairKey = ExactKey()
-    if not is_whole(acted):
-        exact = draft.changed(tiles=0, low=None, high=None).learn(observation, action)
-    if companions(exact(observation, action)) >= ENOUGH_EXACTLY:
-        return exact
-    moving = sum(int(np.any(part != part[:1], axis=0).sum()) for part in found)
-    for tiles in TILES if moving <= MOST_DIMENSIONS else ():
-        key = _cut(draft, tiles).learn(observation, action)
-        if companions(key(observation, action)) >= ENOUGH:
-            return key
-    return _hashed(draft, observation, action)
-
-
-def _cut(draft: TileKey, tiles: int) -> TileKey:
-    """The draft with this many tiles on each dimension that is cut."""
-    if isinstance(draft.tiles, int):
-        return draft.changed(tiles=tiles)
-    return draft.changed(tiles=tuple(tiles if n > 1 else n for n in draft.tiles))
-
-
-def _hashed(draft: TileKey, observation: Any, action: Any) -> SimHashKey:
-    """The SimHash key with the most bits for which enough of the data repeats."""
-    actions = {name: getattr(draft, name) for name in ("action_tiles", "action_low", "action_high")}
-    learned = SimHashKey(max(BITS), **actions).learn(observation, action)
-    for bits in BITS:
-        key = learned.changed(bits=bits)
-        if companions(key(observation, action)) >= ENOUGH:
-            break
-    return key

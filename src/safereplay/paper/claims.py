@@ -88,9 +88,6 @@ def judge_all(study: Study) -> list[Verdict]:
     return [Verdict(*claim[:4], *claim.judge(study, claim.grid)) for claim in CLAIMS]
 
 
-# -- judges -----------------------------------------------------------------------------------------------------------
-
-
 def interval(k: int, n: int) -> str:
     """'k of n seeds (95 % interval a–b)'."""
     ends = binomtest(k, n).proportion_ci(method="wilson")
@@ -105,27 +102,19 @@ def mean_interval(values: Floats) -> str:
     return f"{np.mean(values):.3f} ({ends.low:.3f}–{ends.high:.3f})"
 
 
-def takes(name: str, wanted: str) -> Judge:
-    """A judge: does this learner of the cast get this verdict?"""
+def takes(name: str, wanted: str, sweep: str = "") -> Judge:
+    """A judge: does this learner of the cast get this verdict? The evidence includes the band of its dial, if it has a sweep."""
 
     def judge(study: Study, grid: str) -> Finding:
         counts = study.cast.counts(grid, name)
         n = counts.total()
         parts = [f"{CAST[name].describe()}: {wanted} in {interval(counts[wanted], n)}"]
         parts += [", ".join(f"{v} {c}" for v, c in counts.most_common() if v != wanted)]
-        return Finding(counts.most_common(1)[0][0], counts[wanted] >= ENOUGH * n, "; ".join(filter(None, parts)))
+        evidence = "; ".join(filter(None, parts))
+        evidence += f". {band_text(getattr(study, sweep), grid, wanted)}" if sweep else ""
+        return Finding(counts.most_common(1)[0][0], counts[wanted] >= ENOUGH * n, evidence)
 
     return judge
-
-
-def with_sweep(judge: Judge, attribute: str, wanted: str) -> Judge:
-    """A judge whose evidence includes the band of a rival's dial."""
-
-    def both(study: Study, grid: str) -> Finding:
-        found, sweep = judge(study, grid), getattr(study, attribute)
-        return found._replace(evidence=f"{found.evidence}. {band_text(sweep, grid, wanted)}")
-
-    return both
 
 
 def band_text(sweep: Sweep, grid: str, wanted: str) -> str:
@@ -176,22 +165,19 @@ def more_is_safer(study: Study, grid: str) -> Finding:
     counts, seeds = study.amount.verdicts[grid], study.amount.p_unsafe[grid].shape[1]
     rows = zip(study.amount.values, risk, counts, strict=True)
     pairs = ", ".join(f"v={v:g}: {p:.3f} (safe {c['safe']} of {seeds})" for v, p, c in rows)
-    pairs += f". At v=0.9: safe in {interval(counts[-1]['safe'], seeds)}"
-    return Finding(
-        f"P(unsafe) {risk[0]:.3f} → {risk[-1]:.3f}", holds, f"median exact P(unsafe) over {seeds} seeds: {pairs}"
+    evidence = (
+        f"median exact P(unsafe) over {seeds} seeds: {pairs}. At v=0.9: safe in {interval(counts[-1]['safe'], seeds)}"
     )
+    return Finding(f"P(unsafe) {risk[0]:.3f} → {risk[-1]:.3f}", holds, evidence)
 
 
 def sign_is_attitude(study: Study, grid: str) -> Finding:
     """β = 5, 0, −5 should order P(unsafe)."""
 
-    def risks(dose: Dose) -> Floats:
-        return np.asarray(np.mean(dose.p_unsafe[grid], axis=1))
-
     def spread(dose: Dose) -> str:
         return " / ".join(mean_interval(x) for x in dose.p_unsafe[grid])
 
-    literal, matched = risks(study.sign), risks(study.sign_matched)
+    literal, matched = (np.mean(dose.p_unsafe[grid], axis=1) for dose in (study.sign, study.sign_matched))
     holds = bool(literal[0] < literal[1] - 0.005 and literal[1] < literal[2] - 0.005)
     ordered = bool(matched[0] < matched[1] < matched[2])
     shown = " / ".join(f"{x:.3f}" for x in literal)
@@ -297,79 +283,63 @@ def _curve(study: Study, grid: str, mixing: str) -> Curves:
     return next(c for c in study.curves if c.grid == grid and c.mixing == mixing)
 
 
-# -- the claims -------------------------------------------------------------------------------------------------------
-
-
-def _on_both(stem: str, claim: str, expected: str, judge: Judge) -> list[Claim]:
-    return [Claim(f"{stem}-{grid}", claim, grid, expected, judge) for grid in GRIDS]
-
-
-CLAIMS: list[Claim] = [
-    Claim("q-volatile", "Q-learning takes the short, volatile path", "volatile", "risky", takes("Q-learning", "risky")),
-    Claim("q-cliff", "Q-learning walks along the cliff's edge", "cliff", "risky", takes("Q-learning", "risky")),
-    Claim(
-        "replay-volatile",
-        "Replay (v = 0.5, β = 5) goes around the volatile moves",
+BOTH = " ".join(GRIDS)
+#: The claims about grids: the first part of the id (the grid is the second), the grids, the claim, what is expected, the judge.
+ON_GRIDS: list[tuple[str, str, str, str, Judge]] = [
+    ("q", "volatile", "Q-learning takes the short, volatile path", "risky", takes("Q-learning", "risky")),
+    ("q", "cliff", "Q-learning walks along the cliff's edge", "risky", takes("Q-learning", "risky")),
+    ("replay", "volatile", "Replay (v = 0.5, β = 5) goes around the volatile moves", "safe", takes("replay", "safe")),
+    ("replay", "cliff", "Replay (v = 0.5, β = 5) keeps away from the edge", "safe", takes("replay", "safe")),
+    (
+        "mihatsch",
         "volatile",
-        "safe",
-        takes("replay", "safe"),
-    ),
-    Claim("replay-cliff", "Replay (v = 0.5, β = 5) keeps away from the edge", "cliff", "safe", takes("replay", "safe")),
-    Claim(
-        "mihatsch-volatile",
         "Mihatsch & Neuneier's learner is safe",
-        "volatile",
         "safe",
-        with_sweep(takes("Mihatsch–Neuneier", "safe"), "kappa", "safe"),
+        takes("Mihatsch–Neuneier", "safe", "kappa"),
     ),
-    Claim(
-        "mihatsch-cliff",
-        "Mihatsch & Neuneier's learner fails for every κ from 0 to 1 by 0.01",
+    (
+        "mihatsch",
         "cliff",
+        "Mihatsch & Neuneier's learner fails for every κ from 0 to 1 by 0.01",
         "fails for every κ",
         fails_for_every_kappa,
     ),
-    Claim("gaskett-volatile", "Gaskett's learner stays on the volatile path", "volatile", "risky", stays_risky),
-    Claim(
-        "gaskett-cliff",
-        "Gaskett's learner is safe",
-        "cliff",
-        "safe",
-        with_sweep(takes("Gaskett", "safe"), "gaskett", "safe"),
-    ),
-    Claim(
-        "worst-case-volatile",
-        "Optimising the worst trajectory cannot avoid volatile rewards",
+    ("gaskett", "volatile", "Gaskett's learner stays on the volatile path", "risky", stays_risky),
+    ("gaskett", "cliff", "Gaskett's learner is safe", "safe", takes("Gaskett", "safe", "gaskett")),
+    (
+        "worst-case",
         "volatile",
+        "Optimising the worst trajectory cannot avoid volatile rewards",
         "risky",
         takes("worst transition", "risky"),
     ),
-    Claim("timid-cliff", "An overly pessimistic learner jumps off the cliff at once", "cliff", "jumps", too_timid),
-    Claim(
-        "td-volatile",
-        "TD errors have distinct peaks at 0, −100 and 100",
+    ("timid", "cliff", "An overly pessimistic learner jumps off the cliff at once", "jumps", too_timid),
+    (
+        "td",
         "volatile",
+        "TD errors have distinct peaks at 0, −100 and 100",
         "3 peaks, within 50 of these",
         td_three_peaks,
     ),
-    Claim("td-cliff", "TD errors have a single mode", "cliff", "1 peak", td_one_peak),
-    *_on_both("amount", "More replay, more caution", "P(unsafe) falls with v", more_is_safer),
-    *_on_both(
+    ("td", "cliff", "TD errors have a single mode", "1 peak", td_one_peak),
+    ("amount", BOTH, "More replay, more caution", "P(unsafe) falls with v", more_is_safer),
+    (
         "sign",
+        BOTH,
         "β > 0 averse to risk, β = 0 neutral, β < 0 fond of it",
         "P(unsafe) rises as β falls",
         sign_is_attitude,
     ),
-    *_on_both("w-settles", "w_t converges to w^∞ (Lemma 4)", "distance → 0", settles),
-    *_on_both("limit", "Q converges to the fixed point of Eqs. 1–4 (Theorem 1)", "error → 0", limit_is_the_papers),
-    Claim("contraction-volatile", "H is a γ-contraction (Lemma 2)", "volatile", "at most γ = 0.9", contracts),
-    Claim("contraction-cliff", "H is a γ-contraction (Lemma 2)", "cliff", "at most γ = 0.95", contracts),
-    *_on_both("assumption", "The variance scheme satisfies Assumption 1", "all three points hold", meets_assumption_1),
-    Claim(
-        "theorem-2",
-        "Where one pair has all the variance and gap < bound, the action changes (Theorem 2)",
-        "waiting room",
-        "the action changes",
-        promise_of_theorem_2,
-    ),
+    ("w-settles", BOTH, "w_t converges to w^∞ (Lemma 4)", "distance → 0", settles),
+    ("limit", BOTH, "Q converges to the fixed point of Eqs. 1–4 (Theorem 1)", "error → 0", limit_is_the_papers),
+    ("contraction", "volatile", "H is a γ-contraction (Lemma 2)", "at most γ = 0.9", contracts),
+    ("contraction", "cliff", "H is a γ-contraction (Lemma 2)", "at most γ = 0.95", contracts),
+    ("assumption", BOTH, "The variance scheme satisfies Assumption 1", "all three points hold", meets_assumption_1),
 ]
+CLAIMS = [
+    Claim(f"{stem}-{grid}", claim, grid, expected, judge)
+    for stem, on, claim, expected, judge in ON_GRIDS
+    for grid in on.split()
+]
+THEOREM_2 = "Where one pair has all the variance and gap < bound, the action changes (Theorem 2)"
+CLAIMS.append(Claim("theorem-2", THEOREM_2, "waiting room", "the action changes", promise_of_theorem_2))

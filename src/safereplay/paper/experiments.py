@@ -118,9 +118,6 @@ def run(
     return learn(mdp, learner, episodes, seeds, exploration, **more).whole()
 
 
-# -- the cast on both grids -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Cast:
     """All learners on both grids at the defaults."""
@@ -152,9 +149,6 @@ def run_cast(effort: Effort, work: Work) -> Cast:
             work.tick(len(runs) / (len(mdps) * len(CAST)))
     risk = {key: evaluate(mdps[key[0]], usual_policy(r), start=mdps[key[0]].origin) for key, r in runs.items()}
     return Cast(mdps, runs, risk)
-
-
-# -- one dial ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -190,10 +184,8 @@ def run_sweep(effort: Effort, work: Work, dial: str, make: Callable[[float], Lea
         learned = run(mdp, learner, effort.long_episodes, 1).verdicts[0]
         return learned, verdict(mdp, exact(mdp, learner).argmax(1))
 
-    done = work.map(job, jobs)
-    split = {grid: [d for d, j in zip(done, jobs, strict=True) if j[0] == grid] for grid in GRIDS}
-    learned = {grid: [d[0] for d in found] for grid, found in split.items()}
-    limits = {grid: [d[1] for d in found] for grid, found in split.items()}
+    done = dict(zip(jobs, work.map(job, jobs), strict=True))
+    learned, limits = ({g: [done[g, float(x)][k] for x in values] for g in GRIDS} for k in (0, 1))
     return Sweep(dial, values, learned, limits, effort.long_episodes)
 
 
@@ -205,9 +197,6 @@ def run_kappa(effort: Effort, work: Work) -> Sweep:
 def run_gaskett(effort: Effort, work: Work) -> Sweep:
     """Gaskett's β from 0 to 1."""
     return run_sweep(effort, work, "β", Pessimistic, 1.0)
-
-
-# -- more replay, and replay of either sign -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -227,11 +216,7 @@ def run_dose(effort: Effort, work: Work, dial: str, values: list[float], make: C
     jobs = [(grid, x) for grid in GRIDS for x in values]
     done = work.map(lambda job: run(mdps[job[0]], make(job[1]), effort.episodes, effort.dose_seeds), jobs)
     by = dict(zip(jobs, done, strict=True))
-
-    def profiles(grid: str, x: float) -> list[RiskProfile]:
-        return [evaluate(mdps[grid], policy, start=mdps[grid].origin) for policy in by[grid, x].policy]
-
-    risks = {job: profiles(*job) for job in jobs}
+    risks = {(g, x): [evaluate(mdps[g], one, start=mdps[g].origin) for one in r.policy] for (g, x), r in by.items()}
     return Dose(
         dial,
         values,
@@ -249,6 +234,5 @@ def run_amount(effort: Effort, work: Work) -> Dose:
 
 def run_sign(effort: Effort, work: Work, mixing: str = "literal") -> Dose:
     """β = 5, 0, −5: risk-averse, risk-neutral, risk-seeking."""
-    return run_dose(
-        effort, work, "β", [5.0, 0.0, -5.0], lambda beta: ReplayQLearning(VarianceReplay(beta), 0.5, mixing)
-    )
+    values = [5.0, 0.0, -5.0]
+    return run_dose(effort, work, "β", values, lambda beta: ReplayQLearning(VarianceReplay(beta), 0.5, mixing))

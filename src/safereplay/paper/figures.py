@@ -7,33 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullFormatter
 
-from .._types import Floats
 from ..verdicts import VERDICTS
-from ..views.drawing import (
-    BLUE,
-    COLOURS,
-    GREEN,
-    GREY,
-    LETTERS,
-    ON,
-    ORANGE,
-    RED,
-    draw_grid,
-    draw_marked_moves,
-    draw_policy,
-    new_figure,
-    styled,
-)
+from ..views import drawing
+from ..views.drawing import BLUE, COLOURS, GREEN, GREY, ON, ORANGE, RED, new_figure, styled
 from .experiments import Cast, Dose, Sweep, usual_policy
 
 if TYPE_CHECKING:
@@ -47,12 +32,12 @@ def paper_figure(cast: Cast, grid: str, number: int) -> Figure:
     rows, columns = mdp.layout.shape if mdp.layout else (1, 1)
     figure, axes = new_figure(1.75 * columns + 0.4, 0.86 * rows + 0.9, 1, 2)
     a, b = axes[0]
-    draw_grid(a, mdp)
-    draw_marked_moves(a, mdp)
+    drawing.draw_grid(a, mdp)
+    drawing.draw_marked_moves(a, mdp)
     a.set_title(f"Figure {number}A. The {grid} grid")
-    draw_grid(b, mdp)
+    drawing.draw_grid(b, mdp)
     for name, colour, shift in (("Q-learning", ORANGE, -0.09), ("replay", BLUE, 0.09)):
-        draw_policy(b, mdp, usual_policy(cast.runs[grid, name]), colour, shift)
+        drawing.draw_policy(b, mdp, usual_policy(cast.runs[grid, name]), colour, shift)
     b.set_title(f"Figure {number}B. What is learned")
     marks = [
         Patch(color=RED, label="volatile move" if grid == "volatile" else "move off the cliff"),
@@ -74,16 +59,13 @@ def cast_figure(cast: Cast, grid: str) -> Figure:
     height, width = mdp.layout.shape if mdp.layout else (1, 1)
     figure, axes = new_figure(columns * 0.52 * width + 0.4, rows * (0.52 * height + 0.5), rows, columns)
     for ax, name in zip(axes.ravel(), names, strict=False):
-        draw_grid(ax, mdp)
+        drawing.draw_grid(ax, mdp)
         counts = cast.counts(grid, name).most_common(1)[0]
-        draw_policy(ax, mdp, usual_policy(cast.runs[grid, name]), COLOURS[counts[0]])
+        drawing.draw_policy(ax, mdp, usual_policy(cast.runs[grid, name]), COLOURS[counts[0]])
         ax.set_title(f"{name}\n{counts[0]} in {counts[1]} of {len(cast.runs[grid, name].seeds)}", fontsize=8.5)
     for ax in axes.ravel()[len(names) :]:
         ax.set_visible(False)
     return figure
-
-
-# -- verdicts -----------------------------------------------------------------------------------------------------------
 
 
 def verdict_legend(figure: Figure) -> None:
@@ -103,7 +85,13 @@ def sweep_figure(sweep: Sweep, title: str) -> Figure:
         for y, found in ((1, sweep.learned[grid]), (0, sweep.exact[grid])):
             colours = np.array([[to_rgb(COLOURS[one]) for one in found]])
             ax.imshow(colours, extent=(*ends, y + 0.06, y + 0.94), aspect="auto", interpolation="nearest")
-            _name_bands(ax, sweep.values, found, y)
+            start = 0
+            for name, group in groupby(found):
+                end = start + len(list(group))
+                if end - start >= max(4, len(found) // 16):
+                    middle = float(sweep.values[start] + sweep.values[end - 1]) / 2
+                    ax.text(middle, y + 0.5, name, color=ON[name], ha="center", va="center", fontsize=8, weight="bold")
+                start = end
         ax.set(xlim=ends, ylim=(0, 2), yticks=[0.5, 1.5])
         ax.set_yticklabels(["exact limit", f"learned,\n{sweep.episodes:,} episodes"])
         ax.set_title(f"{title}, {grid} grid")
@@ -112,17 +100,6 @@ def sweep_figure(sweep: Sweep, title: str) -> Figure:
     axes[-1, 0].set_xlabel(sweep.dial)
     verdict_legend(figure)
     return figure
-
-
-def _name_bands(ax: Axes, values: Floats, found: Sequence[str], y: int) -> None:
-    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "weight": "bold"}
-    start = 0
-    for name, group in groupby(found):
-        end = start + len(list(group))
-        if end - start >= max(4, len(found) // 16):
-            middle = float(values[start] + values[end - 1]) / 2
-            ax.text(middle, y + 0.5, name, color=ON[name], **look)
-        start = end
 
 
 @styled
@@ -143,11 +120,10 @@ def bands_figure(bands: Sequence[BandRow]) -> Figure:
         ax.set(xlim=(0, 1), ylim=(-0.6, len(layouts) - 0.4), xlabel="κ", yticks=range(len(layouts)))
         ax.set_yticklabels(layouts if ax is axes[0, 0] else [])
         ax.set_title(f"γ = {gamma:g}")
+    safe, other = COLOURS["safe"], "safe, a slip goes one of the other ways"
     handles = [
-        Patch(facecolor=COLOURS["safe"], label="safe, a slip goes any way"),
-        Patch(
-            facecolor=COLOURS["safe"], edgecolor="white", hatch="////", label="safe, a slip goes one of the other ways"
-        ),
+        Patch(facecolor=safe, label="safe, a slip goes any way"),
+        Patch(facecolor=safe, edgecolor="white", hatch="////", label=other),
         Line2D([], [], marker="x", ms=4, color=GREY, lw=0, label="no κ is safe"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
@@ -167,7 +143,7 @@ def maps_figure(maps: Sequence[Map], grid: str) -> Figure:
         for k, name in enumerate(VERDICTS):
             y, x = np.nonzero(top == k)
             sure = found.shares[y, x, k] == 1.0
-            ax.scatter(x, y, s=np.where(sure, 40, 16), marker=f"${LETTERS[name]}$", color=ON[name], lw=0.3)
+            ax.scatter(x, y, s=np.where(sure, 40, 16), marker=f"${drawing.LETTERS[name]}$", color=ON[name], lw=0.3)
         columns_at, rows_at = found.x.values, found.y.values
         ax.set_xticks(range(len(columns_at)), [f"{x:g}" for x in columns_at], rotation=60, fontsize=8)
         ax.set_yticks(range(len(rows_at)), [y if isinstance(y, str) else f"{y:g}" for y in rows_at], fontsize=8)
@@ -186,16 +162,12 @@ def dose_figure(dose: Dose) -> Figure:
     figure, axes = new_figure(8.2, 2.5 * len(grids), len(grids), 2)
     for (risk_ax, mean_ax), grid in zip(axes, grids, strict=True):
         for ax, data, name in ((risk_ax, dose.p_unsafe[grid], "P(unsafe)"), (mean_ax, dose.mean[grid], "mean return")):
-            centre = np.median(data, 1)
             ax.plot(dose.values, data, ".", color=BLUE, alpha=0.25, ms=4)
-            ax.plot(dose.values, centre, "-", color=BLUE, lw=1.8)
+            ax.plot(dose.values, np.median(data, 1), "-", color=BLUE, lw=1.8)
             ax.set(xlabel=dose.dial, ylabel=name)
             ax.set_title(f"{name}, {grid}")
         risk_ax.set_ylim(bottom=-0.005)
     return figure
-
-
-# -- curves and distributions ---------------------------------------------------------------------------------------------
 
 
 @styled
@@ -283,8 +255,8 @@ def hero_figure(cast: Cast) -> Figure:
     mdp = cast.mdps["cliff"]
     figure, axes = new_figure(8.4, 3.3, 1, 2)
     for ax, name, colour in zip(axes[0], ("Q-learning", "replay"), (ORANGE, BLUE), strict=True):
-        draw_grid(ax, mdp)
-        draw_policy(ax, mdp, usual_policy(cast.runs["cliff", name]), colour)
+        drawing.draw_grid(ax, mdp)
+        drawing.draw_policy(ax, mdp, usual_policy(cast.runs["cliff", name]), colour)
         risk = cast.risk["cliff", name]
         label = "Q-learning" if name == "Q-learning" else "Q-learning with shaped replay"
         ax.set_title(f"{label}\nfalls in {risk.p_unsafe:.1%} of episodes", color=colour, fontsize=12)

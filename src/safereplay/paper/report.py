@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from .._files import make_folder, write_atomic
 from ..errors import stopping
 from ..theory.limits import answer, grouped
-from ..theory.tuning import Plan
 from ..theory.xray import xray
 from ..views.document import Block, Heading, Picture, Table, Text
 from ..views.drawing import BLUE, ORANGE, returns_figure
@@ -69,6 +68,10 @@ OPENING = (
     "Szlak and Shamir (2021) replay volatile state–action pairs more often, and their worst rewards most, so that Q-learning "
     "avoids them. This page repeats their two experiments, judges each claim, and varies what the paper leaves open."
 )
+PATHS = (
+    "A step is exposed when something unsafe can happen there. A path is safe when it reaches the goal with the fewest exposed steps "
+    "possible, and risky when it has more. 'Jumps' ends in an unsafe outcome on purpose. 'Stuck' never ends."
+)
 LIMITS = (
     "The paper's proof sets Pr(s,a | MDP iteration) to 1, as if each iteration in the MDP visited every pair. It is d(s,a), the share "
     "of these iterations that visit the pair. With d, the share of replays among a pair's updates is ρ = v·W / ((1−v)·d + v·W). "
@@ -87,12 +90,17 @@ def compose(
     """The report's blocks, in order."""
     failing = "; ".join(f"{v.claim} ({v.grid})" for v in verdicts if not v.holds) or "none"
     kappa, gaskett = (band_text(sweep, "cliff", "safe") for sweep in (study.kappa, study.gaskett))
+    header = ["", "claim", "grid", "expected", "observed", "evidence"]
+    rows = [["yes" if v.holds else "no", v.claim, v.grid, v.expected, v.observed, v.evidence] for v in verdicts]
+    parts = ", ".join(f"{name} {version(name)}" for name in ("safereplay", "numpy", "scipy", "numba"))
     return [
         Text(OPENING),
         Text(f"{sum(v.holds for v in verdicts)} of {len(verdicts)} claims hold here. These do not: {failing}."),
         Heading("The two figures"),
         *_pictures("figure-1", "figure-2", "cast-volatile", "cast-cliff"),
-        *_claims(verdicts),
+        Heading("The claims"),
+        Text(PATHS),
+        Table(header, rows, badge=0),
         Heading("What the algorithm converges to"),
         Text(LIMITS),
         *_pictures("curves"),
@@ -109,52 +117,6 @@ def compose(
         Text(OPENNESS),
         *_pictures("maps-volatile", "maps-cliff", "amount"),
         *_risk(study),
-        *_method(effort, seconds),
-    ]
-
-
-def _pictures(*names: str) -> list[Picture]:
-    return [Picture(name, CAPTIONS[name]) for name in names]
-
-
-def _claims(verdicts: Sequence[Verdict]) -> list[Block]:
-    rows = [["yes" if v.holds else "no", v.claim, v.grid, v.expected, v.observed, v.evidence] for v in verdicts]
-    return [
-        Heading("The claims"),
-        Text(
-            "A step is exposed when something unsafe can happen there. A path is safe when it reaches the goal with the fewest exposed steps "
-            "possible, and risky when it has more. 'Jumps' ends in an unsafe outcome on purpose. 'Stuck' never ends."
-        ),
-        Table(["", "claim", "grid", "expected", "observed", "evidence"], rows, badge=0),
-    ]
-
-
-def _risk(study: Study) -> list[Block]:
-    rows = []
-    for grid in GRIDS:
-        for name in CAST:
-            risk = study.cast.risk[grid, name]
-            usual = study.cast.counts(grid, name).most_common(1)[0]
-            numbers = [risk.mean, risk.std, risk.cvar(0.1)]
-            shown = ["—" if not np.isfinite(x) else f"{x:.2f}" for x in numbers]
-            how = "exact" if risk.distribution.exact else "CVaR sampled"
-            rows.append(
-                [grid, CAST[name].describe(), usual[0], *shown, f"{risk.p_unsafe:.4f}", f"{risk.p_never:.2g}", how]
-            )
-    header = ["grid", "learner", "verdict", "mean", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)", ""]
-    return [
-        Heading("Risk of the policies"),
-        Text(
-            "The undiscounted return from the start under the policy that most seeds learned. CVaR₁₀ is the mean of the worst tenth."
-        ),
-        Table(header, rows),
-        *_pictures("returns"),
-    ]
-
-
-def _method(effort: Effort, seconds: float) -> list[Block]:
-    parts = ", ".join(f"{name} {version(name)}" for name in ("safereplay", "numpy", "scipy", "numba"))
-    return [
         Heading("How it was run"),
         Text(
             f"{effort.seeds} seeds and {effort.episodes:,} episodes per learner (a tenth of that for Heger's, whose episodes on the cliff "
@@ -167,24 +129,39 @@ def _method(effort: Effort, seconds: float) -> list[Block]:
     ]
 
 
+def _pictures(*names: str) -> list[Picture]:
+    return [Picture(name, CAPTIONS[name]) for name in names]
+
+
+def _risk(study: Study) -> list[Block]:
+    rows = []
+    for grid in GRIDS:
+        for name in CAST:
+            risk = study.cast.risk[grid, name]
+            usual = study.cast.counts(grid, name).most_common(1)[0]
+            shown = [f"{x:.2f}" if np.isfinite(x) else "—" for x in (risk.mean, risk.std, risk.cvar(0.1))]
+            shown += [f"{risk.p_unsafe:.4f}", f"{risk.p_never:.2g}"]
+            how = "exact" if risk.distribution.exact else "CVaR sampled"
+            rows.append([grid, CAST[name].describe(), usual[0], *shown, how])
+    header = ["grid", "learner", "verdict", "mean", "std", "CVaR₁₀", "P(unsafe)", "P(never ends)", ""]
+    return [
+        Heading("Risk of the policies"),
+        Text(
+            "The undiscounted return from the start under the policy that most seeds learned. CVaR₁₀ is the mean of the worst tenth."
+        ),
+        Table(header, rows),
+        *_pictures("returns"),
+    ]
+
+
+CONDITIONS = "The conditions of Theorem 1, Assumption 1, and what Theorem 2 predicts for each state. Algorithm 1, v = 0.5, β = 5."
+XRAYS = "What Algorithm 1 replayed, counted over all seeds, and how far the outcomes of its updates are from those of the world."
 #: A section on theory: its title, its opening, and its pages, each under its own heading.
 Section = tuple[str, list[Block], list[tuple[str, Page]]]
 
 
 def theory_page(study: Study) -> Page:
-    """All sections on theory as one page."""
-    first = _two_limits(study)
-    blocks, drawn = list(first.blocks), dict(first.figures)
-    for title, opening, pages in (_ends(study), _conditions(study), _plans(study), _xrays(study)):
-        blocks += [Heading(title), *opening]
-        for name, page in pages:
-            blocks += [Heading(name, 3), *page.blocks]
-            drawn |= page.figures
-    return Page("Theory", blocks, drawn)
-
-
-def _two_limits(study: Study) -> Page:
-    """The two limits on random models, and over the number of episodes."""
+    """All sections on theory as one page: first the two limits, on random models and over the number of episodes."""
     random, slopes = study.random, study.rate.slopes
     nearer = len(random.differing) - len(random.exceptions)
     blocks: list[Block] = [
@@ -199,11 +176,23 @@ def _two_limits(study: Study) -> Page:
             f"volatile grid and n^{slopes['cliff']:.2f} on the cliff (medians over seeds). With α = n^−0.6, noise alone falls as n^−0.3.",
         ),
     ]
-    return Page(
-        "",
-        blocks,
-        {"random-models": figures.random_figure(study.random), "matched-rate": figures.rate_figure(study.rate)},
+    drawn = {"random-models": figures.random_figure(random), "matched-rate": figures.rate_figure(study.rate)}
+    mdps, reports = study.cast.mdps, study.certificates.reports
+    rays = {g: xray(study.cast.runs[g, "replay"]) for g in GRIDS}
+    checks = [(f"Conditions on the {g} grid", check_page(mdps[g], r, f"check-{g}-")) for g, r in reports.items()]
+    xrays = [(f"The {g} grid, X-rayed", xray_page(mdps[g], x, f"xray-{g}-")) for g, x in rays.items()]
+    sections: tuple[Section, ...] = (
+        _ends(study),
+        ("The paper's conditions", [Text(CONDITIONS)], checks),
+        _plans(study),
+        ("X-ray of the runs", [Text(XRAYS)], xrays),
     )
+    for title, opening, pages in sections:
+        blocks += [Heading(title), *opening]
+        for name, page in pages:
+            blocks += [Heading(name, 3), *page.blocks]
+            drawn |= page.figures
+    return Page("Theory", blocks, drawn)
 
 
 def _ends(study: Study) -> Section:
@@ -220,62 +209,26 @@ def _ends(study: Study) -> Section:
     return "The limits of Algorithm 1", [opening], pages
 
 
-def _conditions(study: Study) -> Section:
-    opening = "The conditions of Theorem 1, Assumption 1, and what Theorem 2 predicts for each state. Algorithm 1, v = 0.5, β = 5."
-    reports = study.certificates.reports.items()
-    pages = [(f"Conditions on the {g} grid", check_page(study.cast.mdps[g], r, f"check-{g}-")) for g, r in reports]
-    return "The paper's conditions", [Text(opening)], pages
-
-
 def _plans(study: Study) -> Section:
     opening = Text(
         "The limit of matched mixing is known exactly, and with it the smallest v that keeps a limit on risk. At that v two actions tie. "
         "The replay in the table has the first larger v at which trained learners keep the limit. 'Any policy' is the best mean of all "
         "policies under the same limit, by linear programming. Episodes start from the grid's start distribution."
     )
-    header = [
-        "grid",
-        "limit",
-        "smallest v",
-        "replay",
-        "P(unsafe)",
-        "mean",
-        "plain mean",
-        "any policy",
-        "learners keep it",
-    ]
-    rows = [_plan_row(grid, plan) for grid, plans in study.plans.items() for plan in plans]
-    pages = [
-        (f"{plans[0].limit} on the {grid} grid", tune_page(study.cast.mdps[grid], plans[0], f"tune-{grid}-"))
-        for grid, plans in study.plans.items()
-    ]
+    header = ["grid", "limit", "smallest v", "replay"]
+    header += ["P(unsafe)", "mean", "plain mean", "any policy", "learners keep it"]
+    rows, pages = [], []
+    for grid, plans in study.plans.items():
+        page = tune_page(study.cast.mdps[grid], plans[0], f"tune-{grid}-")
+        pages.append((f"{plans[0].limit} on the {grid} grid", page))
+        for plan in plans:
+            limit = f"{plan.limit}{'' if plan.meets else ' (no replay setting keeps it)'}"
+            numbers = [f"{plan.profile.p_unsafe:.4f}", f"{plan.profile.mean:.3f}", f"{plan.plain.mean:.3f}"]
+            bounded, last = np.isfinite(plan.ceiling.value), plan.confirmation[-1] if plan.confirmation else None
+            best = f"{plan.ceiling.value:.3f}" if bounded else f"{plan.ceiling.value_discounted:.3f} (discounted)"
+            kept = "not trained" if last is None else f"{last.met} of {last.seeds} {'fresh ' * last.fresh}seeds"
+            rows.append([grid, limit, f"{plan.v_smallest:.4f}", plan.learner.describe(), *numbers, best, kept])
     return "The gentlest replay under a limit", [opening, Table(header, rows)], pages
-
-
-def _plan_row(grid: str, plan: Plan) -> list[str]:
-    bounded = np.isfinite(plan.ceiling.value)
-    best = f"{plan.ceiling.value:.3f}" if bounded else f"{plan.ceiling.value_discounted:.3f} (discounted)"
-    last = plan.confirmation[-1] if plan.confirmation else None
-    return [
-        grid,
-        str(plan.limit) + ("" if plan.meets else " (no replay setting keeps it)"),
-        f"{plan.v_smallest:.4f}",
-        plan.learner.describe(),
-        f"{plan.profile.p_unsafe:.4f}",
-        f"{plan.profile.mean:.3f}",
-        f"{plan.plain.mean:.3f}",
-        best,
-        "not trained" if last is None else f"{last.met} of {last.seeds} {'fresh ' * last.fresh}seeds",
-    ]
-
-
-def _xrays(study: Study) -> Section:
-    opening = "What Algorithm 1 replayed, counted over all seeds, and how far the outcomes of its updates are from those of the world."
-    pages = [
-        (f"The {g} grid, X-rayed", xray_page(study.cast.mdps[g], xray(study.cast.runs[g, "replay"]), f"xray-{g}-"))
-        for g in GRIDS
-    ]
-    return "X-ray of the runs", [Text(opening)], pages
 
 
 class Stage(NamedTuple):

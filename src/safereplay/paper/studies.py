@@ -329,9 +329,6 @@ def draw(seed: int) -> Drawn:
     return Drawn(mdp, ReplayQLearning(scheme, v), EpsilonGreedy(epsilon))
 
 
-# -- which limit --------------------------------------------------------------------------------------------------------
-
-
 class Case(NamedTuple):
     """One run of literal replay, and both limits.
 
@@ -398,9 +395,6 @@ def judge(drawn: Drawn, seed: int, episodes: int) -> Case:
 def largest(differences: Floats, often: Bools, limit: Floats) -> float:
     """The largest |difference| over some pairs, as a share of the limit's range over them."""
     return float(np.abs(differences[often]).max()) / (float(np.ptp(limit[often])) or 1.0)
-
-
-# -- how fast, where the limit is the paper's -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ except ImportError:
 
 from .buffers import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
 from .callbacks import ShapingCallback, TrainingCheckpoint, load_training, save_training
-from .callbacks import look_at_loading as _look_at_loading
 from .stored import ShapingWarning
 
 __all__ = [
@@ -31,5 +30,3 @@ __all__ = [
     "load_training",
     "save_training",
 ]
-
-_look_at_loading()

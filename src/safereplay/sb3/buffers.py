@@ -17,8 +17,7 @@ New transitions are passed to the shaper in batches, at its next use: one call p
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, Self, cast
@@ -43,8 +42,6 @@ STORED = ("observations", "next_observations", "actions", "rewards", "dones", "t
 SB3 = ["observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "handle_timeout_termination"]
 FEW = 8  #: external steps are few if they are less than 1/FEW of the buffer; else reading all again costs no more
 AT_ONCE = 1024  #: about the number of transitions that are passed to the shaper at once
-
-
 HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 NO_HER = "shaped replay and hindsight (HER) cannot be combined; use HerReplayBuffer without a dial, or this without HER"
 OWN = (ReplayBuffer._get_samples, DictReplayBuffer._get_samples)  #: methods that this module replaces
@@ -81,10 +78,6 @@ class ShapedReplayBuffer(ReplayBuffer):
     horizon : steps of the return for ``tilt_on="return"``; default ``n_steps`` if above 1, else 3
     n_steps, gamma : SB3's, for n-step targets; tilted returns use gamma, too
     seed : of the draws; None is drawn once from numpy's global generator, which SB3 seeds: same seed, same run
-
-    Raises
-    ------
-    BadInput : an argument is invalid, or the spaces do not fit
 
     >>> import numpy as np, safereplay as sr
     >>> from gymnasium.spaces import Box, Discrete
@@ -295,13 +288,7 @@ class ShapedReplayBuffer(ReplayBuffer):
                 self._tell(self._shaper)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """Draw a batch.
-
-        Parameters
-        ----------
-        batch_size : number of transitions
-        env : a VecNormalize, which normalises the batch
-        """
+        """Draw a batch of ``batch_size`` transitions, normalised by a VecNormalize ``env``."""
         if self._v == 0.0:
             return super().sample(batch_size, env=env)
         shaper = self.shaper
@@ -312,7 +299,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self.on_draw is not None:
             self.on_draw(slots)
         if not self._aware:
-            self._look_for_targets(slots)
+            self._aware = True
+            if np.isnan(shaper.index.x_of(slots)).all():
+                advise(
+                    'tilt_on="target" tilts nothing until targets are known; pass callback=ShapingCallback() to learn()'
+                )
         return self.transitions(slots, env)
 
     def reset(self) -> None:
@@ -322,10 +313,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._read_again(self._shaper)
 
     def reread(self) -> None:
-        """Read the whole buffer again after it was changed in place (``buffer.rewards[:] *= 0.1``).
-
-        This is not needed for arrays that were filled by hand if ``pos`` and ``full`` were set as well.
-        """
+        """Read the whole buffer again after a change in place (``buffer.rewards[:] *= 0.1``) that left ``pos`` and ``full``."""
         if self._shaper is not None:
             self._read_again(self._shaper)
 
@@ -335,10 +323,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             self.shaper.cut()
 
     def explain(self, k: int = 10) -> None:
-        """Print the k pairs that are tilted most, each named by the observation and action of its worst transition.
-
-        The table is that of :meth:`Shaper.explain <safereplay.Shaper.explain>`.
-        """
+        """Print :meth:`Shaper.explain <safereplay.Shaper.explain>`, with the observation and action of each pair's worst transition."""
         sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
 
     def _named(self, slot: int) -> str:
@@ -355,12 +340,18 @@ class ShapedReplayBuffer(ReplayBuffer):
             return self._taken(slots, env)
         if self.n_envs == 1:
             return self._get_samples(slots, env)
-        positions, which = np.divmod(slots, self.n_envs)
+        n_envs, shape = self.n_envs, (self.buffer_size, self.n_envs)
+        positions, which = np.divmod(slots, n_envs)
         parts, order = [], []
         for e in np.unique(which) if slots.size else [0]:
             mine = np.flatnonzero(which == e)
-            with self._only(int(e)):
+            # act as a buffer of environment e only, so that a ``_get_samples`` that draws an environment draws this one
+            stored = {name: x for name, x in self.__dict__.items() if is_stored(x, shape)}
+            self.__dict__.update({name: column(x, int(e)) for name, x in stored.items()}, n_envs=1)
+            try:
                 parts.append(self._get_samples(positions[mine], env))
+            finally:
+                self.__dict__.update(stored, n_envs=n_envs)
             order.append(mine)
         back = th.as_tensor(np.argsort(np.concatenate(order)), device=self.device)
         return cast(ReplayBufferSamples, merged(parts, back))
@@ -370,35 +361,23 @@ class ShapedReplayBuffer(ReplayBuffer):
         after: Stored = self.observations if self.optimize_memory_usage else self.next_observations
         where = (slots + self.n_envs) % (self.buffer_size * self.n_envs) if self.optimize_memory_usage else slots
         ends = self.dones.take(slots) * (1 - self.timeouts.take(slots))
-        return self._samples(
+
+        def tensors(x: Any) -> Any:
+            return {k: tensors(y) for k, y in x.items()} if isinstance(x, dict) else self.to_torch(x, copy=False)
+
+        data = (
             self._normalize_obs(rows(self.observations, slots), env),
             rows(self.actions, slots),
             self._normalize_obs(rows(after, where), env),
             ends.reshape(-1, 1),
             self._normalize_reward(self.rewards.take(slots).reshape(-1, 1), env),
         )
-
-    @contextmanager
-    def _only(self, e: int) -> Iterator[None]:
-        """Act as a buffer of environment ``e`` only, so that a ``_get_samples`` that draws an environment draws this one."""
-        n_envs, shape = self.n_envs, (self.buffer_size, self.n_envs)
-        stored = {name: x for name, x in self.__dict__.items() if is_stored(x, shape)}
-        self.__dict__.update({name: column(x, e) for name, x in stored.items()}, n_envs=1)
-        try:
-            yield
-        finally:
-            self.__dict__.update(stored, n_envs=n_envs)
+        kind: Any = DictReplayBufferSamples if isinstance(self, DictReplayBuffer) else ReplayBufferSamples
+        return cast(ReplayBufferSamples, kind(*map(tensors, data)))
 
     def seen(self, slots: Ints) -> tuple[Any, AnyArray]:
         """Observations and actions in these slots, as stored: the input of the key."""
         return rows(self.observations, slots), rows(self.actions, slots)
-
-    @property
-    def row_bytes(self) -> int:
-        """The size of one observation."""
-        stored: Stored = self.observations
-        parts = stored.values() if isinstance(stored, dict) else [stored]
-        return sum(part[0, 0].nbytes for part in parts)
 
     def held(self) -> Ints:
         """The slots that can be drawn, oldest first."""
@@ -408,18 +387,8 @@ class ShapedReplayBuffer(ReplayBuffer):
             positions = (np.arange(skipped, self.buffer_size) + self.pos) % self.buffer_size
         return np.asarray(positions[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
 
-    def _samples(self, *data: Any) -> ReplayBufferSamples:
-        def tensors(x: Any) -> Any:
-            return {k: tensors(y) for k, y in x.items()} if isinstance(x, dict) else self.to_torch(x, copy=False)
-
-        kind: Any = DictReplayBufferSamples if isinstance(self, DictReplayBuffer) else ReplayBufferSamples
-        return cast(ReplayBufferSamples, kind(*map(tensors, data)))
-
     def _look(self, shaper: Shaper) -> None:
-        """Handle external writes: ``pos`` or ``full`` have changed.
-
-        A few steps more, as of a subclass with its own ``add``, are read as new. After any other change, all is read again.
-        """
+        """Handle external writes. A few steps more, as by a subclass's own ``add``, are new; else all is read again."""
         pos, full = self._seen_at
         steps = (self.pos - pos) % self.buffer_size
         if full == self.full and (full or self.pos > pos) and FEW * steps < self.size():
@@ -445,11 +414,6 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._untold -= n
         if self.optimize_memory_usage and self.full:  # the last next observation overwrote an observation
             shaper.drop(np.arange(self.n_envs) + self.pos * self.n_envs)
-
-    def _look_for_targets(self, slots: Ints) -> None:
-        self._aware = True
-        if np.isnan(self.shaper.index.x_of(slots)).all():
-            advise('tilt_on="target" tilts nothing until targets are known; pass callback=ShapingCallback() to learn()')
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain arrays and numbers, without compiled code and callbacks."""

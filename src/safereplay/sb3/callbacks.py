@@ -43,7 +43,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from .. import _checks, _files
 from .._types import AnyArray, Bools, Floats, Ints
@@ -177,8 +177,13 @@ class ShapingCallback(BaseCallback):
                 refresh(self.model, self._buffer, len(self._buffer.held()))
             elif before // self.refresh_every < now // self.refresh_every:
                 refresh(self.model, self._buffer, self.refresh_size)
-        if before // self.log_every < now // self.log_every:
-            self._log()
+        if before // self.log_every == now // self.log_every:
+            return
+        for name, value in self.measures().items():
+            self.logger.record(f"shaping/{name}", value)
+        if self._buffer.v > 0.0:
+            self.logger.record("shaping/most_replayed", self._text(), exclude=("stdout", "log", "json", "csv"))
+        self._drawn = self._replayed = self._bad = 0
 
     def _on_training_end(self) -> None:
         if self._buffer is not None:
@@ -197,13 +202,6 @@ class ShapingCallback(BaseCallback):
             return np.asarray(rewards <= self.unsafe)
         return np.asarray(self.unsafe(rewards, self._buffer.dones.take(slots) > 0), bool)
 
-    def _log(self) -> None:
-        for name, value in self.measures().items():
-            self.logger.record(f"shaping/{name}", value)
-        if self._buffer is not None and self._buffer.v > 0.0:
-            self.logger.record("shaping/most_replayed", self._text(), exclude=("stdout", "log", "json", "csv"))
-        self._drawn = self._replayed = self._bad = 0
-
     def measures(self) -> dict[str, float]:
         """The logged numbers: of the stored transitions, and of those drawn since the last call."""
         buffer = self._buffer
@@ -221,11 +219,7 @@ class ShapingCallback(BaseCallback):
         return found
 
     def most_replayed(self, k: int | None = None) -> list[dict[str, Any]]:
-        """The pairs with most replays, each with its share of all draws, its statistics, and its worst transition.
-
-        Parameters
-        ----------
-        k : number of pairs; None is ``top``
+        """The k pairs (default ``top``) with most replays, each with its share of draws, statistics and worst transition.
 
         Returns
         -------
@@ -280,11 +274,7 @@ def load_replay_buffer(self: OffPolicyAlgorithm, *args: Any, **kwargs: Any) -> N
         advise(f"the loaded buffer is a plain {kind}, so replay is no longer shaped; {how}")
 
 
-def look_at_loading() -> None:
-    """Wrap SB3's method, once, when :mod:`safereplay.sb3` is imported."""
-    if OffPolicyAlgorithm.load_replay_buffer is _load:
-        setattr(OffPolicyAlgorithm, "load_replay_buffer", load_replay_buffer)  # noqa: B010  (mypy: a method is no variable)
-
+setattr(OffPolicyAlgorithm, "load_replay_buffer", load_replay_buffer)  # noqa: B010  (mypy: a method is no variable)
 
 KIND, VERSION = "training checkpoint", 1
 LATEST, PREFIX = "latest.json", "step-"
@@ -316,6 +306,7 @@ def save_training(model: OffPolicyAlgorithm, folder: str | Path) -> Path:
     kind = type(model).__name__
     _checks.require(isinstance(model, OffPolicyAlgorithm), "model", "be of an off-policy algorithm", kind)
     _checks.require(model.env is not None, "model", "have an environment", None)
+    assert model.env is not None
     root = _files.make_folder(folder)
     model._last_obs = None  # so that the next learn() starts new episodes in this run, too
     if isinstance(model.replay_buffer, ShapedReplayBuffer):
@@ -324,7 +315,22 @@ def save_training(model: OffPolicyAlgorithm, folder: str | Path) -> Path:
     place = root / Path(made).name  # mkdtemp gives an absolute path from Python 3.12 on
     model.save(place / MODEL)
     model.save_replay_buffer(place / BUFFER)
-    meta, arrays = _generators(model)
+    try:
+        envs = [_plain(generator.bit_generator.state) for generator in model.env.get_attr("np_random")]
+    except AttributeError:
+        advise("the environment has no np_random; after a resume its random numbers will differ")
+        envs = None
+    meta = {
+        "numpy": _plain(np.random.get_state(legacy=False)),  # noqa: NPY002
+        "python": random.getstate(),
+        "actions": _plain(model.action_space.np_random.bit_generator.state),
+        "envs": envs,
+    }
+    arrays = {"torch": th.get_rng_state().numpy()}
+    if th.cuda.is_available():
+        arrays |= {f"cuda/{i}": state.numpy() for i, state in enumerate(th.cuda.get_rng_state_all())}
+    for name, statistics in _running(model.get_vec_normalize_env()).items():
+        arrays |= {f"{name}/{part}": np.asarray(getattr(statistics, part)) for part in ("mean", "var", "count")}
     _files.save_arrays(place / GENERATORS, KIND, VERSION, meta, arrays)
     _files.write_atomic(root / LATEST, json.dumps({"checkpoint": place.name}), durable=True)
     for old in root.glob(f"{PREFIX}*"):
@@ -352,7 +358,14 @@ def load_training(
     BadFile : the folder has no complete checkpoint
     BadInput : the environment does not fit
     """
-    place = _latest(Path(folder))
+    root = Path(folder)
+    try:
+        name = json.loads(_files.read_text(root / LATEST))["checkpoint"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadFile(f"{root} must be a folder that save_training wrote, got no readable {LATEST}") from None
+    place = root / str(name)
+    if place.parent != root or not place.is_dir():
+        raise BadFile(f"{root} must hold the checkpoint that {LATEST} names, got no {_checks.shown(name)}")
     meta, arrays = _files.load_arrays(place / GENERATORS, KIND, VERSION)
     buffer = load_from_pkl(place / BUFFER)
     env = gymnasium.make(env) if isinstance(env, str) else env
@@ -394,64 +407,42 @@ class TrainingCheckpoint(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         """Called between training and collecting, when no update is half done."""
-        if self.model.num_timesteps - self._saved_at >= self.every:
-            self._saved_at = self.model.num_timesteps
-            save_training(self.model, self.folder)
-            _begin_episodes(self.model)
+        model = self.model
+        if model.num_timesteps - self._saved_at < self.every:
+            return
+        self._saved_at = model.num_timesteps
+        save_training(model, self.folder)
+        assert model.env is not None
+        if model.action_noise is not None:  # new episodes, as SB3's learn() starts them if there is no last observation
+            model.action_noise.reset()
+        model._last_obs = model.env.reset()  # type: ignore[assignment]
+        model._last_episode_starts = np.ones(model.env.num_envs, bool)
+        normalizer = model.get_vec_normalize_env()
+        if normalizer is not None:
+            model._last_original_obs = normalizer.get_original_obs()
 
     def _on_step(self) -> bool:
         return True
 
 
-def _begin_episodes(model: OffPolicyAlgorithm) -> None:
-    """Reset the environment, as SB3's learn() does if there is no last observation."""
-    assert model.env is not None
-    if model.action_noise is not None:
-        model.action_noise.reset()
-    model._last_obs = model.env.reset()  # type: ignore[assignment]
-    model._last_episode_starts = np.ones(model.env.num_envs, bool)
-    normalizer = model.get_vec_normalize_env()
-    if normalizer is not None:
-        model._last_original_obs = normalizer.get_original_obs()
-
-
-def _latest(root: Path) -> Path:
-    """The folder of the last complete checkpoint."""
-    try:
-        name = json.loads(_files.read_text(root / LATEST))["checkpoint"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise BadFile(f"{root} must be a folder that save_training wrote, got no readable {LATEST}") from None
-    place = root / str(name)
-    if place.parent != root or not place.is_dir():
-        raise BadFile(f"{root} must hold the checkpoint that {LATEST} names, got no {_checks.shown(name)}")
-    return place
-
-
-# -- generators -------------------------------------------------------------------------------------------------------
-
-
-def _generators(model: OffPolicyAlgorithm) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """The state of every generator, and VecNormalize's statistics."""
-    assert model.env is not None
-    meta = {
-        "numpy": _plain(np.random.get_state(legacy=False)),  # noqa: NPY002
-        "python": random.getstate(),
-        "actions": _plain(model.action_space.np_random.bit_generator.state),
-        "envs": _of_envs(model.env),
-    }
-    arrays = {"torch": th.get_rng_state().numpy()}
-    if th.cuda.is_available():
-        arrays |= {f"cuda/{i}": state.numpy() for i, state in enumerate(th.cuda.get_rng_state_all())}
-    for name, statistics in _running(model.get_vec_normalize_env()).items():
-        arrays |= {f"{name}/{part}": np.asarray(getattr(statistics, part)) for part in ("mean", "var", "count")}
-    return meta, arrays
-
-
 def _restore(model: OffPolicyAlgorithm, meta: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
     """Restore all generators; building the model has seeded and used some."""
-    assert model.env is not None
-    _restore_running(model.get_vec_normalize_env(), arrays)
-    _restore_envs(model.env, meta["envs"])
+    normalizer = model.get_vec_normalize_env()
+    running = _running(normalizer)
+    saved = {name.removesuffix("/mean") for name in arrays if name.endswith("/mean")}
+    _checks.require(saved == set(running), "env", f"{'' if saved else 'not '}be in a VecNormalize as saved", normalizer)
+    for name, statistics in running.items():
+        statistics.mean, statistics.var = arrays[f"{name}/mean"], arrays[f"{name}/var"]
+        statistics.count = float(arrays[f"{name}/count"])
+    env = model.env
+    assert env is not None
+    for i, state in enumerate(meta["envs"] or []):
+        bits = getattr(np.random, state["bit_generator"])()
+        bits.state = state
+        env.set_attr("np_random", np.random.Generator(bits), i)
+    while isinstance(env, VecEnvWrapper):
+        env = env.venv
+    env._reset_seeds()  # else the next reset would seed again
     model.action_space.np_random.bit_generator.state = meta["actions"]
     np.random.set_state(meta["numpy"])  # noqa: NPY002
     version, words, gauss = meta["python"]
@@ -459,25 +450,6 @@ def _restore(model: OffPolicyAlgorithm, meta: dict[str, Any], arrays: dict[str, 
     th.set_rng_state(th.from_numpy(arrays["torch"]))
     if th.cuda.is_available() and "cuda/0" in arrays:
         th.cuda.set_rng_state_all([th.from_numpy(arrays[f"cuda/{i}"]) for i in range(th.cuda.device_count())])
-
-
-def _of_envs(env: VecEnv) -> list[dict[str, Any]] | None:
-    """The state of each environment's generator; None if there is none."""
-    try:
-        return [_plain(generator.bit_generator.state) for generator in env.get_attr("np_random")]
-    except AttributeError:
-        advise("the environment has no np_random; after a resume its random numbers will differ")
-        return None
-
-
-def _restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> None:
-    for i, state in enumerate(states or []):
-        bits = getattr(np.random, state["bit_generator"])()
-        bits.state = state
-        env.set_attr("np_random", np.random.Generator(bits), i)
-    while isinstance(env, VecEnvWrapper):
-        env = env.venv
-    env._reset_seeds()  # else the next reset would seed again
 
 
 def _running(env: VecNormalize | None) -> dict[str, RunningMeanStd]:
@@ -489,15 +461,6 @@ def _running(env: VecNormalize | None) -> dict[str, RunningMeanStd]:
         rms: Any = env.obs_rms
         found |= {f"obs/{key}": x for key, x in rms.items()} if isinstance(rms, dict) else {"obs": rms}
     return found
-
-
-def _restore_running(env: VecNormalize | None, arrays: dict[str, AnyArray]) -> None:
-    running = _running(env)
-    saved = {name.removesuffix("/mean") for name in arrays if name.endswith("/mean")}
-    _checks.require(saved == set(running), "env", f"{'' if saved else 'not '}be in a VecNormalize as saved", env)
-    for name, statistics in running.items():
-        statistics.mean, statistics.var = arrays[f"{name}/mean"], arrays[f"{name}/var"]
-        statistics.count = float(arrays[f"{name}/count"])
 
 
 def _plain(state: Any) -> Any:

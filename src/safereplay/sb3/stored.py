@@ -29,7 +29,6 @@ from ..keys import diagnose
 if TYPE_CHECKING:
     from .buffers import ShapedReplayBuffer
 
-
 Stored = AnyArray | dict[str, AnyArray]
 LARGEST = float(np.finfo(np.float32).max)  #: SB3 stores rewards as float32
 
@@ -111,7 +110,9 @@ def huber(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> str | None:
     has_huber = buffer.has_huber_loss
     if has_huber is None:
         has_huber = isinstance(buffer.action_space, spaces.Discrete)
-    spread = widest(buffer) * reward_scale(env) if has_huber else 0.0
+    spread = widest(buffer) if has_huber else 0.0
+    if spread and env is not None and env.norm_reward:  # VecNormalize's factor of rewards
+        spread *= float(1.0 / np.sqrt(env.ret_rms.var + env.epsilon))
     if spread <= REACH:
         return None
     return (
@@ -125,11 +126,6 @@ def has_huber_loss(model: Any) -> bool:
     contrib = sys.modules.get("sb3_contrib")  # imported already if the model is one of its classes
     own = [DQN.train] if contrib is None else [DQN.train, contrib.QRDQN.train]
     return type(model).train in own
-
-
-def reward_scale(env: VecNormalize | None) -> float:
-    """The factor by which VecNormalize multiplies rewards."""
-    return 1.0 if env is None or not env.norm_reward else float(1.0 / np.sqrt(env.ret_rms.var + env.epsilon))
 
 
 def widest(buffer: ShapedReplayBuffer) -> float:
@@ -154,7 +150,9 @@ def key(buffer: ShapedReplayBuffer) -> str | None:
         found = replace(found, repeated=1.0)  # pairs may still be repeated later
     finer = shaper.key.finer()
     if finer is not None:
-        slots = _some(held, max(MOST_BYTES // buffer.row_bytes, 1))
+        stored: Stored = buffer.observations
+        row_bytes = sum(x[0, 0].nbytes for x in (stored.values() if isinstance(stored, dict) else [stored]))
+        slots = _some(held, max(MOST_BYTES // row_bytes, 1))
         closer = diagnose(shaper.index.key_of(slots), shaper.index.x_of(slots), finer(*buffer.seen(slots)))
         found = replace(found, invented=closer.invented)
     return found.warning
