@@ -98,9 +98,6 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-# -- grids ------------------------------------------------------------------------------------------------------------
-
-
 def draw_grid(ax: Axes, mdp: TabularMDP) -> None:
     """The cells of a grid: walls dark, hazards red and crossed, goals green with a G, the start yellow with an S."""
     layout = mdp.layout
@@ -166,9 +163,6 @@ def _arrow(ax: Axes, cell: tuple[int, int], a: int, colour: str, shift: float = 
         x + dx * offset, y + dy * offset, dx, dy, **size, facecolor=colour, edgecolor=INK, lw=edge, zorder=3
     )
     ax.add_patch(arrow)
-
-
-# -- pictures of the theory ----------------------------------------------------------------------------------------------
 
 
 class Panel(NamedTuple):

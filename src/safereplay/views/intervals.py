@@ -101,9 +101,6 @@ def _bootstrap(x: Floats, n: Floats, method: Any, seed: int) -> tuple[Floats, Fl
     return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)
 
 
-# -- as text ----------------------------------------------------------------------------------------------------------
-
-
 def percent(x: float, digits: int = 0) -> str:
     """A share in percent.
 

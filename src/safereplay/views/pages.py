@@ -62,9 +62,6 @@ def write_page(page: Page, out: str | Path) -> Path:
     return write_atomic(folder / "report.html", to_html(page.title, page.blocks, figures, page.refresh))
 
 
-# -- solve ------------------------------------------------------------------------------------------------------------
-
-
 def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str = "") -> Page:
     """Exact limits compared: values, policies, risks, and the distribution of the return."""
     finite = {a.name: a.risk.distribution for a in answers if isfinite(a.risk.mean)}
@@ -109,9 +106,6 @@ def how(risk: RiskProfile) -> str:
         return "exact"
     found = risk.distribution
     return "exact" if found.exact else f"CVaR and quantiles sampled, ±{found.error:.4f} on each probability"
-
-
-# -- check ------------------------------------------------------------------------------------------------------------
 
 
 def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
@@ -183,9 +177,6 @@ def _switches(report: CheckReport) -> Table:
     return Table(header, rows)
 
 
-# -- tune -------------------------------------------------------------------------------------------------------------
-
-
 def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
     """The gentlest replay under a limit, the frontier, the cost in return, and the learners that confirm it."""
     lines = str(plan).splitlines()
@@ -211,9 +202,6 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
     if trials:
         blocks += [Table(["v", "β", "seeds that kept the limit", "which seeds"], trials)]
     return Page(f"{plan.limit} on {mdp.name}", blocks, figures)
-
-
-# -- X-ray ------------------------------------------------------------------------------------------------------------
 
 
 def xray_page(mdp: TabularMDP | None, found: Xray, stem: str = "") -> Page:

@@ -129,9 +129,6 @@ def _choose(
     return View(learner, first, second, rest[0] if rest else None, ("model", *rows), pooled, metric)
 
 
-# -- scales and facets ------------------------------------------------------------------------------------------------
-
-
 class Scale(NamedTuple):
     """The layout of an axis: the cell of each value, and the edges of the cells."""
 
@@ -413,9 +410,6 @@ def _legend(figure: Figure, view: View, seen: Sequence[str]) -> None:
     figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), frameon=False, fontsize=8.5)
 
 
-# -- return against risk, and curves -------------------------------------------------------------------------------------
-
-
 @styled
 def settings_figure(results: Results) -> Figure:
     """Mean return against P(unsafe): a point per setting, with intervals, and each learner's Pareto front as a step line."""
@@ -543,9 +537,6 @@ def _draw_band(ax: Axes, episodes: Floats, curves: Floats, k: int) -> None:
     colour = PALETTE[k % len(PALETTE)]
     ax.fill_between(episodes, low, high, color=colour, alpha=0.18, lw=0)
     ax.plot(episodes, middle, color=colour, lw=1.5)
-
-
-# -- the page -----------------------------------------------------------------------------------------------------------
 
 
 def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], refresh: int | None = None) -> Page:

@@ -50,9 +50,6 @@ def label(name: str) -> str:
     return SYMBOLS.get(name, name.replace("_", " "))
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------
-
-
 class Levels(NamedTuple):
     """A column as codes [n] into its sorted values; null becomes None, which is last."""
 
@@ -214,9 +211,6 @@ def _expected(folder: Path) -> int | None:
         return int(json.loads(_files.read_text(folder / "sweep.json"))["runs"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-# -- tables -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -179,9 +179,6 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
 JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"solve": solve, "switches": switches, "tune": tune}
 
 
-# -- what drawings need -----------------------------------------------------------------------------------------------
-
-
 def route(mdp: sr.TabularMDP, policy: Ints) -> dict[str, Any]:
     """The path of a policy, and its verdict; an empty path if the model has none."""
     drawn, verdict = sr.path(mdp, policy), sr.verdict(mdp, policy)
@@ -326,9 +323,6 @@ def _call(side: Side) -> str:
         return f"sr.{type(side.learner()).__name__}({dials})"
     scheme = f"sr.{SCHEMES[str(side.scheme)].__name__}(beta={side.beta!r})"
     return f'sr.ReplayQLearning({scheme}, v={side.v!r}, mixing="{side.mixing}")'
-
-
-# -- streams ------------------------------------------------------------------------------------------------------------
 
 
 class Event(NamedTuple):

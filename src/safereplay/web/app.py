@@ -242,9 +242,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-# -- refusals -----------------------------------------------------------------------------------------------------------
-
-
 async def _refuse_parameters(request: Request, error: Any) -> Response:
     return refusal(request, 422, first_fault(error.errors()))
 
@@ -276,9 +273,6 @@ def _text(kind: str, schema: dict[str, Any] | None = None) -> dict[int | str, di
     """The OpenAPI description of a text response, or of a quiet refusal."""
     quiet = {"application/json": {"schema": QuietProblem.model_json_schema()}}
     return {200: {"content": {kind: {"schema": schema or {"type": "string"}}, **quiet}, "description": "Text"}}
-
-
-# -- questions ------------------------------------------------------------------------------------------------------------
 
 
 @router.get("/api/presets", response_model=list[Preset], tags=["worlds"])
@@ -355,9 +349,6 @@ async def learn_over_socket(socket: WebSocket) -> None:
         await socket.close()
     else:
         await answers.over_socket(socket.app.state.streams.frames(link), socket)
-
-
-# -- exports and files ------------------------------------------------------------------------------------------------------
 
 
 @router.get("/api/script", response_class=Response, responses=_text("text/x-python"), tags=["export"])

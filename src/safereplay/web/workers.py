@@ -79,9 +79,6 @@ class Lost(Unanswered):
     status = 503
 
 
-# -- in the worker ----------------------------------------------------------------------------------------------------
-
-
 def work(pipe: Connection, registry: str) -> None:
     """Answer requests until the pipe ends. Heavy modules are imported here, after BLAS is limited to one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the server handles it
@@ -112,9 +109,6 @@ def _leave_with_the_server() -> None:
     if server is not None:
         wait([server.sentinel])
         os._exit(1)
-
-
-# -- in the server ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
