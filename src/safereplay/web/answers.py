@@ -161,16 +161,19 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
         **TUNING,
     )
     title, *lines = str(plan).splitlines()
-    own = {"v": plan.v, "beta": plan.beta, "pareto": True, **numbers(plan.profile, "mean", "p_unsafe")}
+    points = [
+        {**numbers(point, "v", "beta", "mean", "p_unsafe"), "pareto": point.pareto}
+        for point in (plan.plain, *plan.frontier)
+    ]
     return {
         "meets": plan.meets,
         "confirmed": plan.confirmed,
         "learner": {**side.to_dict(), "v": plan.v, "beta": plan.beta},
         "v_smallest": plan.v_smallest,
         "summary": [["answer", title], *([line[:22].strip(), line[22:].strip()] for line in lines)],
-        "plain": _point(plan.plain),
-        "plan": own,
-        "frontier": [_point(point) for point in plan.frontier],
+        "plain": points[0],
+        "plan": {"v": plan.v, "beta": plan.beta, "pareto": True, **numbers(plan.profile, "mean", "p_unsafe")},
+        "frontier": points[1:],
         "ceiling": [{"risk": point.limit, "mean": plain(point.value)} for point in plan.ceiling_frontier],
     }
 
@@ -199,10 +202,6 @@ def rounded(Q: Floats) -> list[list[float]]:
 def numbers(risk: Any, *names: str) -> dict[str, float | None]:
     """Numbers of a profile or a point; None if not finite, or if there is no profile."""
     return {name: plain(getattr(risk, name, None)) for name in names}
-
-
-def _point(point: Any) -> dict[str, Any]:
-    return {**numbers(point, "v", "beta", "mean", "p_unsafe"), "pareto": point.pareto}
 
 
 def _bars(risk: sr.RiskProfile) -> dict[str, Any]:
@@ -276,7 +275,10 @@ def script(link: StateLink) -> str:
         title=f"{left.learner().describe()} and {right.learner().describe()} on {world.name}.",
         version=sr.__version__,
         rows="\n".join(f"    {row}" for row in world.rows),
-        options="\n".join(f"    {name}={_code(value)}," for name, value in _different(world).items()),
+        options="\n".join(
+            f'    {name}="{value}",' if isinstance(value, str) else f"    {name}={value!r},"
+            for name, value in _different(world).items()
+        ),
         start=_start(world),
         epsilon=link.epsilon,
         left=_call(left),
@@ -300,11 +302,6 @@ def _different(world: World) -> dict[str, Any]:
         for name, value in world.options().items()
         if name == "gamma" or (value != defaults[name] and not (value == {} and defaults[name] is None))
     }
-
-
-def _code(value: Any) -> str:
-    """A value as code, quoted as formatters do."""
-    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _start(world: World) -> str:
@@ -376,6 +373,11 @@ class Runs:
     def next_frame(self, t: int) -> dict[str, Any]:
         """Continue to iteration t; return the content of its frame."""
         events, first, mdp = self.advance(t), self.steppers[0], self.mdp
+        seeds = []
+        for stepper in self.steppers:
+            gap = stepper.gap(self.limit)
+            own = {"policy": shown(mdp, stepper.policy), "gap": None if gap != gap else float(f"{gap:.5g}")}
+            seeds.append({**own, **route(mdp, stepper.policy)})
         return {
             "t": self.t,
             "episodes": first.episodes,
@@ -384,14 +386,8 @@ class Runs:
             "trace": [[e.s, e.a, e.r, e.s_next, int(e.terminal), int(e.replayed)] for e in events],
             "at": first.state,
             "risk": numbers(risk_of(self.world, tuple(first.policy.tolist())), "mean", "p_unsafe", "p_never"),
-            "seeds": [self._seed(stepper) for stepper in self.steppers],
+            "seeds": seeds,
         }
-
-    def _seed(self, stepper: sr.Stepper) -> dict[str, Any]:
-        drawn = route(self.mdp, stepper.policy)
-        gap = stepper.gap(self.limit)
-        own = {"policy": shown(self.mdp, stepper.policy), "gap": None if gap != gap else float(f"{gap:.5g}")}
-        return {**own, **drawn}
 
 
 class Store:
@@ -431,7 +427,12 @@ class Streams:
         runs: Runs | None = None
         try:
             yield Event("preparing", {})
-            runs = await self._ready(link)
+            found = self.store.take(link)
+            if found is None:
+                found = await self._threaded(Runs, link, await self._limit(link))
+            while found.t < link.since:
+                await self._threaded(found.advance, min(link.since, found.t + CHUNK))
+            runs = found  # from here on, it is kept when the stream ends
             for _ in range(link.frames):
                 if runs.t >= link.until:
                     break
@@ -447,15 +448,6 @@ class Streams:
             self.open -= 1
             if runs is not None:
                 self.store.keep(runs)
-
-    async def _ready(self, link: LearnLink) -> Runs:
-        """The runs up to the iteration that the client has seen, from the cache or computed again."""
-        runs = self.store.take(link)
-        if runs is None:
-            runs = await self._threaded(Runs, link, await self._limit(link))
-        while runs.t < link.since:
-            await self._threaded(runs.advance, min(link.since, runs.t + CHUNK))
-        return runs
 
     async def _threaded(self, function: Any, *arguments: Any) -> Any:
         job = asyncio.ensure_future(to_thread.run_sync(function, *arguments, limiter=self._limiter))

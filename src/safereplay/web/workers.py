@@ -142,8 +142,8 @@ class Worker:
         self._process = spawn.Process(target=work, args=(theirs, registry), daemon=True)
         with _interrupts_held_back(), theirs:
             self._process.start()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
 
     @property
     def pid(self) -> int | None:
@@ -172,10 +172,6 @@ class Worker:
         self.killed = True
         if not self.gone:
             self._process.kill()
-
-    def join(self) -> None:
-        """Wait until the process and its thread are gone; after :meth:`kill`."""
-        self._listener.join()
 
     def _ring(self, seconds: float) -> None:
         self.kill()
@@ -257,7 +253,7 @@ class WorkerPool:
         for worker in self._workers:
             worker.kill()
         for worker in self._workers:
-            worker.join()
+            worker.listener.join()  # it ends after its process
 
     async def __aenter__(self) -> WorkerPool:
         self.start()
@@ -268,7 +264,7 @@ class WorkerPool:
 
     def warm(self, name: str, arguments: dict[str, Any]) -> None:
         """Let every worker, current and future, answer this once while it is idle, so that its code is compiled."""
-        self._warm_ups.append(_question(name, arguments))
+        self._warm_ups.append(json.dumps([name, arguments]).encode())
         idle, self._idle = self._idle, []
         for worker in idle:
             self._offer(worker)
@@ -279,8 +275,12 @@ class WorkerPool:
         Waiting for a worker may take another ``seconds``; the start of the first worker and compiling do not count.
         If the caller is cancelled, the work stops too.
         """
-        await self._started()
-        question = _question(name, arguments)
+        try:
+            async with asyncio.timeout(STARTING):
+                await self._warm.wait()
+        except TimeoutError:
+            raise Busy("the server is still starting; try again in a moment") from None
+        question = json.dumps([name, arguments]).encode()
         try:
             async with asyncio.timeout(seconds):
                 worker = await self._free()
@@ -292,13 +292,6 @@ class WorkerPool:
         except asyncio.CancelledError:
             worker.abandon(answer, self.grace)
             raise
-
-    async def _started(self) -> None:
-        try:
-            async with asyncio.timeout(STARTING):
-                await self._warm.wait()
-        except TimeoutError:
-            raise Busy("the server is still starting; try again in a moment") from None
 
     async def _free(self) -> Worker:
         if not self._open:
@@ -368,7 +361,3 @@ class WorkerPool:
         else:
             self._idle.append(worker)
             self._warm.set()
-
-
-def _question(name: str, arguments: dict[str, Any]) -> bytes:
-    return json.dumps([name, arguments]).encode()
