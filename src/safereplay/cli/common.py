@@ -98,9 +98,8 @@ def _one_by_one(command: Callable[..., Any]) -> Callable[..., Any]:
             groups[parameter.name] = kind
             usual = kind() if parameter.default is parameter.empty else parameter.default
             for name, hint in get_type_hints(kind, include_extras=True).items():
-                parameters.append(
-                    inspect.Parameter(name, parameter.KEYWORD_ONLY, annotation=hint, default=getattr(usual, name))
-                )
+                one = inspect.Parameter(name, parameter.KEYWORD_ONLY, annotation=hint, default=getattr(usual, name))
+                parameters.append(one)
         else:
             parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
 
@@ -117,11 +116,7 @@ def _one_by_one(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def starting(names: Iterable[str]) -> Callable[[str], list[str]]:
     """A completion function: the names that start with the typed text."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
-
-    return complete
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 app = _App(
@@ -203,7 +198,12 @@ class SchemeOptions:
 
     def build(self) -> Scheme:
         """The scheme that they describe."""
-        return _build_scheme(self.scheme, self.beta, parse_options(self.dial or [], "--dial"))
+        from .. import catalog
+
+        dials, kind = parse_options(self.dial or [], "--dial"), catalog.scheme(self.scheme)
+        _said_once("beta", self.beta, dials, "--dial")
+        given = {} if self.beta is None else {"beta": self.beta}
+        return _configured(kind, given | dials, kind.params_names())
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,8 @@ class LearnerOptions:
         own = parse_options(self.dial or [], "--dial")
         if self.learner == "replay":
             _checks.require(self.kappa is None, "--kappa", "be left out with --learner replay", self.kappa)
-            scheme = _build_scheme(self.scheme, self.beta, own)
             common |= {} if self.v is None else {"v": self.v}
+            scheme = SchemeOptions(self.scheme, self.beta, self.dial).build()
             return learners.ReplayQLearning(scheme, mixing=self.mixing, **common)
         options = {"v": self.v, "beta": self.beta, "kappa": self.kappa}
         given = {key: value for key, value in options.items() if value is not None}
@@ -243,15 +243,6 @@ class LearnerOptions:
         for key, word, usual in (("scheme", self.scheme, "variance"), ("mixing", self.mixing, "literal")):
             _checks.require(word == usual, f"--{key}", "go with --learner replay", word)
         return _configured(kind, common | given | own, names)
-
-
-def _build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme:
-    from .. import catalog
-
-    kind = catalog.scheme(name)
-    _said_once("beta", beta, dials, "--dial")
-    given = {} if beta is None else {"beta": beta}
-    return _configured(kind, given | dials, kind.params_names())
 
 
 def main() -> None:

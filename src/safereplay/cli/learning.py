@@ -399,7 +399,9 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare systems: return against risk, areas under the ceiling, sample cost, useful bands. It can be stopped and continued."""
-    _leave_cores_to_learning()
+    if "numpy" not in sys.modules:  # limit linear algebra to one thread, since learning uses all cores
+        for name in ONE_THREAD:
+            os.environ.setdefault(name, "1")
     from .. import _checks
     from ..arena.report import compare as run_comparison
     from ..arena.report import planned
@@ -409,13 +411,6 @@ def compare(
     plan = planned(learner, scheme, world, seeds, steps, preset)
     found, page = run_comparison(plan, out, threads=threads)
     show_result(as_json, lambda: {**found.to_dict(), "page": str(page)}, lambda: _show_comparison(found, page))
-
-
-def _leave_cores_to_learning() -> None:
-    """Limit linear algebra to one thread, since learning uses all cores. This works only before numpy is imported."""
-    if "numpy" not in sys.modules:
-        for name in ONE_THREAD:
-            os.environ.setdefault(name, "1")
 
 
 def _show_comparison(found: Comparison, page: Path) -> None:

@@ -34,21 +34,17 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about a minute.")] = False,
 ) -> None:
     """Run every experiment, figure and claim of the paper: DIR/report.html, report.md, claims.json, figures/."""
+    from rich.console import Console
+
     from ..paper.report import reproduce as run_everything
 
     with Stages() as stages:
         verdicts = run_everything(out, quick, stages.tell)
-    _show_claims(verdicts)
-    echo(f"\n{out / 'report.html'}")
-
-
-def _show_claims(verdicts: Any) -> None:
-    from rich.console import Console
-
     table = plain_table(["", "claim", "grid", "observed"], left=4)
     for v in verdicts:
         table.add_row("[green]holds[/]" if v.holds else "[red]does not hold[/]", v.claim, v.grid, v.observed)
     Console().print(table)
+    echo(f"\n{out / 'report.html'}")
 
 
 @app.command()
@@ -254,34 +250,29 @@ def watch(reader: Reader, asked: Asked) -> None:
 
 def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> Iterator[Shown]:
     """Yield what is shown whenever there are new runs; draw the page at most as often as :data:`PATIENCE` allows."""
+    from ..errors import BadInput
+
     count, rest, results = 0, 0.0, None
     while results is None or not results.complete:
         results = reader.peek()
         if results is None:
             say(f"waiting for the first runs of {reader.folder}")
         elif len(results) != count:
-            count, shown = len(results), _if_any(asked, results, say)
-            if shown is not None:
+            count = len(results)
+            try:
+                shown = asked.look(results)
+            except BadInput as error:
+                if results.complete:
+                    raise
+                say(f"not yet: {error}")
+            else:
                 yield shown
-            if shown is not None and asked.out is not None and not results.complete and monotonic() >= rest:
-                began = monotonic()
-                shown.write(asked.out, refresh=round(EVERY) + 3)
-                rest = monotonic() + PATIENCE * (monotonic() - began)
+                if asked.out is not None and not results.complete and monotonic() >= rest:
+                    began = monotonic()
+                    shown.write(asked.out, refresh=round(EVERY) + 3)
+                    rest = monotonic() + PATIENCE * (monotonic() - began)
         if results is None or not results.complete:
             sleep(EVERY)
-
-
-def _if_any(asked: Asked, results: Results, say: Callable[[str | Shown], None]) -> Shown | None:
-    """What is shown; None if the runs so far do not have it yet."""
-    from ..errors import BadInput
-
-    try:
-        return asked.look(results)
-    except BadInput as error:
-        if results.complete:
-            raise
-        say(f"not yet: {error}")
-        return None
 
 
 @contextmanager

@@ -195,8 +195,12 @@ def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
 
 def _draw_values(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> None:
     layout = mdp.layout
-    if layout is None:
-        _draw_table(ax, mdp, panel, norm)
+    if layout is None:  # states as rows, actions as columns, a dot on the chosen action
+        ax.imshow(panel.Q, cmap=VALUES, norm=norm, aspect="auto", interpolation="nearest")
+        free = np.flatnonzero(~mdp.is_terminal)
+        if free.size <= MANY_CELLS:
+            ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
+        ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
     elif len(layout.cells) > MANY_CELLS:
         image = np.full(layout.shape, np.nan)
         cells = np.array(layout.cells)
@@ -217,15 +221,6 @@ def _draw_triangles(ax: Axes, mdp: TabularMDP, values: Floats, **style: Any) -> 
     triangles.set_array(values[free].ravel())
     ax.add_collection(triangles)
     return triangles
-
-
-def _draw_table(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> None:
-    """Without a grid: states as rows, actions as columns, a dot on the chosen action."""
-    ax.imshow(panel.Q, cmap=VALUES, norm=norm, aspect="auto", interpolation="nearest")
-    free = np.flatnonzero(~mdp.is_terminal)
-    if free.size <= MANY_CELLS:
-        ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
-    ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
 
 
 @styled
@@ -255,6 +250,10 @@ def frontier_figure(plan: Plan) -> Figure:
     mean = "mean_discounted" if discounted else "mean"
     best = [(p.limit, p.value_discounted if discounted else p.value) for p in plan.ceiling_frontier]
     best = [point for point in best if np.isfinite(point).all()]
+    chosen_mean = plan.profile.mean
+    if discounted:
+        same = [p.mean_discounted for p in plan.frontier if np.array_equal(plan.policies[p.policy], plan.policy)]
+        chosen_mean = same[0] if same else float("nan")
     points = [
         p for p in plan.frontier if np.isfinite([getattr(p, shown), getattr(p, mean)]).all() and p.p_never <= SLACK
     ]
@@ -271,7 +270,7 @@ def frontier_figure(plan: Plan) -> Figure:
     figure.colorbar(dots, ax=ax, label="v", fraction=0.04, pad=0.02)
     for point, marker, colour, name in (
         ((getattr(plan.plain, shown), getattr(plan.plain, mean)), "s", ORANGE, "plain Q-learning"),
-        ((plan.risk, _chosen_mean(plan, discounted)), "*", BLUE, plan.learner.describe()),
+        ((plan.risk, chosen_mean), "*", BLUE, plan.learner.describe()),
     ):
         ax.plot(*point, marker, ms=13 if marker == "*" else 8, mfc=colour, mec="white", lw=0, label=name, zorder=4)
     ax.axvline(limit.value, color=RED, lw=1.0, ls="--", label=str(limit))
@@ -279,13 +278,6 @@ def frontier_figure(plan: Plan) -> Figure:
     ax.set_title("Mean return against risk")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
-
-
-def _chosen_mean(plan: Plan, discounted: bool) -> float:
-    if not discounted:
-        return plan.profile.mean
-    same = [p.mean_discounted for p in plan.frontier if np.array_equal(plan.policies[p.policy], plan.policy)]
-    return same[0] if same else float("nan")
 
 
 @styled

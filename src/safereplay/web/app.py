@@ -311,12 +311,10 @@ async def _asked(pool: WorkerPool, name: str, link: LearnerLink, seconds: float)
     return Response(await pool.call(name, link.model_dump(), seconds), media_type="application/json")
 
 
-@router.get(
-    "/api/learn",
-    response_class=StreamingResponse,
-    responses=_text("text/event-stream", {"type": "object"}),
-    tags=["learning"],
-)
+EVENTS = _text("text/event-stream", {"type": "object"})
+
+
+@router.get("/api/learn", response_class=StreamingResponse, responses=EVENTS, tags=["learning"])
 async def learn(request: Request, link: Annotated[LearnLink, Query()]) -> Response:
     """A running learner, as server-sent events: preparing, frame, paused, done, problem."""
     seen = request.headers.get("last-event-id", "")
