@@ -46,7 +46,11 @@ def write_atomic(path: str | Path, data: bytes | str, durable: bool = False) -> 
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask() if mode is None else stat.S_IMODE(mode))
+        if mode is None:
+            umask = os.umask(0)  # it can only be read by setting it
+            os.umask(umask)
+            mode = 0o666 & ~umask
+        os.chmod(temporary, stat.S_IMODE(mode))
         os.replace(temporary, target)
         if durable:
             sync_folder(target.parent)
@@ -102,12 +106,6 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def make_folder(path: str | Path, *names: str) -> Path:

@@ -28,7 +28,6 @@ from matplotlib.patheffects import withStroke
 from .._files import write_atomic
 from .._types import Floats, Ints
 from ..grids import ARROWS, MOVES
-from ..mdp import TabularMDP
 from ..theory.occupancy import SLACK
 from ..verdicts import NO_PATH, has_paths, path
 
@@ -40,9 +39,7 @@ if TYPE_CHECKING:
     from ..theory.tuning import Plan
     from ..theory.xray import Xray
 
-
 P = ParamSpec("P")
-
 ORANGE, BLUE = "#e07b00", "#1f6fb4"  # the paper's: Q-learning, replay
 GREEN, RED, GREY = "#2a9d5c", "#c8323c", "#8a8f98"
 INK = "#1d2330"  # text

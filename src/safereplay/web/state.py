@@ -294,19 +294,14 @@ Name = Literal["cliff", "volatile", "frozen_lake", "bridge", "lottery", "ledge",
 SlipTo = Literal["any", "others", "sides", "up", "right", "down", "left"]
 
 
-class Question(BaseModel):
-    """The parameters of every request."""
+class WorldLink(BaseModel):
+    """A world: a preset, and the changes to it; and the parameter ``quiet`` of every request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     quiet: bool = Field(
         default=False, description='Answer a refused request with status 200 and {"problem", "status"}.'
     )
-
-
-class WorldLink(Question):
-    """A world: a preset, and the changes to it."""
-
     world: Name = Field(default="cliff", description="The preset world.")
     map: Text | None = Field(
         default=None, description="Rows separated by /; numbers are free cells, W S G X u r d l other cells."
