@@ -141,8 +141,7 @@ def load_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, An
                 raise BadFile(f"{source} must unpack to at most {MOST_ARRAYS >> 30} GiB, got {size / 2**30:.3g} GiB")
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop(HEADER).tobytes())
-        found, stamp, meta = header["kind"], header["version"], header["meta"]
-        version_found = int(stamp)
+        found, version_found, meta = header["kind"], int(header["version"]), header["meta"]
     except BadFile:
         raise
     except (FileNotFoundError, NotADirectoryError):

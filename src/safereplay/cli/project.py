@@ -138,44 +138,28 @@ def show(
 ) -> None:
     """Show tables and pictures of a sweep: verdicts and risks with intervals, phase diagrams, the frontier, curves."""
     from .. import _checks
-    from ..views.phases import METRICS
-    from ..views.sweeps import Reader, to_dict
+    from ..views.phases import METRICS, choose_views
+    from ..views.sweeps import Reader, matching, summarise, to_dict
 
     _checks.choice("metric", metric or "verdict", METRICS)
     _checks.require(not (live and as_json), "--json", "go without --live", "both")
     reader = Reader(folder, curves=out is not None)
-    asked = Asked(x, y, by or [], metric, parse_options(where or [], "--where"), out)
+    axes, settings = by or [], parse_options(where or [], "--where")
+
+    def look(results: Results) -> Shown:
+        """The selected runs, with their table and the views of their phase diagrams."""
+        for name in axes:
+            _checks.choice("axis for --by", name, results.settings)
+        results = matching(results, settings) if settings else results
+        return Shown(results, choose_views(results, x, y, axes, metric), summarise(results, axes))
+
     if live:
-        watch(reader, asked)
+        watch(reader, look, out)
         return
-    shown = asked.look(reader.read())
+    shown = look(reader.read())
     check_page_folder(out)
     page = None if out is None else shown.write(out)
     show_result(as_json, lambda: to_dict(shown.results, shown.rows), lambda: _print(shown), page)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The parsed arguments."""
-
-    x: str | None
-    y: str | None
-    by: list[str]
-    metric: str | None
-    where: dict[str, Any]
-    out: Path | None
-
-    def look(self, results: Results) -> Shown:
-        """The selected runs, with their table and the views of their phase diagrams."""
-        from .. import _checks
-        from ..views.phases import choose_views
-        from ..views.sweeps import matching, summarise
-
-        for name in self.by:
-            _checks.choice("axis for --by", name, results.settings)
-        results = matching(results, self.where) if self.where else results
-        views = choose_views(results, self.x, self.y, self.by, self.metric)
-        return Shown(results, summarise(results, self.by), views)
 
 
 @dataclass(frozen=True)
@@ -183,8 +167,8 @@ class Shown:
     """The selected runs, and what is shown of them."""
 
     results: Results
-    rows: list[Row]
     views: list[View]
+    rows: list[Row]
 
     def write(self, out: Path, refresh: int | None = None) -> Path:
         """Write the page and return its path."""
@@ -224,21 +208,21 @@ def _print(shown: Shown) -> None:
     Console().print(shown.tables(), highlight=False)
 
 
-def watch(reader: Reader, asked: Asked) -> None:
+def watch(reader: Reader, look: Callable[[Results], Shown], out: Path | None) -> None:
     """Read, show and draw repeatedly until the sweep is complete or Ctrl-C; then once more."""
     from ..errors import Stopped
 
-    check_page_folder(asked.out)
+    check_page_folder(out)
     shown: Shown | None = None
     try:
         with _screen() as say:
-            for shown in _news(reader, asked, say):
+            for shown in _news(reader, look, out, say):
                 say(shown)
         stopped = False
     except KeyboardInterrupt:
         stopped = True
     if shown is not None:
-        page = None if asked.out is None else shown.write(asked.out)
+        page = None if out is None else shown.write(out)
         _print(shown)
         if page is not None:
             echo(f"\n{page}")
@@ -248,7 +232,9 @@ def watch(reader: Reader, asked: Asked) -> None:
         )
 
 
-def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> Iterator[Shown]:
+def _news(
+    reader: Reader, look: Callable[[Results], Shown], out: Path | None, say: Callable[[str | Shown], None]
+) -> Iterator[Shown]:
     """Yield what is shown whenever there are new runs; draw the page at most as often as :data:`PATIENCE` allows."""
     from ..errors import BadInput
 
@@ -260,16 +246,16 @@ def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> I
         elif len(results) != count:
             count = len(results)
             try:
-                shown = asked.look(results)
+                shown = look(results)
             except BadInput as error:
                 if results.complete:
                     raise
                 say(f"not yet: {error}")
             else:
                 yield shown
-                if asked.out is not None and not results.complete and monotonic() >= rest:
+                if out is not None and not results.complete and monotonic() >= rest:
                     began = monotonic()
-                    shown.write(asked.out, refresh=round(EVERY) + 3)
+                    shown.write(out, refresh=round(EVERY) + 3)
                     rest = monotonic() + PATIENCE * (monotonic() - began)
         if results is None or not results.complete:
             sleep(EVERY)

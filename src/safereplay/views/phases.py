@@ -151,8 +151,12 @@ def scale(results: Results, name: str, bins: int) -> Scale:
     if not results.is_number(name) or len(values) < 3 or None in values:
         return _listed(values)
     x = np.array(values, dtype=float)
-    if len(values) > CELLS:
-        return _ranges(x, bins)
+    if len(values) > CELLS:  # bins of equal width for random values, on a log scale if that spreads them more evenly
+        log = x[0] > 0 and abs(_centre(np.log(x)) - 0.5) < abs(_centre(x) - 0.5) and x[-1] > 5 * x[0]
+        t = np.log10(x) if log else x
+        edges = np.linspace(t[0], t[-1], bins + 1)
+        cell = np.clip(np.searchsorted(edges, t, "right") - 1, 0, bins - 1)
+        return Scale("log" if log else "linear", cell, edges, tuple(x))
     for kind, t in {"linear": x, **({"log": np.log10(x)} if x[0] > 0 else {})}.items():
         gaps = np.diff(t)
         if gaps.max() < 1.5 * gaps.min():
@@ -164,15 +168,6 @@ def scale(results: Results, name: str, bins: int) -> Scale:
 
 def _listed(values: tuple[Any, ...]) -> Scale:
     return Scale("listed", np.arange(len(values)), np.arange(len(values) + 1) - np.float64(0.5), values)
-
-
-def _ranges(x: Floats, bins: int) -> Scale:
-    """Bins of equal width for random values, on a log scale if that spreads them more evenly."""
-    log = x[0] > 0 and abs(_centre(np.log(x)) - 0.5) < abs(_centre(x) - 0.5) and x[-1] > 5 * x[0]
-    t = np.log10(x) if log else x
-    edges = np.linspace(t[0], t[-1], bins + 1)
-    cell = np.clip(np.searchsorted(edges, t, "right") - 1, 0, bins - 1)
-    return Scale("log" if log else "linear", cell, edges, tuple(x))
 
 
 def _centre(t: Floats) -> float:

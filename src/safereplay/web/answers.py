@@ -269,8 +269,13 @@ for learner in learners:
 def script(link: StateLink) -> str:
     """The study of a link as a script."""
     world = link.to_world()
-    world.mdp()
+    layout = world.mdp().layout
     left, right = Side.parse(link.left), Side.parse(link.right)
+    cells = [layout.cells[s] for s in world.judged()] if layout else []
+    if len(cells) == 1:
+        start = f"world.layout.state_at{cells[0]}"
+    else:
+        start = f"[{1 / len(cells)!r} if cell in {cells} else 0.0 for cell in world.layout.cells]"
     return SCRIPT.format(
         title=f"{left.learner().describe()} and {right.learner().describe()} on {world.name}.",
         version=sr.__version__,
@@ -279,7 +284,7 @@ def script(link: StateLink) -> str:
             f'    {name}="{value}",' if isinstance(value, str) else f"    {name}={value!r},"
             for name, value in _different(world).items()
         ),
-        start=_start(world),
+        start=start,
         epsilon=link.epsilon,
         left=_call(left),
         right=_call(right),
@@ -302,15 +307,6 @@ def _different(world: World) -> dict[str, Any]:
         for name, value in world.options().items()
         if name == "gamma" or (value != defaults[name] and not (value == {} and defaults[name] is None))
     }
-
-
-def _start(world: World) -> str:
-    """Code for the start of the judged episodes."""
-    layout = world.mdp().layout
-    cells = [layout.cells[s] for s in world.judged()] if layout else []
-    if len(cells) == 1:
-        return f"world.layout.state_at{cells[0]}"
-    return f"[{1 / len(cells)!r} if cell in {cells} else 0.0 for cell in world.layout.cells]"
 
 
 def _call(side: Side) -> str:

@@ -1,8 +1,4 @@
-"""The playground's server: it parses requests, calls the public API, and returns JSON.
-
-Every request is a GET with the parameters of a link (:mod:`safereplay.web.state`). Exact answers come from worker
-processes with a time limit, learning from a stream of events. A refused request gets a 4xx and one sentence.
-"""
+"""The playground's server: it parses links (:mod:`safereplay.web.state`), calls the public API, and returns JSON."""
 
 from __future__ import annotations
 
@@ -204,8 +200,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         503: "Too many requests at a time, or a worker was lost",
     }.items()
 }
-
-
 router = APIRouter()
 
 

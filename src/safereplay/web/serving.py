@@ -70,18 +70,13 @@ class Denied(Exception):
         super().__init__(detail)
         self.status, self.detail = status, detail
 
-    def response(self) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """The headers and the body."""
-        headers, body = _refusal(self.detail)
-        return headers + [(b"allow", ", ".join(METHODS).encode())] * (self.status == 405), body
-
     async def tell(self, receive: Receive, send: Send) -> None:
         """Send the whole response, and close the connection, since a body may still be arriving.
 
         The rest of the body is read and discarded for a moment: closing a connection with unread data resets it, and
         the client may lose the response.
         """
-        headers, body = self.response()
+        headers, body = _refusal(self.status, self.detail)
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": True})
         with suppress(TimeoutError):
@@ -91,11 +86,12 @@ class Denied(Exception):
         await send({"type": "http.response.body"})
 
 
-def _refusal(detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def _refusal(status: int, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """The headers and the body of a refusal."""
     body = json.dumps({"detail": detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    return [*headers, (b"connection", b"close")], body
+    allow = [(b"allow", ", ".join(METHODS).encode())] if status == 405 else []
+    return [*headers, (b"connection", b"close"), *allow], body
 
 
 class Hosts:
@@ -178,7 +174,7 @@ class Guard:
             await self.app(scope, receive, send)
         except Denied as denied:
             await receive()
-            headers, body = denied.response()
+            headers, body = _refusal(denied.status, denied.detail)
             await send({"type": "websocket.http.response.start", "status": denied.status, "headers": headers})
             await send({"type": "websocket.http.response.body", "body": body})
 
@@ -333,7 +329,7 @@ class Connection(H11Protocol):
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers, body = _refusal(detail)
+            headers, body = _refusal(status, detail)
             response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")

@@ -4,10 +4,8 @@ A solver cannot be interrupted, but a process can be killed. So every request go
 it is late, the process is killed and replaced; the event loop never blocks. All limits use the event loop's clock, so
 that tests can control them.
 
-A worker is one process, one pipe and one thread that reads the pipe. Messages are JSON: the request as an object, the
-answer as one letter (answered, refused, failed) and the text for the client.
-
-A request without an answer ends in an :class:`Unanswered`, which has an HTTP status and a sentence.
+Messages are JSON: the request as an object, the answer as one letter (answered, refused, failed) and the text for the
+client.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ spawn = multiprocessing.get_context("spawn")
 
 
 class Unanswered(SafeReplayError):
-    """A request without an answer: the status and the sentence for the client."""
+    """A request without an answer: the HTTP status and the sentence for the client."""
 
     status = 500
 
@@ -142,13 +140,9 @@ class Worker:
         self._process = spawn.Process(target=work, args=(theirs, registry), daemon=True)
         with _interrupts_held_back(), theirs:
             self._process.start()
+        self.pid = self._process.pid
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
-
-    @property
-    def pid(self) -> int | None:
-        """The process id."""
-        return self._process.pid
 
     def ask(self, question: bytes, seconds: float) -> asyncio.Future[bytes]:
         """A future of the answer; the process is killed if it takes more than ``seconds``."""
