@@ -440,9 +440,7 @@ def policy_text(mdp: TabularMDP, policy: Ints) -> str:
     return "\n".join("  " + " ".join(row) for row in rows)
 
 
-def show_result(
-    as_json: bool, content: Callable[[], Any], show: Callable[[], object], page: Path | None = None
-) -> None:
+def show_result(as_json: bool, content: Callable[[], Any], show: Callable[[], Any], page: Path | None = None) -> None:
     """Print the content as one line of JSON, or show it and the path of its page."""
     if as_json:
         echo(json.dumps(content(), ensure_ascii=False))

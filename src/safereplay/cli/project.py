@@ -91,11 +91,9 @@ def _benchmarks(name: str) -> Any:
 
     from .. import _checks
 
-    root = Path(__file__).parents[3]
+    package, root = Path(__file__).parents[1], Path(__file__).parents[3]
     there = (root / "benchmarks" / "speed").is_dir()
-    _checks.require(
-        there, "safereplay bench", "be run from a checkout of the repository", str(Path(__file__).parents[1])
-    )
+    _checks.require(there, "safereplay bench", "be run from a checkout of the repository", str(package))
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     return import_module(f"benchmarks.speed.{name}")
@@ -226,10 +224,10 @@ def watch(reader: Reader, look: Callable[[Results], Shown], out: Path | None) ->
         _print(shown)
         if page is not None:
             echo(f"\n{page}")
+    if stopped and shown is None:
+        raise Stopped("there were no runs to show")
     if stopped:
-        raise Stopped(
-            "the runs read so far are shown; the sweep is not stopped" if shown else "there were no runs to show"
-        )
+        raise Stopped("the runs read so far are shown; the sweep is not stopped")
 
 
 def _news(

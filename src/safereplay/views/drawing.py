@@ -154,12 +154,9 @@ def _arrow(ax: Axes, cell: tuple[int, int], a: int, colour: str, shift: float = 
     dy, dx = (length * step for step in MOVES[a])
     y, x = cell[0] + 0.5 + shift, cell[1] + 0.5 + shift
     offset = 0.25 if length > 0.4 else -0.5  # a marked move crosses the cell's border, a policy's arrow stays inside
-    size: Any = {"width": 0.05, "head_width": 0.19, "head_length": 0.14, "length_includes_head": True}
-    edge = 0.7 if colour == "white" else 0  # white arrows may lie on bright cells
-    arrow = FancyArrow(
-        x + dx * offset, y + dy * offset, dx, dy, **size, facecolor=colour, edgecolor=INK, lw=edge, zorder=3
-    )
-    ax.add_patch(arrow)
+    style: Any = {"width": 0.05, "head_width": 0.19, "head_length": 0.14, "length_includes_head": True, "zorder": 3}
+    style |= {"facecolor": colour, "edgecolor": INK, "lw": 0.7 if colour == "white" else 0}  # for bright cells
+    ax.add_patch(FancyArrow(x + dx * offset, y + dy * offset, dx, dy, **style))
 
 
 class Panel(NamedTuple):

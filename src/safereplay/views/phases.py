@@ -106,9 +106,7 @@ def choose_views(
     return found
 
 
-def _choose(
-    results: Results, learner: str, x: str | None, y: str | None, by: Sequence[str], metric: str
-) -> View | None:
+def _choose(results: Results, name: str, x: str | None, y: str | None, by: Sequence[str], metric: str) -> View | None:
     axes = results.axes
     ranked = sorted((n for n in axes if results.is_number(n)), key=lambda n: (n == "gamma", -len(axes[n])))
     free = [n for n in ranked if n not in (x, y, *by)]
@@ -124,7 +122,7 @@ def _choose(
     many = len(results.levels("model").values) > 1
     rows = [*asked[1:], *([] if many or asked[1:] else rest[1:2])]
     pooled = tuple(n for n in left if n not in (*rest[:1], *rows))
-    return View(learner, first, second, rest[0] if rest else None, ("model", *rows), pooled, metric)
+    return View(name, first, second, rest[0] if rest else None, ("model", *rows), pooled, metric)
 
 
 class Scale(NamedTuple):

@@ -27,9 +27,8 @@ from ..verdicts import VERDICTS
 from .intervals import Estimate, estimates
 
 #: Verify checksums, so that damaged parts raise an error.
-CAREFUL = ds.ParquetFileFormat(
-    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-)
+VERIFY = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+CAREFUL = ds.ParquetFileFormat(default_fragment_scan_options=VERIFY)
 RISKS = ("mean", "std", "p_unsafe", "p_never", "cvar10")
 CURVES = ("curve_episodes", "curve_value", "curve_p_unsafe")
 #: Columns that are not settings.

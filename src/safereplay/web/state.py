@@ -243,11 +243,10 @@ def parse_map(text: str) -> tuple[str, ...]:
     """
     lines = text.split("/")
     _checks.require(len(lines) <= MOST, "map", f"have at most {MOST} rows", len(lines))
-    rows = [_row(line) for line in lines]
-    _checks.require(
-        len({len(row) for row in rows}) == 1, "map", "have rows of equal length", [len(row) for row in rows]
-    )
-    return tuple(rows)
+    rows = tuple(_row(line) for line in lines)
+    lengths = [len(row) for row in rows]
+    _checks.require(len(set(lengths)) == 1, "map", "have rows of equal length", lengths)
+    return rows
 
 
 def _row(line: str) -> str:
