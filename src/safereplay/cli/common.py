@@ -153,8 +153,6 @@ V: TypeAlias = Annotated[float | None, typer.Option(help="Probability of a repla
 Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's) or matched.")]
 Gamma: TypeAlias = Annotated[float | None, typer.Option(help="Discount factor; default: the model's.")]
 Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes per seed.")]
-Seeds: TypeAlias = Annotated[int, typer.Option(help="Number of seeds.")]
-StepPower: TypeAlias = Annotated[float, typer.Option(help="α = n(s,a)^−power.")]
 Options: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the model, such as slip=0.2; repeatable."),
@@ -185,6 +183,28 @@ class ExplorationOptions:
         if self.temperature is None:
             return EpsilonGreedy(self.epsilon, self.epsilon_power)
         return Softmax(self.temperature, self.epsilon_power)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much is learned."""
+
+    episodes: Episodes = 50_000
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 20
+
+
+@dataclass(frozen=True)
+class LearningOptions(ExplorationOptions, Amount):
+    """The options of learning: its amount, the exploration and the step size."""
+
+    step_power: Annotated[float, typer.Option(help="α = n(s,a)^−power.")] = 0.6
+
+    def arguments(self) -> dict[str, Any]:
+        """The same as arguments of ``learn``, ``check`` and ``tune``."""
+        from ..schedules import PowerStep
+
+        schedules = {"exploration": self.build(), "step_size": PowerStep(self.step_power)}
+        return {"episodes": self.episodes, "seeds": self.seeds, **schedules}
 
 
 @dataclass(frozen=True)
