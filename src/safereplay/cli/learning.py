@@ -1,10 +1,4 @@
-"""The commands that solve and learn.
-
-``solve``, ``check`` and ``tune``: exact limits, the paper's conditions, and the replay that keeps a limit on risk.
-``learn``: policies over many seeds, and their risks.
-``sweep``: all runs of a spec, into a folder; it can be stopped and continued.
-``compare``: all systems on the same worlds with the same experience, and a page of the results.
-"""
+"""The commands that solve and learn: ``solve``, ``check``, ``tune``, ``learn``, ``sweep`` and ``compare``."""
 
 from __future__ import annotations
 

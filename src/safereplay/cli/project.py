@@ -1,7 +1,4 @@
-"""The commands ``reproduce``, ``bench`` and ``play``, about the project itself, and ``show``.
-
-``show``: the results of a sweep, as tables and as a page with pictures, once or while it runs.
-"""
+"""The commands ``reproduce``, ``bench`` and ``play``, about the project itself, and ``show``, for results of sweeps."""
 
 from __future__ import annotations
 

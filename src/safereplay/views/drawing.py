@@ -170,7 +170,8 @@ class Panel(NamedTuple):
 @styled
 def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
     """Q as colour, one triangle per action, and the policy as arrows; all panels share one scale."""
-    rows, columns = mdp.layout.shape if mdp.layout else (4, 6)
+    layout = mdp.layout
+    rows, columns = layout.shape if layout else (4, 6)
     across = len(panels) if len(panels) <= 3 else 2
     scale = min(0.75 if across <= 2 else 0.52, 9.0 / max(rows, columns))
     down = -(-len(panels) // across)
@@ -178,32 +179,27 @@ def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
     shown = np.concatenate([panel.Q[~mdp.is_terminal].ravel() for panel in panels])
     norm = Normalize(float(shown.min()), float(shown.max()) or 1.0)
     for ax, panel in zip(axes.ravel(), panels, strict=False):
-        _draw_values(ax, mdp, panel, norm)
+        if layout is None:  # states as rows, actions as columns, a dot on the chosen action
+            ax.imshow(panel.Q, cmap=VALUES, norm=norm, aspect="auto", interpolation="nearest")
+            free = np.flatnonzero(~mdp.is_terminal)
+            if free.size <= MANY_CELLS:
+                ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
+            ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
+        elif len(layout.cells) > MANY_CELLS:
+            image = np.full(layout.shape, np.nan)
+            cells = np.array(layout.cells)
+            image[cells[:, 0], cells[:, 1]] = np.where(mdp.is_terminal, np.nan, panel.Q.max(1))
+            ax.imshow(image, cmap=VALUES, norm=norm, interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+        else:
+            _draw_triangles(ax, mdp, panel.Q, cmap=VALUES, norm=norm, lw=0.2, edgecolor="white")
+            draw_policy(ax, mdp, panel.policy, "white")
         ax.set_title(panel.title, fontsize=9)
     for ax in axes.ravel()[len(panels) :]:
         ax.set_visible(False)
     bar = figure.colorbar(ScalarMappable(norm, VALUES), ax=axes.ravel().tolist(), fraction=0.03, pad=0.01)
     bar.set_label("Q(s,a)")
     return figure
-
-
-def _draw_values(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> None:
-    layout = mdp.layout
-    if layout is None:  # states as rows, actions as columns, a dot on the chosen action
-        ax.imshow(panel.Q, cmap=VALUES, norm=norm, aspect="auto", interpolation="nearest")
-        free = np.flatnonzero(~mdp.is_terminal)
-        if free.size <= MANY_CELLS:
-            ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
-        ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
-    elif len(layout.cells) > MANY_CELLS:
-        image = np.full(layout.shape, np.nan)
-        cells = np.array(layout.cells)
-        image[cells[:, 0], cells[:, 1]] = np.where(mdp.is_terminal, np.nan, panel.Q.max(1))
-        ax.imshow(image, cmap=VALUES, norm=norm, interpolation="nearest")
-        ax.set(xticks=[], yticks=[])
-    else:
-        _draw_triangles(ax, mdp, panel.Q, cmap=VALUES, norm=norm, lw=0.2, edgecolor="white")
-        draw_policy(ax, mdp, panel.policy, "white")
 
 
 def _draw_triangles(ax: Axes, mdp: TabularMDP, values: Floats, **style: Any) -> PolyCollection:

@@ -84,10 +84,7 @@ class View(NamedTuple):
 def choose_views(
     results: Results, x: str | None = None, y: str | None = None, by: Sequence[str] = (), metric: str | None = None
 ) -> list[View]:
-    """A view of each learner that has the given axes; by default the two with the most values, γ last.
-
-    By default the metric is the verdict, or else one that was kept. If none was kept, there is no view.
-    """
+    """A view of each learner that has the given axes. By default the metric is the first one that was kept, if any."""
     for name, axis in (("--x", x), ("--y", y), *(("--by", axis) for axis in by)):
         if axis is not None:
             _checks.choice(f"axis for {name}", axis, results.settings)
@@ -413,8 +410,21 @@ def _draw_settings(ax: Axes, results: Results, learners: Sequence[str]) -> None:
     fronts = [use[_front(risk[use, 0], gain[use, 0])] for use in chosen]
     if ends.any():
         inside = _look_at(ax, risk, gain, np.concatenate(fronts), ends)
-        for k, (use, front) in enumerate(zip(chosen, fronts, strict=True)):
-            _draw_points(ax, risk, gain, use[inside[use]], front, k, larger=1 + 0.6 * (len(learners) - 1 - k))
+        for k, (own, front) in enumerate(zip(chosen, fronts, strict=True)):
+            use = own[inside[own]]
+            colour, many = PALETTE[k % len(PALETTE)], use.size > 100
+            if not many:  # many bars would hide the points
+                ax.add_collection(LineCollection(_bars(risk[use], gain[use]), colors=colour, lw=0.5, alpha=0.25))
+            ax.add_collection(LineCollection(_bars(risk[front], gain[front]), colors=colour, lw=0.7, alpha=0.45))
+            ax.step(risk[front, 0], gain[front, 0], where="post", color=colour, lw=1.4, zorder=4)
+            larger = 1 + 0.6 * (len(learners) - 1 - k)  # later learners may cover them
+            style: Any = {
+                "s": larger * (9 if many else 18),
+                "alpha": 0.55 if many else 0.9,
+                "rasterized": use.size > 2_000,
+            }
+            style |= {"color": colour, "marker": MARKERS[k % len(MARKERS)], "edgecolor": "white", "linewidth": 0.3}
+            ax.scatter(risk[use, 0], gain[use, 0], **style, zorder=3)
 
 
 def _look_at(ax: Axes, risk: Floats, gain: Floats, front: Ints, ends: Bools) -> Bools:
@@ -433,18 +443,6 @@ def _look_at(ax: Axes, risk: Floats, gain: Floats, front: Ints, ends: Bools) -> 
         text = f"{outside:,} of {ends.sum():,} settings not shown"
         ax.text(0.98, 0.03, text, transform=ax.transAxes, ha="right", fontsize=8, color="#5b6472")
     return inside
-
-
-def _draw_points(ax: Axes, risk: Floats, gain: Floats, use: Ints, front: Ints, k: int, larger: float) -> None:
-    """The settings of one learner, with intervals, and its Pareto front; ``larger`` if others may cover them."""
-    colour, many = PALETTE[k % len(PALETTE)], use.size > 100
-    if not many:  # many bars would hide the points
-        ax.add_collection(LineCollection(_bars(risk[use], gain[use]), colors=colour, lw=0.5, alpha=0.25))
-    ax.add_collection(LineCollection(_bars(risk[front], gain[front]), colors=colour, lw=0.7, alpha=0.45))
-    ax.step(risk[front, 0], gain[front, 0], where="post", color=colour, lw=1.4, zorder=4)
-    style: Any = {"color": colour, "edgecolor": "white", "linewidth": 0.3, "zorder": 3, "rasterized": use.size > 2_000}
-    style |= {"marker": MARKERS[k % len(MARKERS)], "s": larger * (9 if many else 18), "alpha": 0.55 if many else 0.9}
-    ax.scatter(risk[use, 0], gain[use, 0], **style)
 
 
 def _bars(risk: Floats, gain: Floats) -> list[AnyArray]:
