@@ -85,9 +85,8 @@ class Config:
         """The inverse of :meth:`to_dict`."""
         catalog.load([str(data.get("kind"))])
         kind = _checks.choice("kind", data.get("kind"), Config._known)
-        values = {
-            k: Config.from_dict(v) if isinstance(v, dict) and "kind" in v else v for k, v in data.items() if k != "kind"
-        }
+        given = {name: x for name, x in data.items() if name != "kind"}
+        values = {k: Config.from_dict(x) if isinstance(x, dict) and "kind" in x else x for k, x in given.items()}
         cls = Config._known[kind]
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         for name in values:

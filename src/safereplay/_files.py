@@ -46,7 +46,11 @@ def write_atomic(path: str | Path, data: bytes | str, durable: bool = False) -> 
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask() if mode is None else stat.S_IMODE(mode))
+        if mode is None:
+            umask = os.umask(0)  # it can only be read by setting it
+            os.umask(umask)
+            mode = 0o666 & ~umask
+        os.chmod(temporary, stat.S_IMODE(mode))
         os.replace(temporary, target)
         if durable:
             sync_folder(target.parent)
@@ -104,12 +108,6 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def make_folder(path: str | Path, *names: str) -> Path:
     """Create a folder and check that it, and the files of these names in it, can be written to."""
     folder = Path(path)
@@ -143,8 +141,7 @@ def load_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, An
                 raise BadFile(f"{source} must unpack to at most {MOST_ARRAYS >> 30} GiB, got {size / 2**30:.3g} GiB")
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop(HEADER).tobytes())
-        found, stamp, meta = header["kind"], header["version"], header["meta"]
-        version_found = int(stamp)
+        found, version_found, meta = header["kind"], int(header["version"]), header["meta"]
     except BadFile:
         raise
     except (FileNotFoundError, NotADirectoryError):

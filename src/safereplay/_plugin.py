@@ -5,7 +5,6 @@ If Gymnasium is already imported, registration happens at once; otherwise when i
 """
 
 import sys
-from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -39,9 +38,7 @@ def register_with_gymnasium() -> None:
 class _AfterGymnasium(MetaPathFinder):
     """Lets the first import of Gymnasium run as usual, then registers."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != "gymnasium":
             return None
         sys.meta_path.remove(self)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from time import monotonic
-from types import TracebackType
 from typing import Any, Self
 
 DELAY = 2.0  # seconds before the first output, and at least between two lines
@@ -79,9 +78,7 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._shown is not None:
             self._shown.stop()
             compiling.give_way(False)

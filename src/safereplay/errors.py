@@ -1,8 +1,6 @@
 """The exceptions and warnings of safereplay.
 
-Every error that safereplay raises on purpose is a :class:`SafeReplayError`, so a caller can catch the
-library's own errors and nothing else. :mod:`safereplay._checks` has the wording of messages about arguments.
-Ctrl-C is not an error: it stays a KeyboardInterrupt, with a line on what is finished (:class:`Stopped`).
+:mod:`safereplay._checks` has the wording of messages about arguments. Ctrl-C is not an error (:class:`Stopped`).
 """
 
 import logging
@@ -12,7 +10,7 @@ from contextlib import contextmanager
 
 
 class SafeReplayError(Exception):
-    """The base class of every error that safereplay raises on purpose."""
+    """The base class of every error that safereplay raises on purpose, so that a caller can catch only these."""
 
 
 class BadInput(SafeReplayError, ValueError):

@@ -98,9 +98,8 @@ def _one_by_one(command: Callable[..., Any]) -> Callable[..., Any]:
             groups[parameter.name] = kind
             usual = kind() if parameter.default is parameter.empty else parameter.default
             for name, hint in get_type_hints(kind, include_extras=True).items():
-                parameters.append(
-                    inspect.Parameter(name, parameter.KEYWORD_ONLY, annotation=hint, default=getattr(usual, name))
-                )
+                one = inspect.Parameter(name, parameter.KEYWORD_ONLY, annotation=hint, default=getattr(usual, name))
+                parameters.append(one)
         else:
             parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
 
@@ -117,11 +116,7 @@ def _one_by_one(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def starting(names: Iterable[str]) -> Callable[[str], list[str]]:
     """A completion function: the names that start with the typed text."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
-
-    return complete
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 app = _App(
@@ -158,8 +153,6 @@ V: TypeAlias = Annotated[float | None, typer.Option(help="Probability of a repla
 Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's) or matched.")]
 Gamma: TypeAlias = Annotated[float | None, typer.Option(help="Discount factor; default: the model's.")]
 Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes per seed.")]
-Seeds: TypeAlias = Annotated[int, typer.Option(help="Number of seeds.")]
-StepPower: TypeAlias = Annotated[float, typer.Option(help="α = n(s,a)^−power.")]
 Options: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the model, such as slip=0.2; repeatable."),
@@ -193,6 +186,28 @@ class ExplorationOptions:
 
 
 @dataclass(frozen=True)
+class Amount:
+    """How much is learned."""
+
+    episodes: Episodes = 50_000
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 20
+
+
+@dataclass(frozen=True)
+class LearningOptions(ExplorationOptions, Amount):
+    """The options of learning: its amount, the exploration and the step size."""
+
+    step_power: Annotated[float, typer.Option(help="α = n(s,a)^−power.")] = 0.6
+
+    def arguments(self) -> dict[str, Any]:
+        """The same as arguments of ``learn``, ``check`` and ``tune``."""
+        from ..schedules import PowerStep
+
+        schedules = {"exploration": self.build(), "step_size": PowerStep(self.step_power)}
+        return {"episodes": self.episodes, "seeds": self.seeds, **schedules}
+
+
+@dataclass(frozen=True)
 class SchemeOptions:
     """The options of a replay."""
 
@@ -203,7 +218,12 @@ class SchemeOptions:
 
     def build(self) -> Scheme:
         """The scheme that they describe."""
-        return _build_scheme(self.scheme, self.beta, parse_options(self.dial or [], "--dial"))
+        from .. import catalog
+
+        dials, kind = parse_options(self.dial or [], "--dial"), catalog.scheme(self.scheme)
+        _said_once("beta", self.beta, dials, "--dial")
+        given = {} if self.beta is None else {"beta": self.beta}
+        return _configured(kind, given | dials, kind.params_names())
 
 
 @dataclass(frozen=True)
@@ -232,8 +252,8 @@ class LearnerOptions:
         own = parse_options(self.dial or [], "--dial")
         if self.learner == "replay":
             _checks.require(self.kappa is None, "--kappa", "be left out with --learner replay", self.kappa)
-            scheme = _build_scheme(self.scheme, self.beta, own)
             common |= {} if self.v is None else {"v": self.v}
+            scheme = SchemeOptions(self.scheme, self.beta, self.dial).build()
             return learners.ReplayQLearning(scheme, mixing=self.mixing, **common)
         options = {"v": self.v, "beta": self.beta, "kappa": self.kappa}
         given = {key: value for key, value in options.items() if value is not None}
@@ -243,15 +263,6 @@ class LearnerOptions:
         for key, word, usual in (("scheme", self.scheme, "variance"), ("mixing", self.mixing, "literal")):
             _checks.require(word == usual, f"--{key}", "go with --learner replay", word)
         return _configured(kind, common | given | own, names)
-
-
-def _build_scheme(name: str, beta: float | None, dials: dict[str, Any]) -> Scheme:
-    from .. import catalog
-
-    kind = catalog.scheme(name)
-    _said_once("beta", beta, dials, "--dial")
-    given = {} if beta is None else {"beta": beta}
-    return _configured(kind, given | dials, kind.params_names())
 
 
 def main() -> None:
@@ -449,9 +460,7 @@ def policy_text(mdp: TabularMDP, policy: Ints) -> str:
     return "\n".join("  " + " ".join(row) for row in rows)
 
 
-def show_result(
-    as_json: bool, content: Callable[[], Any], show: Callable[[], object], page: Path | None = None
-) -> None:
+def show_result(as_json: bool, content: Callable[[], Any], show: Callable[[], Any], page: Path | None = None) -> None:
     """Print the content as one line of JSON, or show it and the path of its page."""
     if as_json:
         echo(json.dumps(content(), ensure_ascii=False))

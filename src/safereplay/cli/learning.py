@@ -1,10 +1,4 @@
-"""The commands that solve and learn.
-
-``solve``, ``check`` and ``tune``: exact limits, the paper's conditions, and the replay that keeps a limit on risk.
-``learn``: policies over many seeds, and their risks.
-``sweep``: all runs of a spec, into a folder; it can be stopped and continued.
-``compare``: all systems on the same worlds with the same experience, and a page of the results.
-"""
+"""The commands that solve and learn: ``solve``, ``check``, ``tune``, ``learn``, ``sweep`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -24,12 +18,11 @@ from .common import (
     Json,
     LearnerName,
     LearnerOptions,
+    LearningOptions,
     Model,
     Options,
     Out,
     SchemeOptions,
-    Seeds,
-    StepPower,
     V,
     app,
     check_page_folder,
@@ -55,6 +48,7 @@ if TYPE_CHECKING:
     from ..theory.tuning import Plan
 
 MATCHED = SchemeOptions(mixing="matched")
+SHORT, LONG = LearningOptions(20_000, 5), LearningOptions(100_000)
 WORLDS_ACROSS = 3  # the most worlds with a column each
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
@@ -142,10 +136,7 @@ def check(
     *,
     replay: SchemeOptions,
     gamma: Gamma = None,
-    episodes: Episodes = 20_000,
-    seeds: Seeds = 5,
-    exploring: ExplorationOptions,
-    step_power: StepPower = 0.6,
+    learning: LearningOptions = SHORT,
     option: Options = None,
     out: Out = None,
     as_json: Json = False,
@@ -155,31 +146,22 @@ def check(
     For other learners than replay: the schedules, whether the weights of its replay converge, and the limit.
     """
     from .. import _checks
-    from ..schedules import PowerStep
     from ..theory.conditions import check as check_conditions
     from ..theory.conditions import prospects
     from ..views.pages import check_page, write_page
 
-    exploration, step_size = exploring.build(), PowerStep(step_power)
+    arguments = learning.arguments()
     if learner != "replay":
         other = LearnerOptions(learner, v, **asdict(replay)).build()
         _checks.require(out is None, "--out", "go with --learner replay", str(out))
-        found = prospects(load_model(model, gamma, option), other, exploration, step_size)
+        schedules = (arguments["exploration"], arguments["step_size"])
+        found = prospects(load_model(model, gamma, option), other, *schedules)
         show_result(as_json, lambda: {"model": model, **found.to_dict()}, lambda: echo(found))
         return
     scheme = replay.build()
     mdp = load_model(model, gamma, option)
     check_page_folder(out)
-    report = check_conditions(
-        mdp,
-        scheme,
-        0.5 if v is None else v,
-        mixing=replay.mixing,
-        exploration=exploration,
-        step_size=step_size,
-        episodes=episodes,
-        seeds=seeds,
-    )
+    report = check_conditions(mdp, scheme, 0.5 if v is None else v, mixing=replay.mixing, **arguments)
     page = None if out is None else write_page(check_page(mdp, report), out)
     head = {"model": model, "gamma": mdp.gamma}
     show_result(as_json, lambda: {**head, **report.to_dict()}, lambda: echo(report), page)
@@ -198,10 +180,7 @@ def tune(
     origin: Annotated[
         bool, typer.Option("--origin", help="Episodes start at the map's start S, not from the start distribution.")
     ] = False,
-    episodes: Episodes = 100_000,
-    seeds: Seeds = 20,
-    exploring: ExplorationOptions,
-    step_power: StepPower = 0.6,
+    learning: LearningOptions = LONG,
     option: Options = None,
     out: Out = None,
     as_json: Json = False,
@@ -210,11 +189,10 @@ def tune(
 
     The exit code is 1 if no setting keeps the limit.
     """
-    from ..schedules import PowerStep
     from ..theory.tuning import tune as tune_replay
     from ..views.pages import tune_page, write_page
 
-    exploration, scheme = exploring.build(), replay.build()
+    arguments, scheme = learning.arguments(), replay.build()
     mdp = load_model(model, gamma, option)
     check_page_folder(out)
     plan = tune_replay(
@@ -226,10 +204,7 @@ def tune(
         alpha=alpha,
         start=mdp.origin if origin else None,
         mixing=replay.mixing,
-        episodes=episodes,
-        seeds=seeds,
-        exploration=exploration,
-        step_size=PowerStep(step_power),
+        **arguments,
     )
     page = None if out is None else write_page(tune_page(mdp, plan), out)
     head = {"model": model, "gamma": mdp.gamma}
@@ -260,10 +235,7 @@ def learn(
     chosen: LearnerOptions,
     *,
     gamma: Gamma = None,
-    episodes: Episodes = 50_000,
-    seeds: Seeds = 20,
-    exploring: ExplorationOptions,
-    step_power: StepPower = 0.6,
+    learning: LearningOptions,
     t0: Annotated[int, typer.Option("--T0", help="Iterations of pure exploration at the start.")] = 1,
     c0: Annotated[
         float | None, typer.Option(help="Initial Q; default 0, or above every return for worst-case.")
@@ -277,24 +249,16 @@ def learn(
     from .. import _checks
     from ..errors import stopping
     from ..runs import learn as run_learner
-    from ..schedules import PowerStep
 
     learner = chosen.build(t0, c0)
     _checks.require(not xray or learner.replay is not None, "--xray", "go with a learner that replays", chosen.learner)
-    runs = run_learner(
-        load_model(model, gamma, option),
-        learner,
-        episodes,
-        seeds,
-        exploring.build(),
-        PowerStep(step_power),
-        max_steps=max_steps,
-    )
-    with stopping(lambda: f"{len(runs.seeds)} of {seeds} seeds are finished, but not shown"):
+    mdp = load_model(model, gamma, option)
+    runs = run_learner(mdp, learner, **learning.arguments(), max_steps=max_steps)
+    with stopping(lambda: f"{len(runs.seeds)} of {learning.seeds} seeds are finished, but not shown"):
         shown = (model, runs.judged_on, runs, xray)
         show_result(as_json, lambda: _as_json(*shown), lambda: _show(*shown))
     if runs.interrupted:
-        raise typer.Exit(complain(f"stopped: {len(runs.seeds)} of {seeds} seeds are finished and shown", 1))
+        raise typer.Exit(complain(f"stopped: {len(runs.seeds)} of {learning.seeds} seeds are finished and shown", 1))
 
 
 def _as_json(model: str, mdp: TabularMDP, runs: Runs, with_xray: bool) -> dict[str, Any]:
@@ -399,7 +363,9 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare systems: return against risk, areas under the ceiling, sample cost, useful bands. It can be stopped and continued."""
-    _leave_cores_to_learning()
+    if "numpy" not in sys.modules:  # limit linear algebra to one thread, since learning uses all cores
+        for name in ONE_THREAD:
+            os.environ.setdefault(name, "1")
     from .. import _checks
     from ..arena.report import compare as run_comparison
     from ..arena.report import planned
@@ -409,13 +375,6 @@ def compare(
     plan = planned(learner, scheme, world, seeds, steps, preset)
     found, page = run_comparison(plan, out, threads=threads)
     show_result(as_json, lambda: {**found.to_dict(), "page": str(page)}, lambda: _show_comparison(found, page))
-
-
-def _leave_cores_to_learning() -> None:
-    """Limit linear algebra to one thread, since learning uses all cores. This works only before numpy is imported."""
-    if "numpy" not in sys.modules:
-        for name in ONE_THREAD:
-            os.environ.setdefault(name, "1")
 
 
 def _show_comparison(found: Comparison, page: Path) -> None:

@@ -1,7 +1,4 @@
-"""The commands ``reproduce``, ``bench`` and ``play``, about the project itself, and ``show``.
-
-``show``: the results of a sweep, as tables and as a page with pictures, once or while it runs.
-"""
+"""The commands ``reproduce``, ``bench`` and ``play``, about the project itself, and ``show``, for results of sweeps."""
 
 from __future__ import annotations
 
@@ -34,21 +31,17 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about a minute.")] = False,
 ) -> None:
     """Run every experiment, figure and claim of the paper: DIR/report.html, report.md, claims.json, figures/."""
+    from rich.console import Console
+
     from ..paper.report import reproduce as run_everything
 
     with Stages() as stages:
         verdicts = run_everything(out, quick, stages.tell)
-    _show_claims(verdicts)
-    echo(f"\n{out / 'report.html'}")
-
-
-def _show_claims(verdicts: Any) -> None:
-    from rich.console import Console
-
     table = plain_table(["", "claim", "grid", "observed"], left=4)
     for v in verdicts:
         table.add_row("[green]holds[/]" if v.holds else "[red]does not hold[/]", v.claim, v.grid, v.observed)
     Console().print(table)
+    echo(f"\n{out / 'report.html'}")
 
 
 @app.command()
@@ -95,11 +88,9 @@ def _benchmarks(name: str) -> Any:
 
     from .. import _checks
 
-    root = Path(__file__).parents[3]
+    package, root = Path(__file__).parents[1], Path(__file__).parents[3]
     there = (root / "benchmarks" / "speed").is_dir()
-    _checks.require(
-        there, "safereplay bench", "be run from a checkout of the repository", str(Path(__file__).parents[1])
-    )
+    _checks.require(there, "safereplay bench", "be run from a checkout of the repository", str(package))
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     return import_module(f"benchmarks.speed.{name}")
@@ -142,44 +133,28 @@ def show(
 ) -> None:
     """Show tables and pictures of a sweep: verdicts and risks with intervals, phase diagrams, the frontier, curves."""
     from .. import _checks
-    from ..views.phases import METRICS
-    from ..views.sweeps import Reader, to_dict
+    from ..views.phases import METRICS, choose_views
+    from ..views.sweeps import Reader, matching, summarise, to_dict
 
     _checks.choice("metric", metric or "verdict", METRICS)
     _checks.require(not (live and as_json), "--json", "go without --live", "both")
     reader = Reader(folder, curves=out is not None)
-    asked = Asked(x, y, by or [], metric, parse_options(where or [], "--where"), out)
+    axes, settings = by or [], parse_options(where or [], "--where")
+
+    def look(results: Results) -> Shown:
+        """The selected runs, with their table and the views of their phase diagrams."""
+        for name in axes:
+            _checks.choice("axis for --by", name, results.settings)
+        results = matching(results, settings) if settings else results
+        return Shown(results, choose_views(results, x, y, axes, metric), summarise(results, axes))
+
     if live:
-        watch(reader, asked)
+        watch(reader, look, out)
         return
-    shown = asked.look(reader.read())
+    shown = look(reader.read())
     check_page_folder(out)
     page = None if out is None else shown.write(out)
     show_result(as_json, lambda: to_dict(shown.results, shown.rows), lambda: _print(shown), page)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The parsed arguments."""
-
-    x: str | None
-    y: str | None
-    by: list[str]
-    metric: str | None
-    where: dict[str, Any]
-    out: Path | None
-
-    def look(self, results: Results) -> Shown:
-        """The selected runs, with their table and the views of their phase diagrams."""
-        from .. import _checks
-        from ..views.phases import choose_views
-        from ..views.sweeps import matching, summarise
-
-        for name in self.by:
-            _checks.choice("axis for --by", name, results.settings)
-        results = matching(results, self.where) if self.where else results
-        views = choose_views(results, self.x, self.y, self.by, self.metric)
-        return Shown(results, summarise(results, self.by), views)
 
 
 @dataclass(frozen=True)
@@ -187,8 +162,8 @@ class Shown:
     """The selected runs, and what is shown of them."""
 
     results: Results
-    rows: list[Row]
     views: list[View]
+    rows: list[Row]
 
     def write(self, out: Path, refresh: int | None = None) -> Path:
         """Write the page and return its path."""
@@ -228,60 +203,57 @@ def _print(shown: Shown) -> None:
     Console().print(shown.tables(), highlight=False)
 
 
-def watch(reader: Reader, asked: Asked) -> None:
+def watch(reader: Reader, look: Callable[[Results], Shown], out: Path | None) -> None:
     """Read, show and draw repeatedly until the sweep is complete or Ctrl-C; then once more."""
     from ..errors import Stopped
 
-    check_page_folder(asked.out)
+    check_page_folder(out)
     shown: Shown | None = None
     try:
         with _screen() as say:
-            for shown in _news(reader, asked, say):
+            for shown in _news(reader, look, out, say):
                 say(shown)
         stopped = False
     except KeyboardInterrupt:
         stopped = True
     if shown is not None:
-        page = None if asked.out is None else shown.write(asked.out)
+        page = None if out is None else shown.write(out)
         _print(shown)
         if page is not None:
             echo(f"\n{page}")
+    if stopped and shown is None:
+        raise Stopped("there were no runs to show")
     if stopped:
-        raise Stopped(
-            "the runs read so far are shown; the sweep is not stopped" if shown else "there were no runs to show"
-        )
+        raise Stopped("the runs read so far are shown; the sweep is not stopped")
 
 
-def _news(reader: Reader, asked: Asked, say: Callable[[str | Shown], None]) -> Iterator[Shown]:
+def _news(
+    reader: Reader, look: Callable[[Results], Shown], out: Path | None, say: Callable[[str | Shown], None]
+) -> Iterator[Shown]:
     """Yield what is shown whenever there are new runs; draw the page at most as often as :data:`PATIENCE` allows."""
+    from ..errors import BadInput
+
     count, rest, results = 0, 0.0, None
     while results is None or not results.complete:
         results = reader.peek()
         if results is None:
             say(f"waiting for the first runs of {reader.folder}")
         elif len(results) != count:
-            count, shown = len(results), _if_any(asked, results, say)
-            if shown is not None:
+            count = len(results)
+            try:
+                shown = look(results)
+            except BadInput as error:
+                if results.complete:
+                    raise
+                say(f"not yet: {error}")
+            else:
                 yield shown
-            if shown is not None and asked.out is not None and not results.complete and monotonic() >= rest:
-                began = monotonic()
-                shown.write(asked.out, refresh=round(EVERY) + 3)
-                rest = monotonic() + PATIENCE * (monotonic() - began)
+                if out is not None and not results.complete and monotonic() >= rest:
+                    began = monotonic()
+                    shown.write(out, refresh=round(EVERY) + 3)
+                    rest = monotonic() + PATIENCE * (monotonic() - began)
         if results is None or not results.complete:
             sleep(EVERY)
-
-
-def _if_any(asked: Asked, results: Results, say: Callable[[str | Shown], None]) -> Shown | None:
-    """What is shown; None if the runs so far do not have it yet."""
-    from ..errors import BadInput
-
-    try:
-        return asked.look(results)
-    except BadInput as error:
-        if results.complete:
-            raise
-        say(f"not yet: {error}")
-        return None
 
 
 @contextmanager

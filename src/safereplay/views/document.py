@@ -48,11 +48,6 @@ class Table:
     badge: int | None = None
     folded: bool = False
 
-    @property
-    def summary(self) -> str:
-        """The line shown for a folded table."""
-        return f"The table ({len(self.rows)} rows)"
-
 
 Block: TypeAlias = Heading | Text | Picture | Table
 
@@ -74,6 +69,7 @@ th, td { text-align: left; vertical-align: top; padding: .45rem .7rem; border-bo
 @media (max-width: 40rem) { figure { overflow-x: auto; } figure img { max-width: none; } } /* scrolled, not shrunk */
 """
 BADGES = {"yes": "✓ holds", "no": "✗ does not hold", "open": "– undecided"}
+FOLDED = "The table ({} rows)"  # the line shown for a folded table
 
 
 def to_html(title: str, blocks: Sequence[Block], figures: Path, refresh: int | None = None) -> str:
@@ -108,7 +104,7 @@ def _html(block: Block, figures: Path) -> str:
             lines = "".join(f"<tr>{''.join(_cell(c, k == badge) for k, c in enumerate(row))}</tr>" for row in rows)
             kind = "" if badge is None else ' class="badged"'
             table = f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
-            return f"<details><summary>{block.summary}</summary>{table}</details>" if folded else table
+            return f"<details><summary>{FOLDED.format(len(rows))}</summary>{table}</details>" if folded else table
 
 
 def _cell(text: str, is_badge: bool) -> str:
@@ -134,7 +130,7 @@ def _markdown(block: Block) -> str:
             lines = [[BADGES.get(c, c) if k == badge else c for k, c in enumerate(row)] for row in rows]
             cells = [list(header), ["---"] * len(header), *lines]
             table = "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in cells)
-            return fold(block.summary, table) if folded else table
+            return fold(FOLDED.format(len(rows)), table) if folded else table
 
 
 def fold(summary: str, text: str) -> str:

@@ -28,7 +28,6 @@ from matplotlib.patheffects import withStroke
 from .._files import write_atomic
 from .._types import Floats, Ints
 from ..grids import ARROWS, MOVES
-from ..mdp import TabularMDP
 from ..theory.occupancy import SLACK
 from ..verdicts import NO_PATH, has_paths, path
 
@@ -40,9 +39,7 @@ if TYPE_CHECKING:
     from ..theory.tuning import Plan
     from ..theory.xray import Xray
 
-
 P = ParamSpec("P")
-
 ORANGE, BLUE = "#e07b00", "#1f6fb4"  # the paper's: Q-learning, replay
 GREEN, RED, GREY = "#2a9d5c", "#c8323c", "#8a8f98"
 INK = "#1d2330"  # text
@@ -96,9 +93,6 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
     """A figure, and its axes [rows, columns]."""
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
     return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-# -- grids ------------------------------------------------------------------------------------------------------------
 
 
 def draw_grid(ax: Axes, mdp: TabularMDP) -> None:
@@ -160,15 +154,9 @@ def _arrow(ax: Axes, cell: tuple[int, int], a: int, colour: str, shift: float = 
     dy, dx = (length * step for step in MOVES[a])
     y, x = cell[0] + 0.5 + shift, cell[1] + 0.5 + shift
     offset = 0.25 if length > 0.4 else -0.5  # a marked move crosses the cell's border, a policy's arrow stays inside
-    size: Any = {"width": 0.05, "head_width": 0.19, "head_length": 0.14, "length_includes_head": True}
-    edge = 0.7 if colour == "white" else 0  # white arrows may lie on bright cells
-    arrow = FancyArrow(
-        x + dx * offset, y + dy * offset, dx, dy, **size, facecolor=colour, edgecolor=INK, lw=edge, zorder=3
-    )
-    ax.add_patch(arrow)
-
-
-# -- pictures of the theory ----------------------------------------------------------------------------------------------
+    style: Any = {"width": 0.05, "head_width": 0.19, "head_length": 0.14, "length_includes_head": True, "zorder": 3}
+    style |= {"facecolor": colour, "edgecolor": INK, "lw": 0.7 if colour == "white" else 0}  # for bright cells
+    ax.add_patch(FancyArrow(x + dx * offset, y + dy * offset, dx, dy, **style))
 
 
 class Panel(NamedTuple):
@@ -182,7 +170,8 @@ class Panel(NamedTuple):
 @styled
 def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
     """Q as colour, one triangle per action, and the policy as arrows; all panels share one scale."""
-    rows, columns = mdp.layout.shape if mdp.layout else (4, 6)
+    layout = mdp.layout
+    rows, columns = layout.shape if layout else (4, 6)
     across = len(panels) if len(panels) <= 3 else 2
     scale = min(0.75 if across <= 2 else 0.52, 9.0 / max(rows, columns))
     down = -(-len(panels) // across)
@@ -190,28 +179,27 @@ def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
     shown = np.concatenate([panel.Q[~mdp.is_terminal].ravel() for panel in panels])
     norm = Normalize(float(shown.min()), float(shown.max()) or 1.0)
     for ax, panel in zip(axes.ravel(), panels, strict=False):
-        _draw_values(ax, mdp, panel, norm)
+        if layout is None:  # states as rows, actions as columns, a dot on the chosen action
+            ax.imshow(panel.Q, cmap=VALUES, norm=norm, aspect="auto", interpolation="nearest")
+            free = np.flatnonzero(~mdp.is_terminal)
+            if free.size <= MANY_CELLS:
+                ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
+            ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
+        elif len(layout.cells) > MANY_CELLS:
+            image = np.full(layout.shape, np.nan)
+            cells = np.array(layout.cells)
+            image[cells[:, 0], cells[:, 1]] = np.where(mdp.is_terminal, np.nan, panel.Q.max(1))
+            ax.imshow(image, cmap=VALUES, norm=norm, interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+        else:
+            _draw_triangles(ax, mdp, panel.Q, cmap=VALUES, norm=norm, lw=0.2, edgecolor="white")
+            draw_policy(ax, mdp, panel.policy, "white")
         ax.set_title(panel.title, fontsize=9)
     for ax in axes.ravel()[len(panels) :]:
         ax.set_visible(False)
     bar = figure.colorbar(ScalarMappable(norm, VALUES), ax=axes.ravel().tolist(), fraction=0.03, pad=0.01)
     bar.set_label("Q(s,a)")
     return figure
-
-
-def _draw_values(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> None:
-    layout = mdp.layout
-    if layout is None:
-        _draw_table(ax, mdp, panel, norm)
-    elif len(layout.cells) > MANY_CELLS:
-        image = np.full(layout.shape, np.nan)
-        cells = np.array(layout.cells)
-        image[cells[:, 0], cells[:, 1]] = np.where(mdp.is_terminal, np.nan, panel.Q.max(1))
-        ax.imshow(image, cmap=VALUES, norm=norm, interpolation="nearest")
-        ax.set(xticks=[], yticks=[])
-    else:
-        _draw_triangles(ax, mdp, panel.Q, cmap=VALUES, norm=norm, lw=0.2, edgecolor="white")
-        draw_policy(ax, mdp, panel.policy, "white")
 
 
 def _draw_triangles(ax: Axes, mdp: TabularMDP, values: Floats, **style: Any) -> PolyCollection:
@@ -223,15 +211,6 @@ def _draw_triangles(ax: Axes, mdp: TabularMDP, values: Floats, **style: Any) -> 
     triangles.set_array(values[free].ravel())
     ax.add_collection(triangles)
     return triangles
-
-
-def _draw_table(ax: Axes, mdp: TabularMDP, panel: Panel, norm: Normalize) -> None:
-    """Without a grid: states as rows, actions as columns, a dot on the chosen action."""
-    ax.imshow(panel.Q, cmap=VALUES, norm=norm, aspect="auto", interpolation="nearest")
-    free = np.flatnonzero(~mdp.is_terminal)
-    if free.size <= MANY_CELLS:
-        ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
-    ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
 
 
 @styled
@@ -261,6 +240,10 @@ def frontier_figure(plan: Plan) -> Figure:
     mean = "mean_discounted" if discounted else "mean"
     best = [(p.limit, p.value_discounted if discounted else p.value) for p in plan.ceiling_frontier]
     best = [point for point in best if np.isfinite(point).all()]
+    chosen_mean = plan.profile.mean
+    if discounted:
+        same = [p.mean_discounted for p in plan.frontier if np.array_equal(plan.policies[p.policy], plan.policy)]
+        chosen_mean = same[0] if same else float("nan")
     points = [
         p for p in plan.frontier if np.isfinite([getattr(p, shown), getattr(p, mean)]).all() and p.p_never <= SLACK
     ]
@@ -277,7 +260,7 @@ def frontier_figure(plan: Plan) -> Figure:
     figure.colorbar(dots, ax=ax, label="v", fraction=0.04, pad=0.02)
     for point, marker, colour, name in (
         ((getattr(plan.plain, shown), getattr(plan.plain, mean)), "s", ORANGE, "plain Q-learning"),
-        ((plan.risk, _chosen_mean(plan, discounted)), "*", BLUE, plan.learner.describe()),
+        ((plan.risk, chosen_mean), "*", BLUE, plan.learner.describe()),
     ):
         ax.plot(*point, marker, ms=13 if marker == "*" else 8, mfc=colour, mec="white", lw=0, label=name, zorder=4)
     ax.axvline(limit.value, color=RED, lw=1.0, ls="--", label=str(limit))
@@ -285,13 +268,6 @@ def frontier_figure(plan: Plan) -> Figure:
     ax.set_title("Mean return against risk")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
-
-
-def _chosen_mean(plan: Plan, discounted: bool) -> float:
-    if not discounted:
-        return plan.profile.mean
-    same = [p.mean_discounted for p in plan.frontier if np.array_equal(plan.policies[p.policy], plan.policy)]
-    return same[0] if same else float("nan")
 
 
 @styled

@@ -75,33 +75,19 @@ def _intervals(x: Floats, n: Floats, mean: Floats, seed: int) -> tuple[Floats, F
     low, high = mean.copy(), mean.copy()
     rate = x / n
     spread = np.ptp(rate, axis=1) > 1e-12 * np.abs(rate).max(axis=1)
+    options: Any = {"paired": True, "vectorized": True, "axis": -1, "n_resamples": RESAMPLES}
     for method in ("BCa", "percentile"):
         left = np.flatnonzero(spread)
         step = max(1, WORK // (RESAMPLES * x.shape[1]))
         for some in (left[k : k + step] for k in range(0, left.size, step)):
-            low[some], high[some] = _bootstrap(x[some], n[some], method, seed)
+            data, rng = (x[some], n[some]), np.random.default_rng(seed)
+            options |= {"method": method, "batch": max(1, WORK // data[0].size), "rng": rng}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an undefined BCa interval is nan
+                found = stats.bootstrap(data, lambda x, n, axis: x.sum(axis) / n.sum(axis), **options)
+            low[some], high[some] = found.confidence_interval
         spread &= ~(np.isfinite(low) & np.isfinite(high))
     return low, high
-
-
-def _bootstrap(x: Floats, n: Floats, method: Any, seed: int) -> tuple[Floats, Floats]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an undefined BCa interval is nan
-        found = stats.bootstrap(
-            (x, n),
-            lambda x, n, axis: x.sum(axis) / n.sum(axis),
-            paired=True,
-            vectorized=True,
-            axis=-1,
-            n_resamples=RESAMPLES,
-            batch=max(1, WORK // x.size),
-            method=method,
-            rng=np.random.default_rng(seed),
-        )
-    return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)
-
-
-# -- as text ----------------------------------------------------------------------------------------------------------
 
 
 def percent(x: float, digits: int = 0) -> str:

@@ -62,9 +62,6 @@ def write_page(page: Page, out: str | Path) -> Path:
     return write_atomic(folder / "report.html", to_html(page.title, page.blocks, figures, page.refresh))
 
 
-# -- solve ------------------------------------------------------------------------------------------------------------
-
-
 def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str = "") -> Page:
     """Exact limits compared: values, policies, risks, and the distribution of the return."""
     finite = {a.name: a.risk.distribution for a in answers if isfinite(a.risk.mean)}
@@ -74,20 +71,7 @@ def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str
         f"{stem}values": drawing.values_figure(mdp, panels),
         **({f"{stem}returns": drawing.returns_figure({mdp.name: finite}, colours)} if finite else {}),
     }
-    blocks: list[Block] = [
-        Picture(
-            f"{stem}values",
-            "Q as colour, one triangle per action. Arrows: the policy. Line: its likeliest path from the start (S).",
-        ),
-        risk_table(answers),
-    ]
-    if finite:
-        blocks += [Picture(f"{stem}returns", "P(return ≤ x) of each policy.")]
-    return Page(title, blocks, figures)
-
-
-def risk_table(answers: Sequence[Answer]) -> Table:
-    """The risks of the policies, one row each."""
+    caption = "Q as colour, one triangle per action. Arrows: the policy. Line: its likeliest path from the start (S)."
     header = ["limit", "share of seeds", "path", "mean", "std", "CVaR₁₀", "worst", "P(unsafe)", "P(never ends)", ""]
     rows = []
     for a in answers:
@@ -95,7 +79,10 @@ def risk_table(answers: Sequence[Answer]) -> Table:
         seeds = "" if a.learned is None else f"{a.learned:.0%}"
         chances = [f"{a.risk.p_unsafe:.4f}", f"{a.risk.p_never:.2g}"]
         rows.append([a.name, seeds, verdict(a.mdp, a.policy), *numbers, *chances, how(a.risk)])
-    return Table(header, rows)
+    blocks: list[Block] = [Picture(f"{stem}values", caption), Table(header, rows)]
+    if finite:
+        blocks += [Picture(f"{stem}returns", "P(return ≤ x) of each policy.")]
+    return Page(title, blocks, figures)
 
 
 def number(x: float) -> str:
@@ -111,27 +98,39 @@ def how(risk: RiskProfile) -> str:
     return "exact" if found.exact else f"CVaR and quantiles sampled, ±{found.error:.4f} on each probability"
 
 
-# -- check ------------------------------------------------------------------------------------------------------------
-
-
 def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
     """The conditions of Theorem 1, Assumption 1 and Theorem 2, each with its verdict and a counterexample."""
     figures = {f"{stem}switches": drawing.switch_figure(mdp, report.theorem)}
+    parts: Mapping[str, Part] = {
+        "step sizes": report.steps,
+        "exploration": report.exploring,
+        "w_t settles": report.settling,
+        "H contracts": report.contraction,
+        "Assumption 1": report.assumption,
+        "Theorem 2": report.theorem,
+        **{f"sound tilt: {name}": part for name, part in report.tilt.parts()},
+    }
     blocks: list[Block] = [
         Text(
             f"{report.scheme}, v = {report.v:g}, {report.mixing} mixing, {report.exploration}, {report.step_size}; "
             f"{report.visitation}."
         ),
-        Table(["", "condition", "why"], _conditions(report), badge=0),
+        Table(["", "condition", "why"], [[MARKS[p.holds], name, p.reason] for name, p in parts.items()], badge=0),
     ]
     if report.settling.distance:
         figures[f"{stem}settling"] = drawing.settling_figure(report.settling)
         blocks += [Picture(f"{stem}settling", "Distance of w_t from its limit during the runs.")]
     if report.warnings:
         blocks += [Text("Warnings: " + "; ".join(report.warnings) + ".")]
+    readings = []
+    for k, point in enumerate(report.assumption.points, 1):
+        for reading in point.readings:
+            witness = "" if reading.witness is None else reading.witness.text
+            counts = [f"{reading.compared:,}", f"{reading.broken:,}"]
+            readings.append([MARKS[reading.holds], f"{k}, {reading.name}", *counts, witness])
     blocks += [
         Heading(f"Assumption 1, in every reading ({mdp.name})", 3),
-        Table(["", "point", "compared", "fail", "witness"], _readings(report), badge=0),
+        Table(["", "point", "compared", "fail", "witness"], readings, badge=0),
         Heading(f"Theorem 2, state by state ({mdp.name})", 3),
         Text(
             "The theorem predicts that the best action a changes to b where gap < bound. Its proof takes the fall of the other action, "
@@ -147,29 +146,6 @@ def check_page(mdp: TabularMDP, report: CheckReport, stem: str = "") -> Page:
     return Page(f"Conditions of {report.scheme} on {report.mdp}", blocks, figures)
 
 
-def _conditions(report: CheckReport) -> list[list[str]]:
-    parts: Mapping[str, Part] = {
-        "step sizes": report.steps,
-        "exploration": report.exploring,
-        "w_t settles": report.settling,
-        "H contracts": report.contraction,
-        "Assumption 1": report.assumption,
-        "Theorem 2": report.theorem,
-        **{f"sound tilt: {name}": part for name, part in report.tilt.parts()},
-    }
-    return [[MARKS[part.holds], name, part.reason] for name, part in parts.items()]
-
-
-def _readings(report: CheckReport) -> list[list[str]]:
-    rows = []
-    for k, point in enumerate(report.assumption.points, 1):
-        for reading in point.readings:
-            witness = "" if reading.witness is None else reading.witness.text
-            counts = [f"{reading.compared:,}", f"{reading.broken:,}"]
-            rows.append([MARKS[reading.holds], f"{k}, {reading.name}", *counts, witness])
-    return rows
-
-
 def _switches(report: CheckReport) -> Table:
     header = ["s", "a", "share of variance", "b", "gap", "bound", "predicted"]
     header += ["gap + fall", "bound(ρ)", "switches", "v"]
@@ -181,9 +157,6 @@ def _switches(report: CheckReport) -> Table:
         row += [f"{x.needed:.3f}", f"{x.bound_rho:.3f}", switched]
         rows.append([*row, "never" if x.v_switch is None else f"{x.v_switch:.4f}"])
     return Table(header, rows)
-
-
-# -- tune -------------------------------------------------------------------------------------------------------------
 
 
 def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
@@ -211,9 +184,6 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
     if trials:
         blocks += [Table(["v", "β", "seeds that kept the limit", "which seeds"], trials)]
     return Page(f"{plan.limit} on {mdp.name}", blocks, figures)
-
-
-# -- X-ray ------------------------------------------------------------------------------------------------------------
 
 
 def xray_page(mdp: TabularMDP | None, found: Xray, stem: str = "") -> Page:

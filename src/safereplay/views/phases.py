@@ -84,10 +84,7 @@ class View(NamedTuple):
 def choose_views(
     results: Results, x: str | None = None, y: str | None = None, by: Sequence[str] = (), metric: str | None = None
 ) -> list[View]:
-    """A view of each learner that has the given axes; by default the two with the most values, γ last.
-
-    By default the metric is the verdict, or else one that was kept. If none was kept, there is no view.
-    """
+    """A view of each learner that has the given axes. By default the metric is the first one that was kept, if any."""
     for name, axis in (("--x", x), ("--y", y), *(("--by", axis) for axis in by)):
         if axis is not None:
             _checks.choice(f"axis for {name}", axis, results.settings)
@@ -98,19 +95,15 @@ def choose_views(
             return []
     _checks.choice("metric", metric, METRICS)
     _checks.require(results.has(metric), "--metric", "be a result that the sweep kept", metric)
-    found = []
     codes, learners = results.levels("learner")
-    for k, learner in enumerate(learners):
-        if view := _choose(results.where(codes == k), str(learner), x, y, by, metric):
-            found.append(view)
+    views = [_choose(results.where(codes == k), str(name), x, y, by, metric) for k, name in enumerate(learners)]
+    found = [view for view in views if view is not None]
     asked = ", ".join(axis for axis in (x, y) if axis)
     _checks.require(bool(found) or not asked, "axes", f"vary in some learner ({', '.join(results.axes)} do)", asked)
     return found
 
 
-def _choose(
-    results: Results, learner: str, x: str | None, y: str | None, by: Sequence[str], metric: str
-) -> View | None:
+def _choose(results: Results, name: str, x: str | None, y: str | None, by: Sequence[str], metric: str) -> View | None:
     axes = results.axes
     ranked = sorted((n for n in axes if results.is_number(n)), key=lambda n: (n == "gamma", -len(axes[n])))
     free = [n for n in ranked if n not in (x, y, *by)]
@@ -126,10 +119,7 @@ def _choose(
     many = len(results.levels("model").values) > 1
     rows = [*asked[1:], *([] if many or asked[1:] else rest[1:2])]
     pooled = tuple(n for n in left if n not in (*rest[:1], *rows))
-    return View(learner, first, second, rest[0] if rest else None, ("model", *rows), pooled, metric)
-
-
-# -- scales and facets ------------------------------------------------------------------------------------------------
+    return View(name, first, second, rest[0] if rest else None, ("model", *rows), pooled, metric)
 
 
 class Scale(NamedTuple):
@@ -156,8 +146,12 @@ def scale(results: Results, name: str, bins: int) -> Scale:
     if not results.is_number(name) or len(values) < 3 or None in values:
         return _listed(values)
     x = np.array(values, dtype=float)
-    if len(values) > CELLS:
-        return _ranges(x, bins)
+    if len(values) > CELLS:  # bins of equal width for random values, on a log scale if that spreads them more evenly
+        log = x[0] > 0 and abs(_centre(np.log(x)) - 0.5) < abs(_centre(x) - 0.5) and x[-1] > 5 * x[0]
+        t = np.log10(x) if log else x
+        edges = np.linspace(t[0], t[-1], bins + 1)
+        cell = np.clip(np.searchsorted(edges, t, "right") - 1, 0, bins - 1)
+        return Scale("log" if log else "linear", cell, edges, tuple(x))
     for kind, t in {"linear": x, **({"log": np.log10(x)} if x[0] > 0 else {})}.items():
         gaps = np.diff(t)
         if gaps.max() < 1.5 * gaps.min():
@@ -169,15 +163,6 @@ def scale(results: Results, name: str, bins: int) -> Scale:
 
 def _listed(values: tuple[Any, ...]) -> Scale:
     return Scale("listed", np.arange(len(values)), np.arange(len(values) + 1) - np.float64(0.5), values)
-
-
-def _ranges(x: Floats, bins: int) -> Scale:
-    """Bins of equal width for random values, on a log scale if that spreads them more evenly."""
-    log = x[0] > 0 and abs(_centre(np.log(x)) - 0.5) < abs(_centre(x) - 0.5) and x[-1] > 5 * x[0]
-    t = np.log10(x) if log else x
-    edges = np.linspace(t[0], t[-1], bins + 1)
-    cell = np.clip(np.searchsorted(edges, t, "right") - 1, 0, bins - 1)
-    return Scale("log" if log else "linear", cell, edges, tuple(x))
 
 
 def _centre(t: Floats) -> float:
@@ -204,9 +189,15 @@ def phase_figure(results: Results, view: View) -> Figure:
     results = results.where(codes == learners.index(view.learner))
     member, keys = results.groups(view.rows)
     column, titles = facets(results, view.columns)
-    figure, axes = _grid(len(keys), len(titles))
+    beside = len(titles) == 1 and len(keys) <= 4  # rows of one panel each are placed in one row
+    down, across = (1, len(keys)) if beside else (len(keys), len(titles))
+    wide, high = max(1.75, min(4.2, 9.6 / across)), max(1.9, min(3.2, 8.0 / down))
+    figure, axes = new_figure(wide * across + 1.0, high * down + 0.7, down, across)
+    axes = axes.reshape(len(keys), len(titles))
     filled = np.bincount(member * len(titles) + column, minlength=axes.size).reshape(axes.shape) > 0
     seen: set[str] = set()
+    shares = view.metric == "verdict"
+    upright = "share of runs" if shares else METRICS[view.metric]
     for row, key in enumerate(keys):
         chosen = member == row
         panels = _Panels(results.where(chosen), view, column[chosen], len(titles))
@@ -216,19 +207,21 @@ def phase_figure(results: Results, view: View) -> Figure:
         for k, (ax, title) in enumerate(zip(axes[row], titles, strict=True)):
             ax.set_visible(filled[row, k])
             ax.set_title(", ".join([*name, title] if title else name), fontsize=8.5 if len(titles) > 3 else 10)
-            lowest = len(titles) == 1 or not filled[row + 1 :, k].any()
-            _label_outer(ax, panels, bottom=lowest, left=not filled[row, :k].any())
-    _legend(figure, view, [name for name in (*LETTERS, *sorted(seen - set(LETTERS))) if name in seen])
+            if len(titles) == 1 or not filled[row + 1 :, k].any():  # the lowest of its column
+                ax.set_xlabel(label(view.x))
+            if not filled[row, :k].any():  # the first of its row
+                ax.set_ylabel(label(view.y) if view.y else upright)
+            elif view.y or shares:
+                ax.tick_params(labelleft=False)
+            if shares and not view.y:
+                ax.set_ylim(0, 1)
+    patches = [Patch(facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", label="no run ends")]
+    if shares:
+        names = [name for name in (*LETTERS, *sorted(seen - set(LETTERS))) if name in seen]
+        patches = [Patch(facecolor=COLOURS.get(n, "#5b4b8a"), label=f"{LETTERS.get(n, '?')}  {n}") for n in names]
+    if seen:
+        figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), frameon=False, fontsize=8.5)
     return figure
-
-
-def _grid(rows: int, columns: int) -> tuple[Figure, AnyArray]:
-    """A figure with its axes [rows, columns]; rows of one panel each are placed in one row."""
-    beside = columns == 1 and rows <= 4
-    down, across = (1, rows) if beside else (rows, columns)
-    wide, high = max(1.75, min(4.2, 9.6 / across)), max(1.9, min(3.2, 8.0 / down))
-    figure, axes = new_figure(wide * across + 1.0, high * down + 0.7, down, across)
-    return figure, axes.reshape(rows, columns)
 
 
 class _Panels:
@@ -259,11 +252,8 @@ class _Panels:
             _set_scale(ax.xaxis, self.x, labels)
             if self.y is not None:
                 _set_scale(ax.yaxis, self.y, 8)
-        if self.view.metric == "verdict":
-            return self._draw_verdicts(axes)
-        return self._draw_metric(figure, axes)
-
-    def _draw_verdicts(self, axes: AnyArray) -> set[str]:
+        if self.view.metric != "verdict":
+            return self._draw_metric(figure, axes)
         codes, names = verdict_codes(self.results)
         shares = np.stack([self.count(codes == k) for k in range(len(names))], -1)
         shares /= np.maximum(self.runs, 1.0)[..., None]
@@ -275,11 +265,14 @@ class _Panels:
         values = self.results.numbers(self.view.metric)
         finite = np.isfinite(values)
         runs = self.count(finite)
-        mean = np.divide(
-            self.count(np.where(finite, values, 0.0)), runs, out=np.full(self.shape, np.nan), where=runs > 0
-        )
-        if self.y is None:
-            self._draw_lines(axes, values)
+        total = self.count(np.where(finite, values, 0.0))
+        mean = np.divide(total, runs, out=np.full(self.shape, np.nan), where=runs > 0)
+        if self.y is None:  # the mean and its interval over the one axis
+            found = np.array(estimates(values, self.at, self.results.units, int(np.prod(self.shape))))
+            middles = self.x.place((self.x.edges[1:] + self.x.edges[:-1]) / 2)
+            for ax, panel in zip(axes, found.reshape(self.columns, -1, 3).transpose(0, 2, 1), strict=True):
+                ax.fill_between(middles, panel[1], panel[2], color=BLUE, alpha=0.2, lw=0)
+                ax.plot(middles, panel[0], "o-", ms=3, color=BLUE)
             return set()
         norm = Normalize(*((float(np.nanmin(mean)), float(np.nanmax(mean))) if finite.any() else (0.0, 1.0)))
         if self.view.metric == "p_unsafe":
@@ -295,14 +288,6 @@ class _Panels:
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), fraction=0.04, pad=0.015, aspect=14)
         bar.set_label(METRICS[self.view.metric])
         return {"never ends"} if never.any() else set()
-
-    def _draw_lines(self, axes: AnyArray, values: Floats) -> None:
-        """With one axis: the mean and its interval over it."""
-        found = np.array(estimates(values, self.at, self.results.units, int(np.prod(self.shape))))
-        x = self.x.place((self.x.edges[1:] + self.x.edges[:-1]) / 2)
-        for ax, (mean, low, high) in zip(axes, found.reshape(self.columns, -1, 3).transpose(0, 2, 1), strict=True):
-            ax.fill_between(x, low, high, color=BLUE, alpha=0.2, lw=0)
-            ax.plot(x, mean, "o-", ms=3, color=BLUE)
 
 
 def _fill(ax: Axes, x: Scale, y: Scale | None, shares: Floats, names: Sequence[str]) -> None:
@@ -390,32 +375,6 @@ def log_ticks(axis: Any, decades: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _label_outer(ax: Axes, panels: _Panels, bottom: bool, left: bool) -> None:
-    view = panels.view
-    if bottom:
-        ax.set_xlabel(label(view.x))
-    upright = label(view.y) if view.y else "share of runs" if view.metric == "verdict" else METRICS[view.metric]
-    if left:
-        ax.set_ylabel(upright)
-    elif view.y or view.metric == "verdict":
-        ax.tick_params(labelleft=False)
-    if not view.y and view.metric == "verdict":
-        ax.set_ylim(0, 1)
-
-
-def _legend(figure: Figure, view: View, seen: Sequence[str]) -> None:
-    if not seen:
-        return
-    if view.metric == "verdict":
-        patches = [Patch(facecolor=COLOURS.get(n, "#5b4b8a"), label=f"{LETTERS.get(n, '?')}  {n}") for n in seen]
-    else:
-        patches = [Patch(facecolor=COLOURS["stuck"], hatch="////", edgecolor="white", label="no run ends")]
-    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), frameon=False, fontsize=8.5)
-
-
-# -- return against risk, and curves -------------------------------------------------------------------------------------
-
-
 @styled
 def settings_figure(results: Results) -> Figure:
     """Mean return against P(unsafe): a point per setting, with intervals, and each learner's Pareto front as a step line."""
@@ -451,8 +410,21 @@ def _draw_settings(ax: Axes, results: Results, learners: Sequence[str]) -> None:
     fronts = [use[_front(risk[use, 0], gain[use, 0])] for use in chosen]
     if ends.any():
         inside = _look_at(ax, risk, gain, np.concatenate(fronts), ends)
-        for k, (use, front) in enumerate(zip(chosen, fronts, strict=True)):
-            _draw_points(ax, risk, gain, use[inside[use]], front, k, larger=1 + 0.6 * (len(learners) - 1 - k))
+        for k, (own, front) in enumerate(zip(chosen, fronts, strict=True)):
+            use = own[inside[own]]
+            colour, many = PALETTE[k % len(PALETTE)], use.size > 100
+            if not many:  # many bars would hide the points
+                ax.add_collection(LineCollection(_bars(risk[use], gain[use]), colors=colour, lw=0.5, alpha=0.25))
+            ax.add_collection(LineCollection(_bars(risk[front], gain[front]), colors=colour, lw=0.7, alpha=0.45))
+            ax.step(risk[front, 0], gain[front, 0], where="post", color=colour, lw=1.4, zorder=4)
+            larger = 1 + 0.6 * (len(learners) - 1 - k)  # later learners may cover them
+            style: Any = {
+                "s": larger * (9 if many else 18),
+                "alpha": 0.55 if many else 0.9,
+                "rasterized": use.size > 2_000,
+            }
+            style |= {"color": colour, "marker": MARKERS[k % len(MARKERS)], "edgecolor": "white", "linewidth": 0.3}
+            ax.scatter(risk[use, 0], gain[use, 0], **style, zorder=3)
 
 
 def _look_at(ax: Axes, risk: Floats, gain: Floats, front: Ints, ends: Bools) -> Bools:
@@ -471,22 +443,6 @@ def _look_at(ax: Axes, risk: Floats, gain: Floats, front: Ints, ends: Bools) -> 
         text = f"{outside:,} of {ends.sum():,} settings not shown"
         ax.text(0.98, 0.03, text, transform=ax.transAxes, ha="right", fontsize=8, color="#5b6472")
     return inside
-
-
-def _draw_points(ax: Axes, risk: Floats, gain: Floats, use: Ints, front: Ints, k: int, larger: float) -> None:
-    """The settings of one learner, with intervals, and its Pareto front; ``larger`` if others may cover them."""
-    colour, many = PALETTE[k % len(PALETTE)], use.size > 100
-    if not many:  # many bars would hide the points
-        ax.add_collection(LineCollection(_bars(risk[use], gain[use]), colors=colour, lw=0.5, alpha=0.25))
-    ax.add_collection(LineCollection(_bars(risk[front], gain[front]), colors=colour, lw=0.7, alpha=0.45))
-    ax.step(risk[front, 0], gain[front, 0], where="post", color=colour, lw=1.4, zorder=4)
-    style: Any = {
-        "marker": MARKERS[k % len(MARKERS)],
-        "s": larger * (9 if many else 18),
-        "alpha": 0.55 if many else 0.9,
-    }
-    style |= {"color": colour, "edgecolor": "white", "linewidth": 0.3, "zorder": 3, "rasterized": use.size > 2_000}
-    ax.scatter(risk[use, 0], gain[use, 0], **style)
 
 
 def _bars(risk: Floats, gain: Floats) -> list[AnyArray]:
@@ -521,7 +477,9 @@ def curves_figure(results: Results) -> Figure:
             if len(some):
                 episodes = _matrix(some, "curve_episodes")[0]
                 for ax, name in zip(axes[row], shown, strict=True):
-                    _draw_band(ax, episodes, _matrix(some, name), k)
+                    low, middle, high = np.nanquantile(_matrix(some, name), [0.025, 0.5, 0.975], axis=0)
+                    ax.fill_between(episodes, low, high, color=PALETTE[k % len(PALETTE)], alpha=0.18, lw=0)
+                    ax.plot(episodes, middle, color=PALETTE[k % len(PALETTE)], lw=1.5)
         for ax, text in zip(axes[row], shown.values(), strict=True):
             ax.set(xscale="log", ylabel=text, xlabel="episodes" if row == len(models) - 1 else "")
             log_ticks(ax.xaxis, float(np.log10(ax.get_xlim()[1] / ax.get_xlim()[0])))
@@ -536,16 +494,6 @@ def _matrix(results: Results, name: str) -> Floats:
     column = results.table[name].combine_chunks()
     flat = np.asarray(column.flatten(), dtype=float).reshape(len(column), -1)
     return flat[:: max(1, len(column) // MANY)]
-
-
-def _draw_band(ax: Axes, episodes: Floats, curves: Floats, k: int) -> None:
-    low, middle, high = np.nanquantile(curves, [0.025, 0.5, 0.975], axis=0)
-    colour = PALETTE[k % len(PALETTE)]
-    ax.fill_between(episodes, low, high, color=colour, alpha=0.18, lw=0)
-    ax.plot(episodes, middle, color=colour, lw=1.5)
-
-
-# -- the page -----------------------------------------------------------------------------------------------------------
 
 
 def sweep_page(results: Results, views: Sequence[View], rows: Sequence[Row], refresh: int | None = None) -> Page:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -27,9 +27,8 @@ from ..verdicts import VERDICTS
 from .intervals import Estimate, estimates
 
 #: Verify checksums, so that damaged parts raise an error.
-CAREFUL = ds.ParquetFileFormat(
-    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-)
+VERIFY = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+CAREFUL = ds.ParquetFileFormat(default_fragment_scan_options=VERIFY)
 RISKS = ("mean", "std", "p_unsafe", "p_never", "cvar10")
 CURVES = ("curve_episodes", "curve_value", "curve_p_unsafe")
 #: Columns that are not settings.
@@ -48,9 +47,6 @@ def label(name: str) -> str:
             rest = name.removeprefix(prefix)
             return SYMBOLS.get(rest, rest.replace("_", " ") + place)
     return SYMBOLS.get(name, name.replace("_", " "))
-
-
-# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 class Levels(NamedTuple):
@@ -74,6 +70,7 @@ class Results:
     folder: Path
     table: pa.Table
     expected: int | None = None  #: the total number of runs, if the folder has it
+    _levels: dict[str, Levels] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -94,10 +91,6 @@ class Results:
         """A column of numbers [n]; null becomes nan."""
         return np.asarray(self.table[name].to_numpy(), dtype=np.float64)
 
-    @cached_property
-    def _levels(self) -> dict[str, Levels]:
-        return {}
-
     def levels(self, name: str) -> Levels:
         """A column as codes into its values."""
         if name not in self._levels:
@@ -107,8 +100,7 @@ class Results:
     @cached_property
     def settings(self) -> tuple[str, ...]:
         """The columns that describe a run, except the seed."""
-        names = self.table.column_names
-        return tuple(n for n in names if n not in OUTCOMES and not n.startswith("curve_"))
+        return tuple(name for name in self.table.column_names if _is_setting(name))
 
     @cached_property
     def axes(self) -> dict[str, tuple[Any, ...]]:
@@ -146,6 +138,10 @@ class Results:
     def where(self, chosen: Bools) -> Results:
         """The runs for which ``chosen`` is true."""
         return Results(self.folder, self.table.filter(pa.array(chosen)), self.expected)
+
+
+def _is_setting(name: str) -> bool:
+    return name not in OUTCOMES and not name.startswith("curve_")
 
 
 def _levels(column: pa.ChunkedArray) -> Levels:
@@ -187,36 +183,23 @@ class Reader:
         if not sum(table.num_rows for table in self._parts.values()):
             return None
         table = pa.concat_tables(self._parts.values(), promote_options="permissive")
-        return Results(self.folder, table.combine_chunks(), _expected(self.folder))
+        try:
+            expected = int(json.loads(_files.read_text(self.folder / "sweep.json"))["runs"])
+        except (OSError, ValueError, KeyError, TypeError):
+            expected = None
+        return Results(self.folder, table.combine_chunks(), expected)
 
     def _read_part(self, file: Path) -> pa.Table | None:
         """The needed columns of a part; None if it was removed meanwhile."""
         try:
             part = ds.dataset(file, format=CAREFUL)
-            _checks.require(
-                {"model", "learner", "seed"} <= set(part.schema.names), str(file), "hold runs", part.schema.names
-            )
-            return part.to_table(columns=[n for n in part.schema.names if self._wanted(n)])
+            names, wanted = part.schema.names, {"seed", "verdict", *RISKS, *(CURVES if self._curves else ())}
+            _checks.require({"model", "learner", "seed"} <= set(names), str(file), "hold runs", names)
+            return part.to_table(columns=[n for n in names if n in wanted or _is_setting(n)])
         except FileNotFoundError:
             return None
         except (pa.ArrowInvalid, OSError) as error:
             raise BadFile(f"{file} must be a Parquet file, got '{str(error).splitlines()[0]}'") from None
-
-    def _wanted(self, name: str) -> bool:
-        if name.startswith("curve_"):
-            return self._curves and name in CURVES
-        return name in ("seed", "verdict", *RISKS) or name not in OUTCOMES
-
-
-def _expected(folder: Path) -> int | None:
-    """The total number of runs, if the folder has it."""
-    try:
-        return int(json.loads(_files.read_text(folder / "sweep.json"))["runs"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-# -- tables -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -161,25 +161,25 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
         **TUNING,
     )
     title, *lines = str(plan).splitlines()
-    own = {"v": plan.v, "beta": plan.beta, "pareto": True, **numbers(plan.profile, "mean", "p_unsafe")}
+    points = [
+        {**numbers(point, "v", "beta", "mean", "p_unsafe"), "pareto": point.pareto}
+        for point in (plan.plain, *plan.frontier)
+    ]
     return {
         "meets": plan.meets,
         "confirmed": plan.confirmed,
         "learner": {**side.to_dict(), "v": plan.v, "beta": plan.beta},
         "v_smallest": plan.v_smallest,
         "summary": [["answer", title], *([line[:22].strip(), line[22:].strip()] for line in lines)],
-        "plain": _point(plan.plain),
-        "plan": own,
-        "frontier": [_point(point) for point in plan.frontier],
+        "plain": points[0],
+        "plan": {"v": plan.v, "beta": plan.beta, "pareto": True, **numbers(plan.profile, "mean", "p_unsafe")},
+        "frontier": points[1:],
         "ceiling": [{"risk": point.limit, "mean": plain(point.value)} for point in plan.ceiling_frontier],
     }
 
 
 #: The jobs of the workers.
 JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"solve": solve, "switches": switches, "tune": tune}
-
-
-# -- what drawings need -----------------------------------------------------------------------------------------------
 
 
 def route(mdp: sr.TabularMDP, policy: Ints) -> dict[str, Any]:
@@ -202,10 +202,6 @@ def rounded(Q: Floats) -> list[list[float]]:
 def numbers(risk: Any, *names: str) -> dict[str, float | None]:
     """Numbers of a profile or a point; None if not finite, or if there is no profile."""
     return {name: plain(getattr(risk, name, None)) for name in names}
-
-
-def _point(point: Any) -> dict[str, Any]:
-    return {**numbers(point, "v", "beta", "mean", "p_unsafe"), "pareto": point.pareto}
 
 
 def _bars(risk: sr.RiskProfile) -> dict[str, Any]:
@@ -273,14 +269,22 @@ for learner in learners:
 def script(link: StateLink) -> str:
     """The study of a link as a script."""
     world = link.to_world()
-    world.mdp()
+    layout = world.mdp().layout
     left, right = Side.parse(link.left), Side.parse(link.right)
+    cells = [layout.cells[s] for s in world.judged()] if layout else []
+    if len(cells) == 1:
+        start = f"world.layout.state_at{cells[0]}"
+    else:
+        start = f"[{1 / len(cells)!r} if cell in {cells} else 0.0 for cell in world.layout.cells]"
     return SCRIPT.format(
         title=f"{left.learner().describe()} and {right.learner().describe()} on {world.name}.",
         version=sr.__version__,
         rows="\n".join(f"    {row}" for row in world.rows),
-        options="\n".join(f"    {name}={_code(value)}," for name, value in _different(world).items()),
-        start=_start(world),
+        options="\n".join(
+            f'    {name}="{value}",' if isinstance(value, str) else f"    {name}={value!r},"
+            for name, value in _different(world).items()
+        ),
+        start=start,
         epsilon=link.epsilon,
         left=_call(left),
         right=_call(right),
@@ -305,20 +309,6 @@ def _different(world: World) -> dict[str, Any]:
     }
 
 
-def _code(value: Any) -> str:
-    """A value as code, quoted as formatters do."""
-    return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def _start(world: World) -> str:
-    """Code for the start of the judged episodes."""
-    layout = world.mdp().layout
-    cells = [layout.cells[s] for s in world.judged()] if layout else []
-    if len(cells) == 1:
-        return f"world.layout.state_at{cells[0]}"
-    return f"[{1 / len(cells)!r} if cell in {cells} else 0.0 for cell in world.layout.cells]"
-
-
 def _call(side: Side) -> str:
     """Code for a learner."""
     if side.kind != "replay":
@@ -326,9 +316,6 @@ def _call(side: Side) -> str:
         return f"sr.{type(side.learner()).__name__}({dials})"
     scheme = f"sr.{SCHEMES[str(side.scheme)].__name__}(beta={side.beta!r})"
     return f'sr.ReplayQLearning({scheme}, v={side.v!r}, mixing="{side.mixing}")'
-
-
-# -- streams ------------------------------------------------------------------------------------------------------------
 
 
 class Event(NamedTuple):
@@ -382,6 +369,11 @@ class Runs:
     def next_frame(self, t: int) -> dict[str, Any]:
         """Continue to iteration t; return the content of its frame."""
         events, first, mdp = self.advance(t), self.steppers[0], self.mdp
+        seeds = []
+        for stepper in self.steppers:
+            gap = stepper.gap(self.limit)
+            own = {"policy": shown(mdp, stepper.policy), "gap": None if gap != gap else float(f"{gap:.5g}")}
+            seeds.append({**own, **route(mdp, stepper.policy)})
         return {
             "t": self.t,
             "episodes": first.episodes,
@@ -390,14 +382,8 @@ class Runs:
             "trace": [[e.s, e.a, e.r, e.s_next, int(e.terminal), int(e.replayed)] for e in events],
             "at": first.state,
             "risk": numbers(risk_of(self.world, tuple(first.policy.tolist())), "mean", "p_unsafe", "p_never"),
-            "seeds": [self._seed(stepper) for stepper in self.steppers],
+            "seeds": seeds,
         }
-
-    def _seed(self, stepper: sr.Stepper) -> dict[str, Any]:
-        drawn = route(self.mdp, stepper.policy)
-        gap = stepper.gap(self.limit)
-        own = {"policy": shown(self.mdp, stepper.policy), "gap": None if gap != gap else float(f"{gap:.5g}")}
-        return {**own, **drawn}
 
 
 class Store:
@@ -437,7 +423,12 @@ class Streams:
         runs: Runs | None = None
         try:
             yield Event("preparing", {})
-            runs = await self._ready(link)
+            found = self.store.take(link)
+            if found is None:
+                found = await self._threaded(Runs, link, await self._limit(link))
+            while found.t < link.since:
+                await self._threaded(found.advance, min(link.since, found.t + CHUNK))
+            runs = found  # from here on, it is kept when the stream ends
             for _ in range(link.frames):
                 if runs.t >= link.until:
                     break
@@ -453,15 +444,6 @@ class Streams:
             self.open -= 1
             if runs is not None:
                 self.store.keep(runs)
-
-    async def _ready(self, link: LearnLink) -> Runs:
-        """The runs up to the iteration that the client has seen, from the cache or computed again."""
-        runs = self.store.take(link)
-        if runs is None:
-            runs = await self._threaded(Runs, link, await self._limit(link))
-        while runs.t < link.since:
-            await self._threaded(runs.advance, min(link.since, runs.t + CHUNK))
-        return runs
 
     async def _threaded(self, function: Any, *arguments: Any) -> Any:
         job = asyncio.ensure_future(to_thread.run_sync(function, *arguments, limiter=self._limiter))

@@ -1,14 +1,10 @@
-"""The playground's server: it parses requests, calls the public API, and returns JSON.
-
-Every request is a GET with the parameters of a link (:mod:`safereplay.web.state`). Exact answers come from worker
-processes with a time limit, learning from a stream of events. A refused request gets a 4xx and one sentence.
-"""
+"""The playground's server: it parses links (:mod:`safereplay.web.state`), calls the public API, and returns JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -204,8 +200,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         503: "Too many requests at a time, or a worker was lost",
     }.items()
 }
-
-
 router = APIRouter()
 
 
@@ -219,7 +213,7 @@ def create_app() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=REFUSALS,
-        exception_handlers={RequestValidationError: _refuse_parameters, SafeReplayError: _refuse},
+        exception_handlers={RequestValidationError: _refuse, SafeReplayError: _refuse},
     )
     app.include_router(router)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
@@ -242,28 +236,20 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-# -- refusals -----------------------------------------------------------------------------------------------------------
-
-
-async def _refuse_parameters(request: Request, error: Any) -> Response:
-    return refusal(request, 422, first_fault(error.errors()))
-
-
 async def _refuse(request: Request, error: Any) -> Response:
-    return refusal(request, error.status if isinstance(error, Unanswered) else 422, str(error))
-
-
-def refusal(request: Request, status: int, sentence: str) -> Response:
     """A refusal, quiet if the request says so."""
-    sentence = " ".join(sentence.split())
+    status = error.status if isinstance(error, Unanswered) else 422
+    sentence = " ".join(reason(error).split())
     if request.query_params.get("quiet") in ("1", "true"):
         return JSONResponse({"problem": sentence, "status": status})
     return JSONResponse({"detail": sentence}, status)
 
 
-def first_fault(faults: Sequence[Any]) -> str:
-    """The first error of the parameters, in the form of this package's messages."""
-    fault = faults[0]
+def reason(error: Any) -> str:
+    """The message of an error; of parameters, their first error in the form of this package's messages."""
+    if isinstance(error, SafeReplayError):
+        return str(error)
+    fault = error.errors()[0]
     name = fault["loc"][-1] if fault["loc"] else "request"
     if fault["type"] == "extra_forbidden":
         return f"unknown parameter '{str(name)[:40]}'"
@@ -278,17 +264,11 @@ def _text(kind: str, schema: dict[str, Any] | None = None) -> dict[int | str, di
     return {200: {"content": {kind: {"schema": schema or {"type": "string"}}, **quiet}, "description": "Text"}}
 
 
-# -- questions ------------------------------------------------------------------------------------------------------------
-
-
 @router.get("/api/presets", response_model=list[Preset], tags=["worlds"])
 def list_presets() -> Any:
     """The worlds to start from."""
-    found = [
-        {"name": name, "title": TITLES[name][0], "about": TITLES[name][1], "world": world.to_dict()}
-        for name, world in presets().items()
-    ]
-    return JSONResponse(found)
+    worlds = {name: world.to_dict() for name, world in presets().items()}
+    return JSONResponse([{"name": n, "title": t, "about": a, "world": worlds[n]} for n, (t, a) in TITLES.items()])
 
 
 @router.get("/api/learners", response_model=dict[str, LearnerShape], tags=["worlds"])
@@ -325,12 +305,10 @@ async def _asked(pool: WorkerPool, name: str, link: LearnerLink, seconds: float)
     return Response(await pool.call(name, link.model_dump(), seconds), media_type="application/json")
 
 
-@router.get(
-    "/api/learn",
-    response_class=StreamingResponse,
-    responses=_text("text/event-stream", {"type": "object"}),
-    tags=["learning"],
-)
+EVENTS = _text("text/event-stream", {"type": "object"})
+
+
+@router.get("/api/learn", response_class=StreamingResponse, responses=EVENTS, tags=["learning"])
 async def learn(request: Request, link: Annotated[LearnLink, Query()]) -> Response:
     """A running learner, as server-sent events: preparing, frame, paused, done, problem."""
     seen = request.headers.get("last-event-id", "")
@@ -350,14 +328,10 @@ async def learn_over_socket(socket: WebSocket) -> None:
         link = LearnLink.model_validate(dict(socket.query_params))
         link.check()
     except (ValidationError, SafeReplayError) as error:
-        sentence = first_fault(error.errors()) if isinstance(error, ValidationError) else str(error)
-        await socket.send_text(answers.Event("problem", {"detail": sentence}).message())
+        await socket.send_text(answers.Event("problem", {"detail": reason(error)}).message())
         await socket.close()
     else:
         await answers.over_socket(socket.app.state.streams.frames(link), socket)
-
-
-# -- exports and files ------------------------------------------------------------------------------------------------------
 
 
 @router.get("/api/script", response_class=Response, responses=_text("text/x-python"), tags=["export"])

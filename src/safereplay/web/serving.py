@@ -70,18 +70,13 @@ class Denied(Exception):
         super().__init__(detail)
         self.status, self.detail = status, detail
 
-    def response(self) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """The headers and the body."""
-        headers, body = _refusal(self.detail)
-        return headers + [(b"allow", ", ".join(METHODS).encode())] * (self.status == 405), body
-
     async def tell(self, receive: Receive, send: Send) -> None:
         """Send the whole response, and close the connection, since a body may still be arriving.
 
         The rest of the body is read and discarded for a moment: closing a connection with unread data resets it, and
         the client may lose the response.
         """
-        headers, body = self.response()
+        headers, body = _refusal(self.status, self.detail)
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": True})
         with suppress(TimeoutError):
@@ -91,11 +86,12 @@ class Denied(Exception):
         await send({"type": "http.response.body"})
 
 
-def _refusal(detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def _refusal(status: int, detail: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """The headers and the body of a refusal."""
     body = json.dumps({"detail": detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    return [*headers, (b"connection", b"close")], body
+    allow = [(b"allow", ", ".join(METHODS).encode())] if status == 405 else []
+    return [*headers, (b"connection", b"close"), *allow], body
 
 
 class Hosts:
@@ -112,7 +108,7 @@ class Hosts:
 
     def __init__(self, host: str, port: int) -> None:
         self._port = f":{port}"
-        names: Iterable[str] = {*LOOPBACK, _in_brackets(host).lower()}
+        names: Iterable[str] = {*LOOPBACK, (f"[{host}]" if ":" in host else host).lower()}
         number = _number(host)
         self._any_number = number is not None and number.is_unspecified
         if self._any_number:
@@ -135,10 +131,6 @@ def _number(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _in_brackets(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 class Guard:
     """The application around ``app`` that passes on requests addressed to one of ``hosts``, within the limits of size."""
 
@@ -159,14 +151,21 @@ class Guard:
             self.open -= 1
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = _with_headers(send)
+        async def dressed(message: Message) -> None:
+            """Add the headers of :data:`HEADERS` that a response does not set itself."""
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                present = {name.lower() for name, _ in headers}
+                message = {**message, "headers": headers + [(k, v) for k, v in HEADERS.items() if k not in present]}
+            await send(message)
+
         try:
             self._check(scope)
             body = await self._body(receive)
             if body is not None:
-                await _unless_gone(self.app, scope, body, receive, send)
+                await _unless_gone(self.app, scope, body, receive, dressed)
         except Denied as denied:
-            await denied.tell(receive, send)
+            await denied.tell(receive, dressed)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A web socket. Browsers let any site open one, so its Origin is the only protection."""
@@ -175,7 +174,7 @@ class Guard:
             await self.app(scope, receive, send)
         except Denied as denied:
             await receive()
-            headers, body = denied.response()
+            headers, body = _refusal(denied.status, denied.detail)
             await send({"type": "websocket.http.response.start", "status": denied.status, "headers": headers})
             await send({"type": "websocket.http.response.body", "body": body})
 
@@ -224,7 +223,10 @@ class Guard:
 async def _unless_gone(app: App, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
     """Run the application, and cancel it if its client disconnects; ``receive`` then says so."""
     unheard, all_said = [body], False
-    gone = asyncio.ensure_future(_hang_up(receive))
+
+    async def hang_up() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
     async def hear() -> Message:
         if unheard:
@@ -237,6 +239,7 @@ async def _unless_gone(app: App, scope: Scope, body: bytes, receive: Receive, se
         all_said = message["type"] == "http.response.body" and not message.get("more_body")
         await send(message)
 
+    gone = asyncio.ensure_future(hang_up())
     answering = asyncio.ensure_future(app(scope, hear, say))
     try:
         await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -248,24 +251,6 @@ async def _unless_gone(app: App, scope: Scope, body: bytes, receive: Receive, se
         await asyncio.wait((answering, gone))
     with suppress(asyncio.CancelledError):
         answering.result()
-
-
-async def _hang_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _with_headers(send: Send) -> Send:
-    """Add the headers of :data:`HEADERS` that a response does not set itself."""
-
-    async def dressed(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = list(message.get("headers", ()))
-            present = {name.lower() for name, _ in headers}
-            message = {**message, "headers": headers + [(k, v) for k, v in HEADERS.items() if k not in present]}
-        await send(message)
-
-    return dressed
 
 
 PORT = 8421
@@ -344,7 +329,7 @@ class Connection(H11Protocol):
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers, body = _refusal(detail)
+            headers, body = _refusal(status, detail)
             response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
@@ -394,7 +379,10 @@ def serve(host: str = "127.0.0.1", port: int | None = None, open_browser: bool =
     from .app import create_app
 
     listener = listen(host, port)
-    address, number = _address(listener), listener.getsockname()[1]
+    bound, number = listener.getsockname()[:2]
+    ip = ipaddress.ip_address(bound)
+    name = "localhost" if ip.is_unspecified else f"[{bound}]" if ":" in bound else bound
+    address = f"http://{name}:{number}/"  # of the page, for a browser on this machine
 
     def announce() -> None:
         sys.stdout.write(f"The playground is at {address} (Ctrl-C ends it)\n")
@@ -404,7 +392,7 @@ def serve(host: str = "127.0.0.1", port: int | None = None, open_browser: bool =
 
     if port is None and number != PORT:
         sys.stderr.write(f"safereplay: port {PORT} is taken; this is the next free one\n")
-    if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+    if not ip.is_loopback:
         sys.stderr.write("safereplay: this page is open to the whole network, without a password\n")
     with listener, stopping(lambda: f"the playground at {address} is closed"):
         Server(create_app(), host, number, announce).run([listener])
@@ -417,7 +405,9 @@ def listen(host: str, port: int | None) -> socket.socket:
     tried = [port] if port is not None else range(PORT, PORT + NEIGHBOURS)
     for number in tried:
         try:
-            return _bound(host, number)
+            family, _, _, _, where = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+            both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+            return socket.create_server(where, family=family, backlog=2048, dualstack_ipv6=both)
         except OSError as error:
             if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
                 _checks.fail("host", "be an address of this machine", host)
@@ -426,17 +416,3 @@ def listen(host: str, port: int | None) -> socket.socket:
             if error.errno != errno.EADDRINUSE:
                 raise BadInput(f"cannot listen on {host} port {number}: {error.strerror}") from None
     return _checks.fail("port", "be free", f"{tried[0]} to {tried[-1]}, all taken" if port is None else port)
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    return socket.create_server(where, family=family, backlog=2048, dualstack_ipv6=both)
-
-
-def _address(listener: socket.socket) -> str:
-    """The address of the page for a browser on this machine."""
-    host, port = listener.getsockname()[:2]
-    if ipaddress.ip_address(host).is_unspecified:
-        host = "localhost"
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

@@ -71,13 +71,18 @@ class Side:
         for part in parts:
             name, _, value = part.partition(":")
             _checks.require(name in dials, f"dial of {kind}", f"be one of {', '.join(dials) or 'none'}", name)
-            dials[name] = _checks.choice(name, value, WORDS[name]) if name in WORDS else _number(kind, name, value)
+            if name in WORDS:
+                dials[name] = _checks.choice(name, value, WORDS[name])
+            else:
+                bounds = BETAS[kind] if name == "beta" else BOUNDS[name]
+                dials[name] = _checks.between(name, number(name, value), bounds)
         return Side(kind, **dials)
 
     @property
     def text(self) -> str:
         """The text that :meth:`parse` reads."""
-        return ",".join([self.kind, *(f"{name}:{_plain(x)}" for name, x in self.dials().items())])
+        dials = {name: x if isinstance(x, str) else f"{x:.10g}" for name, x in self.dials().items()}
+        return ",".join([self.kind, *(f"{name}:{x}" for name, x in dials.items())])
 
     def to_dict(self) -> dict[str, Any]:
         """The form that the page uses."""
@@ -96,24 +101,16 @@ class Side:
         return catalog.learner(self.kind)(**self.dials())
 
 
-def _number(kind: str, name: str, value: str) -> float:
-    return _checks.between(name, number(name, value), BETAS[kind] if name == "beta" else BOUNDS[name])
-
-
 def learner_dials() -> dict[str, Any]:
     """The defaults and sliders of each kind of learner."""
-    return {
-        kind: {
-            "defaults": KINDS[kind],
-            "sliders": {name: _slider(name, about) for name, (about, _) in found.items() if about.slider},
-        }
-        for kind, found in DIALS.items()
-    }
-
-
-def _slider(name: str, about: Dial) -> dict[str, Any]:
-    ends = dict(zip(("min", "max", "step"), about.slider or (), strict=True))
-    return {"symbol": SYMBOLS.get(name, name), "label": about.label, "hint": about.hint, **ends}
+    dials: dict[str, Any] = {kind: {"defaults": defaults, "sliders": {}} for kind, defaults in KINDS.items()}
+    for kind, found in DIALS.items():
+        for name, (about, _) in found.items():
+            if about.slider:
+                ends = dict(zip(("min", "max", "step"), about.slider, strict=True))
+                text = {"symbol": SYMBOLS.get(name, name), "label": about.label, "hint": about.hint}
+                dials[kind]["sliders"][name] = text | ends
+    return dials
 
 
 def number(name: str, text: str) -> float:
@@ -128,10 +125,6 @@ def number(name: str, text: str) -> float:
         value = float("nan")
     _checks.require(isfinite(value), name, "be a number", text)
     return value
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.10g}"
 
 
 Cell = tuple[int, int]
@@ -156,7 +149,6 @@ TITLES = {
     "ledge": ("The windy ledge", "The wind blows towards the drop: the nearer the edge, the shorter the way."),
     "blank": ("An empty field", "Draw your own."),
 }
-BLANK = "\n".join(["........"] * 5 + ["S......G"])
 
 
 @dataclass(frozen=True)
@@ -180,10 +172,8 @@ class World:
 
     def to_dict(self) -> dict[str, Any]:
         """The form that the page uses."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["goals"] = {f"{i},{j}": r for (i, j), r in self.goals}
-        values["volatiles"] = {f"{i},{j}": draws for (i, j), draws in self.volatiles}
-        return values
+        named = {key: {f"{i},{j}": x for (i, j), x in getattr(self, key)} for key in ("goals", "volatiles")}
+        return {f.name: getattr(self, f.name) for f in fields(self)} | named
 
     def options(self) -> dict[str, Any]:
         """The arguments of ``sr.grids.from_map``, except the map."""
@@ -216,23 +206,20 @@ def _model(world: World) -> sr.TabularMDP:
 
 @lru_cache(maxsize=1)
 def presets() -> dict[str, World]:
-    """The preset worlds by name, from the library's grids."""
-    return {name: _preset(name) for name in TITLES}
-
-
-def _preset(name: str) -> World:
-    if name == "blank":
-        return World(name, tuple(BLANK.split("\n")), slip=0.1, gamma=0.95)
-    build = sr.grids.NAMED[name]
-    known = {f.name for f in fields(World)}
-    settings = {RENAMED.get(p.name, p.name): p.default for p in inspect.signature(build).parameters.values()}
-    chosen = {key: value for key, value in settings.items() if key in known}
-    if "volatile" in chosen:
-        chosen["volatile"] = tuple((float(p), float(r)) for p, r in chosen["volatile"])
-    mdp = build()
-    rows = tuple(mdp.layout.rows if mdp.layout is not None else ())
-    marked = "".join(rows).count("S")
-    return World(name, rows, **{**chosen, "start": "S" if np.count_nonzero(mdp.start) == marked else "uniform"})
+    """The preset worlds by name: the library's grids, and an empty field."""
+    known, found = {f.name for f in fields(World)}, {}
+    for name in (name for name in TITLES if name != "blank"):
+        build = sr.grids.NAMED[name]
+        settings = {RENAMED.get(p.name, p.name): p.default for p in inspect.signature(build).parameters.values()}
+        chosen = {key: value for key, value in settings.items() if key in known}
+        if "volatile" in chosen:
+            chosen["volatile"] = tuple((float(p), float(r)) for p, r in chosen["volatile"])
+        mdp = build()
+        rows = tuple(mdp.layout.rows if mdp.layout is not None else ())
+        marked = "".join(rows).count("S")
+        chosen["start"] = "S" if np.count_nonzero(mdp.start) == marked else "uniform"
+        found[name] = World(name, rows, **chosen)
+    return found | {"blank": World("blank", ("........",) * 5 + ("S......G",), slip=0.1, gamma=0.95)}
 
 
 def changed(world: World, parts: dict[str, Any]) -> World:
@@ -240,7 +227,11 @@ def changed(world: World, parts: dict[str, Any]) -> World:
     given = {name: value for name, value in parts.items() if value is not None}
     if "map" in given:
         world = replace(world, rows=parse_map(given.pop("map")), goals=(), volatiles=())
-    readers: dict[str, Callable[[str], Any]] = {"goals": _goals, "volatiles": _lotteries, "volatile": _lottery}
+    readers: dict[str, Callable[[str], Any]] = {
+        "goals": lambda text: tuple((cell, _reward("goals", x)) for cell, x in _by_cell("goals", text)),
+        "volatiles": lambda text: tuple((cell, _lottery(x)) for cell, x in _by_cell("volatiles", text)),
+        "volatile": _lottery,
+    }
     return replace(world, **{name: readers[name](x) if name in readers else x for name, x in given.items()})
 
 
@@ -252,11 +243,10 @@ def parse_map(text: str) -> tuple[str, ...]:
     """
     lines = text.split("/")
     _checks.require(len(lines) <= MOST, "map", f"have at most {MOST} rows", len(lines))
-    rows = [_row(line) for line in lines]
-    _checks.require(
-        len({len(row) for row in rows}) == 1, "map", "have rows of equal length", [len(row) for row in rows]
-    )
-    return tuple(rows)
+    rows = tuple(_row(line) for line in lines)
+    lengths = [len(row) for row in rows]
+    _checks.require(len(set(lengths)) == 1, "map", "have rows of equal length", lengths)
+    return rows
 
 
 def _row(line: str) -> str:
@@ -269,14 +259,6 @@ def _row(line: str) -> str:
         cells += "." * size if free else LETTERS[part]
     _checks.require(bool(cells), "map", "have no empty row", line)
     return cells
-
-
-def _goals(text: str) -> tuple[tuple[Cell, float], ...]:
-    return tuple((cell, reward("goals", value)) for cell, value in _by_cell("goals", text))
-
-
-def _lotteries(text: str) -> tuple[tuple[Cell, Lottery], ...]:
-    return tuple((cell, _lottery(value)) for cell, value in _by_cell("volatiles", text))
 
 
 def _by_cell(name: str, text: str) -> list[tuple[Cell, str]]:
@@ -296,11 +278,10 @@ def _lottery(text: str) -> Lottery:
     parts = text.split(",")
     _checks.require(len(parts) == DRAWS, "volatile", "have two rewards", len(parts))
     pairs = [part.partition(":") for part in parts]
-    return tuple((number("p of volatile", p), reward("volatile", r)) for p, _, r in pairs)
+    return tuple((number("p of volatile", p), _reward("volatile", r)) for p, _, r in pairs)
 
 
-def reward(name: str, text: str) -> float:
-    """A reward from text."""
+def _reward(name: str, text: str) -> float:
     return _checks.between(name, number(name, text), f"[-{LARGEST:g}, {LARGEST:g}]")
 
 
@@ -312,19 +293,14 @@ Name = Literal["cliff", "volatile", "frozen_lake", "bridge", "lottery", "ledge",
 SlipTo = Literal["any", "others", "sides", "up", "right", "down", "left"]
 
 
-class Question(BaseModel):
-    """The parameters of every request."""
+class WorldLink(BaseModel):
+    """A world: a preset, and the changes to it; and the parameter ``quiet`` of every request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     quiet: bool = Field(
         default=False, description='Answer a refused request with status 200 and {"problem", "status"}.'
     )
-
-
-class WorldLink(Question):
-    """A world: a preset, and the changes to it."""
-
     world: Name = Field(default="cliff", description="The preset world.")
     map: Text | None = Field(
         default=None, description="Rows separated by /; numbers are free cells, W S G X u r d l other cells."

@@ -4,10 +4,8 @@ A solver cannot be interrupted, but a process can be killed. So every request go
 it is late, the process is killed and replaced; the event loop never blocks. All limits use the event loop's clock, so
 that tests can control them.
 
-A worker is one process, one pipe and one thread that reads the pipe. Messages are JSON: the request as an object, the
-answer as one letter (answered, refused, failed) and the text for the client.
-
-A request without an answer ends in an :class:`Unanswered`, which has an HTTP status and a sentence.
+Messages are JSON: the request as an object, the answer as one letter (answered, refused, failed) and the text for the
+client.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ spawn = multiprocessing.get_context("spawn")
 
 
 class Unanswered(SafeReplayError):
-    """A request without an answer: the status and the sentence for the client."""
+    """A request without an answer: the HTTP status and the sentence for the client."""
 
     status = 500
 
@@ -77,9 +75,6 @@ class Lost(Unanswered):
     """The worker died during the request, or was shut down."""
 
     status = 503
-
-
-# -- in the worker ----------------------------------------------------------------------------------------------------
 
 
 def work(pipe: Connection, registry: str) -> None:
@@ -114,9 +109,6 @@ def _leave_with_the_server() -> None:
         os._exit(1)
 
 
-# -- in the server ----------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
     """Block Ctrl-C while a process starts: it inherits the parent's signal mask."""
@@ -148,13 +140,9 @@ class Worker:
         self._process = spawn.Process(target=work, args=(theirs, registry), daemon=True)
         with _interrupts_held_back(), theirs:
             self._process.start()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    @property
-    def pid(self) -> int | None:
-        """The process id."""
-        return self._process.pid
+        self.pid = self._process.pid
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
 
     def ask(self, question: bytes, seconds: float) -> asyncio.Future[bytes]:
         """A future of the answer; the process is killed if it takes more than ``seconds``."""
@@ -178,10 +166,6 @@ class Worker:
         self.killed = True
         if not self.gone:
             self._process.kill()
-
-    def join(self) -> None:
-        """Wait until the process and its thread are gone; after :meth:`kill`."""
-        self._listener.join()
 
     def _ring(self, seconds: float) -> None:
         self.kill()
@@ -263,7 +247,7 @@ class WorkerPool:
         for worker in self._workers:
             worker.kill()
         for worker in self._workers:
-            worker.join()
+            worker.listener.join()  # it ends after its process
 
     async def __aenter__(self) -> WorkerPool:
         self.start()
@@ -274,7 +258,7 @@ class WorkerPool:
 
     def warm(self, name: str, arguments: dict[str, Any]) -> None:
         """Let every worker, current and future, answer this once while it is idle, so that its code is compiled."""
-        self._warm_ups.append(_question(name, arguments))
+        self._warm_ups.append(json.dumps([name, arguments]).encode())
         idle, self._idle = self._idle, []
         for worker in idle:
             self._offer(worker)
@@ -285,8 +269,12 @@ class WorkerPool:
         Waiting for a worker may take another ``seconds``; the start of the first worker and compiling do not count.
         If the caller is cancelled, the work stops too.
         """
-        await self._started()
-        question = _question(name, arguments)
+        try:
+            async with asyncio.timeout(STARTING):
+                await self._warm.wait()
+        except TimeoutError:
+            raise Busy("the server is still starting; try again in a moment") from None
+        question = json.dumps([name, arguments]).encode()
         try:
             async with asyncio.timeout(seconds):
                 worker = await self._free()
@@ -298,13 +286,6 @@ class WorkerPool:
         except asyncio.CancelledError:
             worker.abandon(answer, self.grace)
             raise
-
-    async def _started(self) -> None:
-        try:
-            async with asyncio.timeout(STARTING):
-                await self._warm.wait()
-        except TimeoutError:
-            raise Busy("the server is still starting; try again in a moment") from None
 
     async def _free(self) -> Worker:
         if not self._open:
@@ -374,7 +355,3 @@ class WorkerPool:
         else:
             self._idle.append(worker)
             self._warm.set()
-
-
-def _question(name: str, arguments: dict[str, Any]) -> bytes:
-    return json.dumps([name, arguments]).encode()
