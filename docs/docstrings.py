@@ -46,7 +46,8 @@ def _section(title: str, lines: list[str]) -> str:
     for block in re.split(r"\n(?=\S)", "\n".join(lines)):
         head, *more = block.splitlines()
         name, colon, kind = head.partition(" : ")
-        about = ". ".join(filter(None, [kind, " ".join(line.strip() for line in more)]))
+        rest = " ".join(line.strip() for line in more)
+        about = (". " if rest[:1].isupper() else " ").join(filter(None, [kind, rest]))
         items.append(f"`{name}`: {about}" if colon or more else head)
     return "\n".join([f"**{title}**", "", *(f"- {_prose(item)}" for item in items)])
 
