@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 LOWEST := .venv-lowest
 
-.PHONY: help reproduce quick play test test-slow test-lowest check format bench bench-page deep-study docs site clean
+.PHONY: help reproduce quick play test test-docs test-slow test-lowest check format bench bench-page deep-study docs site clean
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
 	@echo "make quick      a smaller version of it: about a minute"
 	@echo "make play       the playground, in a browser on 127.0.0.1"
-	@echo "make test       the tests          make test-slow  the long statistical and timing ones"
+	@echo "make test       the tests          make test-docs  the code on the pages, the examples and the site"
+	@echo "make test-slow  long statistical and timing tests"
 	@echo "make test-lowest some tests on the lowest versions of the packages that we ask for (Python 3.11)"
 	@echo "make check      lint and types     make format     let the formatter at it"
 	@echo "make bench      updates a second, beside plain Python"
@@ -61,7 +62,10 @@ play: $(VENV)/web
 	$(BIN)/safereplay play
 
 test: $(VENV)/dev
-	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow"
+	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not docs"
+
+test-docs: $(VENV)/dev
+	$(BIN)/pytest -q -n auto --dist worksteal -m "docs and not slow" tests
 
 test-slow: $(VENV)/dev
 	$(BIN)/pytest -q -m slow

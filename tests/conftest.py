@@ -22,6 +22,16 @@ settings.register_profile("thorough", deadline=None, derandomize=True, database=
 settings.load_profile("repeatable")
 
 
+DOCS = {"test_adding.py", "test_examples.py", "test_notebooks.py", "test_site.py"}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that run or build the documentation: ``make test-docs``."""
+    for item in items:
+        if item.path.name in DOCS or getattr(item, "originalname", "") == "test_the_python_of_a_page_runs_as_shown":
+            item.add_marker(pytest.mark.docs)
+
+
 @pytest.fixture
 def in_new_process():
     """Run Python source (or a script's path) in a fresh interpreter; what it printed."""

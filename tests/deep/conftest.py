@@ -1,4 +1,4 @@
-"""The deep study is beside the package: its tests are in the slow suite, but for one small study from end to end."""
+"""The deep study is beside the package: its tests are in the slow suite, but for those of a study's files and pages."""
 
 import pytest
 
