@@ -42,7 +42,7 @@ from .limits import exact, fixed_point
 from .operator import given_visits, limit_table, limit_weights, operator, taken_apart
 from .shaped import Soundness, judge
 from .solver import largest
-from .theorem2 import Assumption1, Part, Switch, Theorem2, assumption_1, theorem_2
+from .theorem2 import Assumption1, Part, Theorem2, assumption_1, theorem_2
 
 OCTAVES = 9  # of episodes over which w_t is followed, two snapshots each
 EARLY = 16  # distances before this episode are not used for the rate
@@ -213,18 +213,13 @@ def check(
     -------
     CheckReport
 
-    Raises
-    ------
-    BadInput : if an argument is invalid
-
     Ref: Szlak & Shamir (2021), Lemma 2, Lemma 4, Theorem 1, Assumption 1, Theorem 2.
     """
     learner = ReplayQLearning(scheme, v=v, mixing=mixing)
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     episodes = _checks.whole("episodes", episodes, 2)
     count, first = _checks.whole("seeds", seeds, 1, bits=24), _checks.whole("seed", seed, 0, bits=62)
-    hint = "its limit does not depend on the visitation"
-    given = visitation is not None
+    given, hint = visitation is not None, "its limit does not depend on the visitation"
     _checks.require(mixing == "literal" or not given, "visitation", "be left out with matched mixing", "one", hint)
     d = given_visits(mdp, learner.v, visitation) if given else None
     points = np.unique((episodes * 2.0 ** (-np.arange(2 * OCTAVES + 1) / 2)).astype(np.int64))
@@ -240,9 +235,9 @@ def check(
         _settling(runs, exploration.glie().explores is True),
         _contraction(mdp, scheme, v, d, first),
         *_safety(mdp, scheme, v, d),
+        judge(scheme),
     )
-    settings = (scheme, learner.v, mixing, exploration, step_size, where)
-    report = CheckReport(mdp.name, *settings, *parts, judge(scheme), [])
+    report = CheckReport(mdp.name, scheme, learner.v, mixing, exploration, step_size, where, *parts, [])
     report.warnings.extend(_warnings(report, runs, not given))
     return report
 
@@ -287,9 +282,8 @@ def _settling(runs: Runs, explores: bool) -> Settling:
     if shots is None or shots.w is None or not isinstance(learner, ReplayQLearning):
         raise AssertionError("a replaying run with snapshots has both")
     scheme = learner.scheme
-    if not scheme.has_limit:
-        doubled = shots.w[:, 2:]  # two snapshots per octave
-        return _settled("w_2t", shots.episodes[:-2], doubled - shots.w[:, :-2], False, 0.0, ())
+    if not scheme.has_limit:  # there are two snapshots per octave
+        return _settled("w_2t", shots.episodes[:-2], shots.w[:, 2:] - shots.w[:, :-2], False, 0.0, ())
     w = limit_weights(mdp, scheme)
     proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
     return _settled("w^∞", shots.episodes, shots.w - w, proved, _jump(mdp, scheme), _unseen(runs, w))
@@ -314,12 +308,6 @@ def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
     return furthest
 
 
-def _rate(episodes: Ints, distance: Floats, since: float) -> float:
-    """The slope of log distance on log episodes; nan with fewer than two distances."""
-    use = (episodes >= since) & (distance > SETTLED)
-    return float(np.polyfit(np.log(episodes[use]), np.log(distance[use]), 1)[0]) if use.sum() >= 2 else nan
-
-
 def _settled(to: str, episodes: Ints, apart: Floats, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
     """The verdict on the differences from a limit, [seeds, m, K].
 
@@ -329,7 +317,11 @@ def _settled(to: str, episodes: Ints, apart: Floats, proved: bool, jump: float, 
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
     distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))
     lately = max(EARLY, int(episodes[-1]) / 2**LATE)
-    rates = _rate(episodes, distance, EARLY), _rate(episodes, distance, lately)
+    rates = []
+    for since in (EARLY, lately):
+        use = (episodes >= since) & (distance > SETTLED)
+        enough = use.sum() >= 2
+        rates.append(float(np.polyfit(np.log(episodes[use]), np.log(distance[use]), 1)[0]) if enough else nan)
     last, lacking = float(distance[-1]), sum(x.weight for x in unseen)
     holds: bool | None = None
     said = f"w_t is {last:.2g} from {to} in the end, and nears it as t^{rates[0]:.2f}, lately t^{rates[1]:.2f}"
@@ -357,11 +349,9 @@ def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
     lacking = np.stack([mdp.expect(w * (seen == 0), np.ones_like(w)).ravel() for seen in runs.w])
     visits, mean = runs.visits.reshape(len(runs.seeds), -1), lacking.mean(0)
     found = []
-    for i in np.argsort(-mean, kind="stable"):
-        if mean[i] > SETTLED:
-            in_runs = lacking[:, i] > 0
-            pair = divmod(int(i), mdp.n_actions)
-            found.append(Unseen(*pair, float(mean[i]), int(in_runs.sum()), bool(visits[in_runs, i].any())))
+    for i in np.argsort(-mean, kind="stable")[: (mean > SETTLED).sum()]:
+        pair, in_runs = divmod(int(i), mdp.n_actions), lacking[:, i] > 0
+        found.append(Unseen(*pair, float(mean[i]), int(in_runs.sum()), bool(visits[in_runs, i].any())))
     return tuple(found)
 
 
@@ -371,11 +361,9 @@ def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, se
         return Contraction(True, f"γ = {gamma:g} whatever w_t is (Lemma 2)", gamma, gamma, nan, nan)
     H = operator(mdp, scheme, v, d)
     factor = gamma * min(1.0, float(mdp.expect((~mdp.terminal).astype(np.float64), H.p).max()))
-    generator = np.random.default_rng(seed)
-    one = largest(mdp.r) or 1.0
-    trials = generator.normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, mdp.n_states, mdp.n_actions))
+    one, Q = largest(mdp.r) or 1.0, np.zeros((mdp.n_states, mdp.n_actions))
+    trials = np.random.default_rng(seed).normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, *Q.shape))
     most = max(float(np.abs(H(P) - H(Q)).max() / np.abs(P - Q).max()) for P, Q in trials)
-    Q = np.zeros((mdp.n_states, mdp.n_actions))
     reached = float(np.abs(H(Q + one) - H(Q)).max()) / one
     holds = max(most, reached) <= factor + 1e-9 and factor <= gamma + 1e-9
     reason = f"factor {factor:.4g} (γ = {gamma:g}); at most {most:.4g} on random Q, {reached:.4g} at Q and Q + 1"
@@ -419,8 +407,7 @@ def _warnings(report: CheckReport, runs: Runs, measured: bool) -> Iterator[str]:
         if len(policies) > 1:
             yield f"the visits of {len(runs.seeds)} runs give limits with {len(policies)} different policies"
     for number, point in enumerate(report.assumption.points, 1):
-        witness = point.readings[0].witness
-        if witness is not None:
+        if (witness := point.readings[0].witness) is not None:
             yield f"Assumption 1, point {number}: {witness.text}"
     if theorem.holds is False:
         yield f"Theorem 2 is wrong here: {theorem.reason}"
@@ -432,10 +419,8 @@ def _page(report: CheckReport) -> Iterator[str]:
     yield ""
     gap = "" if report.mixing == "matched" else " (its proof takes d ≡ 1, so it does not cover literal mixing)"
     yield f"Theorem 1, its conditions hold: {_mark(report.conditions_hold).strip()}{gap}"
-    yield _line("step sizes", report.steps)
-    yield _line("exploration", report.exploring)
-    yield _line("w_t settles", report.settling)
-    yield _line("contraction", report.contraction)
+    names = ("step sizes", "exploration", "w_t settles", "contraction")
+    yield from map(_line, names, (report.steps, report.exploring, report.settling, report.contraction))
     yield ""
     yield f"Assumption 1, w favours volatile pairs and bad rewards: {report.assumption.reason}"
     for number, point in enumerate(report.assumption.points, 1):
@@ -477,18 +462,14 @@ def _switches(theorem: Theorem2) -> Iterator[str]:
     ranked = sorted(theorem.states, key=lambda x: (not x.switched, not x.predicted, -x.share, x.s))
     least = 1e-12 * largest([(x.gap, x.bound, x.needed, x.bound_rho) for x in ranked])
     for x in ranked[:ROWS]:
-        yield "  " + " ".join(f"{cell:>9}" for cell in _cells(x, least))
+        values = (0.0 if abs(y) < least else y for y in (x.gap, x.bound, x.needed, x.bound_rho))  # less is rounding
+        gap, bound, needed, bound_rho = (f"{y:.4g}" for y in values)
+        predicts, corrects, switches = (_mark(y).strip() for y in (x.predicted, x.corrected, x.switched))
+        first = "never" if x.v_switch is None else f"{x.v_switch:.6f}"
+        cells = x.s, x.a, f"{x.share:.4g}", x.b, gap, bound, predicts, needed, bound_rho, corrects, switches, first
+        yield "  " + " ".join(f"{cell:>9}" for cell in cells)
     if len(ranked) > ROWS:
         yield f"  ... and {len(ranked) - ROWS} more states"
-
-
-def _cells(x: Switch, least: float) -> tuple[str, ...]:
-    """A row of the table; values below ``least`` count as rounding."""
-    first = "never" if x.v_switch is None else f"{x.v_switch:.6f}"
-    values = (x.gap, x.bound, x.needed, x.bound_rho)
-    gap, bound, needed, bound_rho = (f"{0.0 if abs(y) < least else y:.4g}" for y in values)
-    yes = [_mark(y).strip() for y in (x.predicted, x.corrected, x.switched)]
-    return str(x.s), str(x.a), f"{x.share:.4g}", str(x.b), gap, bound, yes[0], needed, bound_rho, yes[1], yes[2], first
 
 
 @dataclass(frozen=True)

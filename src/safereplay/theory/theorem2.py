@@ -155,7 +155,10 @@ def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
     No scheme can satisfy this at *every* reward if a calm pair has a reward that a more volatile one lacks: there
     w of the volatile pair is 0. So the first reading compares only rewards that both pairs can give.
     """
-    level = _levels(mdp.reward_variance.ravel())
+    variance = mdp.reward_variance.ravel()
+    order, level = np.argsort(variance, kind="stable"), np.empty(variance.size, np.int64)
+    rising = np.diff(variance[order]) > TIE * variance[order][1:]
+    level[order] = np.concatenate(([0], np.cumsum(rising)))  # ranks; variances equal up to rounding share one
     rewards, outcomes = weights.rewards, weights.outcomes
     same_reward = np.unique(rewards.r, return_inverse=True)[1]
     same_outcome = np.unique(np.stack([outcomes.r, outcomes.place]), axis=1, return_inverse=True)[1].ravel()
@@ -166,39 +169,17 @@ def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
         _rising(mdp, "summed over rewards", weights.pairs, level, np.zeros_like(weights.pairs.pair)),
         _at_every_reward(mdp, weights, level, same_reward, shared),
     )
-    return Point.of(
-        readings,
-        "no two pairs of different variance share a reward",
-        "more volatile pairs have more weight at each reward that both can give",
-        "{} of {} rewards of a pair have no more weight than at a calmer pair",
-    )
-
-
-def _levels(variance: Floats) -> Ints:
-    """Ranks of the variances; those equal up to rounding share one."""
-    order = np.argsort(variance, kind="stable")
-    rising = np.diff(variance[order]) > TIE * variance[order][1:]
-    level = np.empty(variance.size, np.int64)
-    level[order] = np.concatenate(([0], np.cumsum(rising)))
-    return level
+    vacuous, holds = "no two pairs of different variance share a reward", "more volatile pairs have more weight at each"
+    fails = "{} of {} rewards of a pair have no more weight than at a calmer pair"
+    return Point.of(readings, vacuous, f"{holds} reward that both can give", fails)
 
 
 def _rising(mdp: TabularMDP, name: str, entries: Entries, level: Ints, key: Ints) -> Reading:
-    """Whether weights increase with the level of their pair, among entries of the same key."""
-    broken, by, compared = _outweighed(key, level[entries.pair], entries.log_w)
-    if not broken.size:
-        return Reading(name, True, compared, 0, None)
-    worst = int(np.argmax(entries.log_w[by]))
-    witness = _volatile_but_light(mdp, entries, int(broken[worst]), int(by[worst]))
-    return Reading(name, False, compared, int(broken.size), witness)
-
-
-def _outweighed(key: Ints, level: Ints, log_w: Floats) -> tuple[Ints, Ints, int]:
-    """Entries with at most the weight of one of lower level and the same key: (which, by which, how many were compared).
+    """Whether weights increase with the level of their pair, among entries of the same key.
 
     Sorted by key and level, the heaviest entry so far is a running maximum; ranks offset by key keep keys separate.
     """
-    size = log_w.size
+    level, log_w, size = level[entries.pair], entries.log_w, entries.log_w.size
     by_weight = np.argsort(log_w, kind="stable")
     rank = np.empty(size, np.int64)
     rank[by_weight] = np.arange(size)
@@ -213,7 +194,12 @@ def _outweighed(key: Ints, level: Ints, log_w: Floats) -> tuple[Ints, Ints, int]
     rival = by_weight[heaviest[run[has_lower] - 1] - key[entry] * size]
     margin = LOG_TIE + 1e-13 * np.abs(np.where(np.isfinite(log_w[rival]), log_w[rival], 0.0))
     lost = ~(log_w[entry] > log_w[rival] + margin)
-    return entry[lost], rival[lost], int(entry.size)
+    if not lost.any():
+        return Reading(name, True, int(entry.size), 0, None)
+    broken, by = entry[lost], rival[lost]
+    worst = int(np.argmax(log_w[by]))
+    witness = _volatile_but_light(mdp, entries, int(broken[worst]), int(by[worst]))
+    return Reading(name, False, int(entry.size), int(broken.size), witness)
 
 
 def _volatile_but_light(mdp: TabularMDP, entries: Entries, i: int, j: int, lacks: int | None = None) -> Witness:
@@ -344,7 +330,9 @@ def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile
     with np.errstate(divide="ignore", invalid="ignore"):
         on_worst = log_sums(outcomes.pair[worst], n, outcomes.within[worst])
         elsewhere = log_sums(outcomes.pair[~worst], n, outcomes.within[~worst])
-        rest = np.log(_sums_of_the_others(others))
+        # Σ_{j ≠ i} x_j for each i, without subtracting x_i from the sum, which could lose the rest to rounding.
+        before, after = np.cumsum(others)[:-1], np.cumsum(others[::-1])[::-1][1:]
+        rest = np.log(np.append(0.0, before) + np.append(after, 0.0))
         total = np.logaddexp(np.log(own.raw), rest)
         W = np.log(own.raw) - total
         uneven = least + np.log(size) - on_worst  # log of the smallest next state's share, relative to an even one
@@ -364,12 +352,6 @@ def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile
     )
     witness = Witness(text, (divmod(i, mdp.n_actions),), (r,), (s_next,), (log_w, wanted))
     return Reading(name, False, int(volatile.size), int(short.sum()), witness)
-
-
-def _sums_of_the_others(x: Floats) -> Floats:
-    """Σ_{j ≠ i} x_j for each i, without subtracting x_i from the sum, which could lose the rest to rounding."""
-    before, after = np.cumsum(x)[:-1], np.cumsum(x[::-1])[::-1][1:]
-    return np.asarray(np.append(0.0, before) + np.append(after, 0.0))
 
 
 @dataclass(frozen=True)
@@ -502,12 +484,10 @@ def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
     """
     here = mdp.pair == s * mdp.n_actions + a
     floor = -2.0 * largest(mdp.r) / (1.0 - mdp.gamma)  # below every value, so it is never chosen
-    without = replace(mdp, r=np.where(here, floor, mdp.r), terminal=mdp.terminal | here)
-    V = optimal(without, mdp.p).max(1)
+    V = optimal(replace(mdp, r=np.where(here, floor, mdp.r), terminal=mdp.terminal | here), mdp.p).max(1)
     y = targets(mdp, V)
     T, U = float(mdp.expect(y)[s, a]), float(mdp.expect(y, _worst_outcomes(mdp))[s, a])
-    ahead = T - float(V[s])
-    if ahead <= 0.0:
+    if (ahead := T - float(V[s])) <= 0.0:
         return 0.0
     rho = ahead / (T - U) if T > U else inf
     return rho if rho < 1.0 else inf
