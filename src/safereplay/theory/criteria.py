@@ -260,13 +260,10 @@ class _Multiplicative:
             if not grown and float(np.abs(size[known] - before[known]).max(initial=0.0)) < 1.0:
                 break
         both = np.isfinite(size[s]) & np.isfinite(size[s_next])
-        s, s_next = s[both], s_next[both]
-        entries = (np.exp(log_p[both] + size[s_next] - size[s]), (s, s_next))
-        P = sparse.csr_array(entries, shape=(self.S, self.S))
-        endless = _endless(P)
-        if endless.any():
+        s, s_next, known = s[both], s_next[both], np.isfinite(size)
+        P = sparse.csr_array((np.exp(log_p[both] + size[s_next] - size[s]), (s, s_next)), shape=(self.S, self.S))
+        if (endless := _endless(P)).any():
             return np.where(endless, inf, size), endless
-        known = np.isfinite(size)
         x = solve(P, np.where(known, np.exp(last - np.where(known, size, 0.0)), 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(known, size + np.log(x), -inf), endless
@@ -277,15 +274,13 @@ def _endless(P: Any) -> Bools:
 
     On a class where they vanish, x = 1 + P·x has a solution of at least 1: then P·x < x, and P shrinks x.
     """
-    x = solve(P, np.ones(P.shape[0]))
+    x, found = solve(P, np.ones(P.shape[0])), np.zeros(P.shape[0], bool)
     if np.isfinite(x).all() and (x >= 1.0 - 1e-9).all():
-        return np.zeros(P.shape[0], bool)
-    found = np.zeros(P.shape[0], bool)
+        return found
     count, label = connected_components(P, connection="strong")
     for one in range(count):
         k = np.flatnonzero(label == one)
-        part = P[k][:, k].toarray()
-        found[k] = float(np.abs(np.linalg.eigvals(part)).max()) >= 1.0 - 1e-12
+        found[k] = float(np.abs(np.linalg.eigvals(P[k][:, k].toarray())).max()) >= 1.0 - 1e-12
     return found
 
 
@@ -322,9 +317,41 @@ def augmented(mdp: TabularMDP, target: float) -> Augmented:
     within, why = MAX_EDGES * units[0], f"rewards here are in steps of {units[0]:g}"
     _checks.require(abs(target) <= within, "target", f"lie within ±{within:g}", target, why)
     low, high = _window(mdp, target, *units)
-    size = (int(high.max() - low.min()) + 1) * mdp.r.size
+    (unit, shift), S, A, lowest = units, mdp.n_states, mdp.n_actions, int(low.min())
+    levels = int(high.max()) - lowest + 1
+    size = levels * mdp.r.size
     _checks.require(size <= MAX_EDGES, "outcomes of the augmented model", f"number at most {MAX_EDGES:,}", size)
-    return _assembled(mdp, target, *units, low, high)
+    # All levels of all states, without those that cannot be reached.
+    level, k = (index.ravel() for index in np.mgrid[lowest : lowest + levels, : mdp.r.size])
+    s_next, on = mdp.s_next[k], ~mdp.terminal[k]
+    before = np.where(on, np.maximum(level - shift[k], low[s_next]), level - shift[k])
+    after = np.where(on, np.minimum(before, high[s_next]), before)
+    here, there = (level - lowest) * S + mdp.pair[k] // A, (after - lowest) * S + s_next
+    first = (np.maximum(0, low) - lowest) * S + np.arange(S)  # first states of episodes, by state
+    seeds = first[np.union1d(np.flatnonzero(mdp.start > 0), [mdp.origin])]
+    used = np.flatnonzero(reached(levels * S, seeds, here[on], there[on]))
+    ends, N = np.unique(mdp.s_next[mdp.terminal]), used.size
+    _checks.require(N <= MAX_STATES, "states (s, y) of the augmented model", f"number at most {MAX_STATES:,}", N)
+    number = np.full(levels * S, -1, np.int64)
+    number[used] = np.arange(N)
+    kept = number[here] >= 0
+    k, on = k[kept], on[kept]
+    onto = np.where(on, number[np.where(on, there[kept], 0)], N + np.searchsorted(ends, mdp.s_next[k]))
+    owes, leaves = (np.maximum(target + unit * x[kept], 0.0) for x in (level, after))
+    falls = owes - leaves - unit * (before - after)[kept]
+    start = np.zeros(N + ends.size)
+    start[number[first[mdp.start > 0]]] = mdp.start[mdp.start > 0]
+    state, layout = np.concatenate([used % S, ends]), mdp.layout
+    if layout is not None:
+        layout = Layout(layout.text, tuple(layout.cells[i] for i in state), int(number[first[mdp.origin]]))
+
+    def model(r: Floats, gamma: float, name: str) -> TabularMDP:
+        rows = np.column_stack([number[here[kept]], mdp.pair[k] % A, mdp.p[k], onto, r, ~on, mdp.unsafe[k]])
+        return TabularMDP.from_outcomes(start.size, A, rows, gamma, start, layout=layout, name=f"{mdp.name}, {name}")
+
+    training = model(falls, UNDISCOUNTED, "shortfall")
+    owed = np.concatenate([target + unit * (lowest + used // S), np.full(ends.size, nan)])
+    return Augmented(training, model(mdp.r[k], mdp.gamma, "return"), state, owed, target)
 
 
 def _window(mdp: TabularMDP, target: float, unit: float, shift: Ints) -> tuple[Ints, Ints]:
@@ -353,44 +380,6 @@ def guaranteed(mdp: TabularMDP) -> Floats:
             break
         best = after
     return best
-
-
-def _assembled(mdp: TabularMDP, target: float, unit: float, shift: Ints, low: Ints, high: Ints) -> Augmented:
-    """All levels of all states, without those that cannot be reached."""
-    S, A, lowest = mdp.n_states, mdp.n_actions, int(low.min())
-    levels = int(high.max()) - lowest + 1
-    level, k = (index.ravel() for index in np.mgrid[lowest : lowest + levels, : mdp.r.size])
-    s_next, on = mdp.s_next[k], ~mdp.terminal[k]
-    before = np.where(on, np.maximum(level - shift[k], low[s_next]), level - shift[k])
-    after = np.where(on, np.minimum(before, high[s_next]), before)
-    here, there = (level - lowest) * S + mdp.pair[k] // A, (after - lowest) * S + s_next
-    first = (np.maximum(0, low) - lowest) * S + np.arange(S)  # first states of episodes, by state
-    seeds = first[np.union1d(np.flatnonzero(mdp.start > 0), [mdp.origin])]
-    used = np.flatnonzero(reached(levels * S, seeds, here[on], there[on]))
-    ends, N = np.unique(mdp.s_next[mdp.terminal]), used.size
-    _checks.require(N <= MAX_STATES, "states (s, y) of the augmented model", f"number at most {MAX_STATES:,}", N)
-    number = np.full(levels * S, -1, np.int64)
-    number[used] = np.arange(N)
-    kept = number[here] >= 0
-    k, on = k[kept], on[kept]
-    onto = np.where(on, number[np.where(on, there[kept], 0)], N + np.searchsorted(ends, mdp.s_next[k]))
-    owes, leaves = (np.maximum(target + unit * x[kept], 0.0) for x in (level, after))
-    falls = owes - leaves - unit * (before - after)[kept]
-    start = np.zeros(N + ends.size)
-    start[number[first[mdp.start > 0]]] = mdp.start[mdp.start > 0]
-    state = np.concatenate([used % S, ends])
-    layout = mdp.layout
-    if layout is not None:
-        layout = Layout(layout.text, tuple(layout.cells[i] for i in state), int(number[first[mdp.origin]]))
-
-    def model(r: Floats, gamma: float, name: str) -> TabularMDP:
-        rows = np.column_stack([number[here[kept]], mdp.pair[k] % A, mdp.p[k], onto, r, ~on, mdp.unsafe[k]])
-        size, named = N + ends.size, f"{mdp.name}, {name}"
-        return TabularMDP.from_outcomes(size, A, rows, gamma, start, layout=layout, name=named)
-
-    training = model(falls, UNDISCOUNTED, "shortfall")
-    owed = np.concatenate([target + unit * (lowest + used // S), np.full(ends.size, nan)])
-    return Augmented(training, model(mdp.r[k], mdp.gamma, "return"), state, owed, target)
 
 
 class BestCVaR(NamedTuple):

@@ -107,15 +107,16 @@ class Tracer:
     def view(self, scheme: Scheme, u: float, v: float | None = None) -> View:
         """The limits at one v."""
         v = self.v_at(scheme, u) if v is None else v
-        numbers = sorted({self.number(policy) for policy in self._limits(scheme, v)})
-        worst = max(numbers, key=lambda n: (self.badness(n), n))
-        key = tuple(sorted({_fingerprint(self.profile(n)) for n in numbers}))
-        return View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key)
-
-    def _limits(self, scheme: Scheme, v: float) -> list[Ints]:
         if self.matched or v == 0.0:
-            return [self.along(scheme)(v).argmax(1)]
-        return [np.asarray(x.policy) for x in self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)]
+            policies = [self.along(scheme)(v).argmax(1)]
+        else:
+            found = self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)
+            policies = [np.asarray(x.policy) for x in found]
+        numbers = sorted({self.number(policy) for policy in policies})
+        worst = max(numbers, key=lambda n: (self.badness(n), n))
+        risks = ((x.mean, x.std, x.p_unsafe, x.p_never) for x in map(self.profile, numbers))
+        key = tuple(sorted({" ".join(f"{x:.9g}" for x in risk) for risk in risks}))
+        return View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key)
 
     def stretches(self, scheme: Scheme) -> list[View]:
         """The first view of every interval of v with the same risks, from v = 0 on."""
@@ -158,19 +159,15 @@ def dial_at(u: float, W: float) -> float:
     return u / (u + (1.0 - u) * W)
 
 
-def _fingerprint(profile: RiskProfile) -> str:
-    return " ".join(f"{x:.9g}" for x in (profile.mean, profile.std, profile.p_unsafe, profile.p_never))
-
-
 def candidates(mdp: TabularMDP, scheme: Scheme, betas: Iterable[float] | None, mixing: str) -> list[Scheme]:
     """The scheme at each β to try; only itself if it has no such dial."""
     if "beta" not in scheme.params_names():
         _checks.require(betas is None, "betas", f"be None: {type(scheme).__name__} has no dial named beta", betas)
         return [scheme]
-    own = float(scheme.beta)  # type: ignore[attr-defined]
     if betas is None and mixing == "literal":
         return [scheme]
     if betas is None:
+        own = float(scheme.beta)  # type: ignore[attr-defined]
         lowest, highest = extremes(mdp)
         spread = float((highest - lowest).max()) or 1.0
         betas = [own, 0.0, *(float(f"{tilt / spread * (-1 if own < 0 else 1):.3g}") for tilt in TILTS)]

@@ -169,9 +169,10 @@ def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
         _rising(mdp, "summed over rewards", weights.pairs, level, np.zeros_like(weights.pairs.pair)),
         _at_every_reward(mdp, weights, level, same_reward, shared),
     )
-    vacuous, holds = "no two pairs of different variance share a reward", "more volatile pairs have more weight at each"
+    vacuous = "no two pairs of different variance share a reward"
+    holds = "more volatile pairs have more weight at each reward that both can give"
     fails = "{} of {} rewards of a pair have no more weight than at a calmer pair"
-    return Point.of(readings, vacuous, f"{holds} reward that both can give", fails)
+    return Point.of(readings, vacuous, holds, fails)
 
 
 def _rising(mdp: TabularMDP, name: str, entries: Entries, level: Ints, key: Ints) -> Reading:
