@@ -225,22 +225,16 @@ class Chain:
         end, and below every bound at some time if it cannot. An endless set without such a loop gives inf if it has one
         of positive total, else the lowest sum that recurs.
         """
-        return self._worst_discounted(gamma) if gamma < 1.0 else self._worst_sum()
-
-    def _worst_discounted(self, gamma: float) -> Floats:
-        """x = min (r + γ·x'), by relaxation; loops are evaluated directly along the moves chosen so far."""
-        moves = _Moves.of(self, np.ones(self.s.size, bool))
-        choice = np.full(self.n_states + 1, -1)
-        falling = np.argsort(-moves.r, kind="stable")
-        choice[moves.source[falling]] = falling  # the last of a state's moves, which has the lowest reward
-        x, settled = moves.value(choice, gamma), False
-        while not settled:
-            settled = moves.relax(x, choice, gamma)
-            x = moves.value(choice, gamma)
-        return np.asarray(x[:-1])
-
-    def _worst_sum(self) -> Floats:
-        """x = min (r + x') where no loop of negative total can be reached, else −inf."""
+        if gamma < 1.0:  # x = min (r + γ·x'), by relaxation; loops are evaluated directly along the moves chosen so far
+            moves = _Moves.of(self, np.ones(self.s.size, bool))
+            choice = np.full(self.n_states + 1, -1)
+            falling = np.argsort(-moves.r, kind="stable")
+            choice[moves.source[falling]] = falling  # the last of a state's moves, which has the lowest reward
+            x, settled = moves.value(choice, gamma), False
+            while not settled:
+                settled = moves.relax(x, choice, gamma)
+                x = moves.value(choice, gamma)
+            return np.asarray(x[:-1])
         low, high = self._range(self.inner)
         h = np.where(low < 0.0, -inf, 0.0)[self.classes]  # a loop with a loss and no gain; for other loops see below
         mixed = (low < 0.0) & (high > 0.0)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from itertools import pairwise
 from math import inf, isnan
 from typing import Any, NamedTuple
@@ -142,10 +141,7 @@ class Tracer:
         low, high = self.view(view.scheme, max(0.0, view.u - width)), view
         while high.u - low.u > tight:
             middle = self.view(view.scheme, 0.5 * (low.u + high.u))
-            if self.keeps(goal, middle.badness):
-                high = middle
-            else:
-                low = middle
+            low, high = (low, middle) if self.keeps(goal, middle.badness) else (middle, high)
         return high
 
 
@@ -253,10 +249,8 @@ def switches(
     Parameters
     ----------
     mdp : TabularMDP
-    learner : ReplayQLearning, RiskSensitive or Pessimistic
-        Its dial is v, kappa or beta; the learner's own setting of it is not used.
-    steps : int, optional
-        Steps of the grid: 32, or 19 for literal mixing. An interval narrower than a step may be missed.
+    learner : ReplayQLearning, RiskSensitive or Pessimistic; its own setting of the dial v, kappa or beta is not used
+    steps : int, optional; of the grid: 32, or 19 for literal mixing. An interval narrower than a step may be missed.
     tight : float; width to which each switch is found, from above
     most : float, optional
         End of the grid: ρ = 0.99 at the most replayed pair, v = 0.95 for literal mixing, kappa = 0.99, beta = 1.
@@ -283,8 +277,7 @@ def switches(
 
     def look(x: float) -> Floats:
         """The lead of the action that is best at 0 over the others of its state, [S]."""
-        found = dial.limit(x)
-        if found is None:
+        if (found := dial.limit(x)) is None:
             return np.full(before.size, np.finfo(np.float64).tiny)
         Q, error = found
         policies[x] = np.asarray(Q.argmax(1), np.int64)
@@ -307,13 +300,14 @@ class _Dial(NamedTuple):
     back: Callable[[float], float] = float  #: the inverse
 
 
-@singledispatch
 def _dial(learner: Any, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
-    _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
+    if isinstance(learner, RiskSensitive):
+        return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, lambda x: (exact(mdp, replace(learner, kappa=x)), 0.0))
+    if isinstance(learner, Pessimistic):
+        return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, lambda x: (exact(mdp, replace(learner, beta=x)), 0.0))
+    if not isinstance(learner, ReplayQLearning):
+        _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
 
-
-@_dial.register
-def _(learner: ReplayQLearning, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
     def literal(v: float) -> tuple[Floats, float] | None:
         found = self_consistent(mdp, learner.scheme, v, seeds=0, **search)
         if not found:
@@ -327,13 +321,3 @@ def _(learner: ReplayQLearning, mdp: TabularMDP, search: dict[str, Any]) -> _Dia
     W = along.most_weight
     bounds = ("v", "(0, 1)", dial_at(MOST_RHO, W), STEPS)
     return _Dial(*bounds, lambda v: (along(v), 0.0), lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
-
-
-@_dial.register
-def _(learner: RiskSensitive, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
-    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, lambda x: (exact(mdp, replace(learner, kappa=x)), 0.0))
-
-
-@_dial.register
-def _(learner: Pessimistic, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
-    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, lambda x: (exact(mdp, replace(learner, beta=x)), 0.0))
