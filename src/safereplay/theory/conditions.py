@@ -134,8 +134,7 @@ class CheckReport:
     Parameters
     ----------
     mdp, scheme, v, mixing, exploration, step_size, visitation : the settings that were checked
-    steps, exploring, settling, contraction, assumption, theorem, tilt
-        The conditions. Each has ``holds`` (None if unknown) and a ``reason``.
+    steps, exploring, settling, contraction, assumption, theorem, tilt : each has ``holds`` (or None) and a ``reason``
     warnings : list of str
     """
 
@@ -201,11 +200,9 @@ def check(
     Parameters
     ----------
     mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1)
-    mixing : {"literal", "matched"}
-        Matched mixing has the paper's limit, d ≡ 1. That of literal mixing depends on d(s,a).
+    mixing : {"literal", "matched"}; matched mixing has the paper's limit, d ≡ 1, that of literal mixing depends on d(s,a)
     exploration, step_size : optional; default: those of :func:`safereplay.learn`
-    visitation : array [S, A], optional
-        d(s,a) for literal mixing. Default: the mean over the runs.
+    visitation : array [S, A], optional; d(s,a) for literal mixing; default: the mean over the runs
     episodes, seeds, seed : int; length and number of the runs, and the first seed
     quiet : bool; without a progress bar
 
@@ -276,19 +273,6 @@ CONTINUOUS = {
 }
 
 
-def _settling(runs: Runs, explores: bool) -> Settling:
-    """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t."""
-    mdp, learner, shots = runs.mdp, runs.learner, runs.snapshots
-    if shots is None or shots.w is None or not isinstance(learner, ReplayQLearning):
-        raise AssertionError("a replaying run with snapshots has both")
-    scheme = learner.scheme
-    if not scheme.has_limit:  # there are two snapshots per octave
-        return _settled("w_2t", shots.episodes[:-2], shots.w[:, 2:] - shots.w[:, :-2], False, 0.0, ())
-    w = limit_weights(mdp, scheme)
-    proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
-    return _settled("w^∞", shots.episodes, shots.w - w, proved, _jump(mdp, scheme), _unseen(runs, w))
-
-
 def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
     """The change of w^∞, in total variation, when means, variances and counts change by 1e-7 of their size.
 
@@ -308,11 +292,22 @@ def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
     return furthest
 
 
-def _settled(to: str, episodes: Ints, apart: Floats, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
-    """The verdict on the differences from a limit, [seeds, m, K].
+def _settling(runs: Runs, explores: bool) -> Settling:
+    """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t, and the verdict on it.
 
     Distances are root mean squares over the seeds, so that one run that is near by chance has little effect.
     """
+    learner, shots = runs.learner, runs.snapshots
+    if shots is None or shots.w is None or not isinstance(learner, ReplayQLearning):
+        raise AssertionError("a replaying run with snapshots has both")
+    scheme, proved, jump = learner.scheme, False, 0.0
+    unseen: tuple[Unseen, ...] = ()
+    to, episodes, apart = "w_2t", shots.episodes[:-2], shots.w[:, 2:] - shots.w[:, :-2]  # two snapshots per octave
+    if scheme.has_limit:
+        w = limit_weights(runs.mdp, scheme)
+        to, episodes, apart = "w^∞", shots.episodes, shots.w - w  # [seeds, m, K]
+        proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
+        jump, unseen = _jump(runs.mdp, scheme), _unseen(runs, w)
     if not episodes.size:
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
     distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))

@@ -414,13 +414,9 @@ class Game:
         self.ends = ends  #: [N·A] whether an episode may end there; None with a discount, where it need not end
         self.policy, self.start, self.levels = policy, start, levels  #: [N]; [S]; L
 
-    def rows(self, policy: Ints) -> Ints:
-        """The pairs of a policy, [N]."""
-        return np.asarray(np.arange(policy.size) * self.allowed.shape[1] + policy)
-
     def means(self, policy: Ints) -> Floats | None:
         """Gain, cost and looseness of a policy from each state, [N, 3]; None if it may never end."""
-        rows = self.rows(policy)
+        rows = np.arange(policy.size) * self.allowed.shape[1] + policy  # its pairs
         P = self.P[rows]
         if self.ends is not None:
             there, here = P.nonzero()
@@ -462,8 +458,7 @@ class Hull:
     """The best gain at any bound on the cost, for every start at once: one line per λ, added as needed."""
 
     def __init__(self, game: Game, lines: Sequence[Line] = ()) -> None:
-        """``lines`` are lines already known: for λ = 0, λ = ∞, and others."""
-        self.game = game
+        self.game = game  # and the lines already known: for λ = 0, λ = ∞, and others
         self.lines = [*lines] or [settled(game.line(weight)) for weight in (0.0, inf)]
 
     @property
@@ -473,9 +468,8 @@ class Hull:
 
     def solve(self, budget: Floats) -> Best:
         """The best gain at a cost within the budget [L] of some start; −inf excludes a start."""
-        asked = budget > -inf
+        asked, most = budget > -inf, len(self.lines) + MAX_LINES
         budget = np.where(asked, budget, 0.0)
-        most = len(self.lines) + MAX_LINES
         while True:
             known = [line for line in self.lines if line.weight < inf]
             upper = np.min([line.gain + line.weight * (budget - line.cost) for line in known], axis=0)

@@ -94,10 +94,8 @@ def shaped_limit(
     mdp : TabularMDP
     scheme : Scheme, optional; default: :class:`~safereplay.EntropicReplay`
     v : float; share of tilted draws, in [0, 1]
-    tilt_on : {"reward", "target"}
-        As in :class:`~safereplay.Shaper`. For targets, Q is iterated with the p̃ of the previous Q.
-    unit : float, optional
-        The unit of the memory, ``shaper.index.unit``. Default: that of equal visits of all pairs.
+    tilt_on : {"reward", "target"}; as in :class:`~safereplay.Shaper`; for targets, Q is iterated with p̃ of the previous Q
+    unit : float, optional; that of the memory, ``shaper.index.unit``; default: that of equal visits of all pairs
 
     Returns
     -------

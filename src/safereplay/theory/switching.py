@@ -252,8 +252,7 @@ def switches(
     learner : ReplayQLearning, RiskSensitive or Pessimistic; its own setting of the dial v, kappa or beta is not used
     steps : int, optional; of the grid: 32, or 19 for literal mixing. An interval narrower than a step may be missed.
     tight : float; width to which each switch is found, from above
-    most : float, optional
-        End of the grid: ρ = 0.99 at the most replayed pair, v = 0.95 for literal mixing, kappa = 0.99, beta = 1.
+    most : float, optional; end of the grid: ρ = 0.99 at the most replayed pair (literal: v = 0.95), kappa = 0.99, beta = 1
     exploration, starts, solves : optional; of the search for limits of literal mixing
 
     Returns

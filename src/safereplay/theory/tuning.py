@@ -211,13 +211,10 @@ def tune(
 
     Parameters
     ----------
-    mdp : TabularMDP
-    scheme : Scheme
-    max_p_unsafe, min_cvar, max_std : float
-        The limit: exactly one of them. A policy that may never end keeps no limit.
+    mdp, scheme : the model and the scheme
+    max_p_unsafe, min_cvar, max_std : float; the limit: exactly one of them; a policy that may never end keeps none
     alpha : float; share of the worst episodes in CVaR
-    start : state or distribution [S], optional
-        The start of the episodes whose risk is limited. Learners always begin at the model's start.
+    start : state or distribution [S], optional; of the episodes whose risk is limited; learners begin at the model's start
     mixing : {"matched", "literal"}
         With "literal" there may be dozens of limits, and all that are found must keep the limit. Then v is searched in
         steps of 0.05, and the smallest is found to 0.001.

@@ -334,8 +334,7 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
     source : Runs or Agent
         Runs of a learner that replays. The true model of an agent's environment is unknown, so p are observed
         frequencies, and there is no prediction. If its memory has merged rewards, their replays count for the merged one.
-    seed : int, optional
-        One seed of the runs. Default: all seeds added up.
+    seed : int, optional; one seed of the runs; default: all seeds added up
 
     Returns
     -------
