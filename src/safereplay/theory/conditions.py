@@ -333,7 +333,7 @@ def _settling(runs: Runs, explores: bool) -> Settling:
         holds, said = None, f"{said}; but w jumps by {jump:.2g} where its statistics settle"
     how = "proved (Lemma 4)" if proved else "measured"
     points = tuple(map(int, episodes)), tuple(map(float, distance))
-    return Settling(proved or holds, f"{how}: {said}", to == "w^∞", *points, *rates, proved, jump, unseen)
+    return Settling(proved or holds, f"{how}: {said}", to == "w^∞", *points, rates[0], rates[1], proved, jump, unseen)
 
 
 def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:

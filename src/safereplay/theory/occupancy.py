@@ -298,8 +298,7 @@ class Harm(Program):
         unharmed = (s, a, mdp.p, mdp.s_next + S * (mdp.unsafe & ~mdp.terminal), *rest, mdp.unsafe)
         harmed = (s + S, a, mdp.p, mdp.s_next + S, *rest, np.zeros_like(mdp.unsafe))
         rows = np.concatenate([np.column_stack(unharmed), np.column_stack(harmed)])
-        start = np.concatenate([mdp.start, np.zeros(S)])
-        return TabularMDP.from_outcomes(2 * S, mdp.n_actions, rows, mdp.gamma, start)
+        return TabularMDP.from_outcomes(2 * S, mdp.n_actions, rows, mdp.gamma, np.concatenate([mdp.start, np.zeros(S)]))
 
     @cached_property
     def surely(self) -> _Endable:

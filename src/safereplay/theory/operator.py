@@ -121,8 +121,7 @@ class Operator(NamedTuple):
         """p̃ and R̃ by next state, as the paper writes them."""
         (pair, s_next, terminal), member = places(self.mdp)
         p = np.asarray(np.bincount(member, weights=self.p), np.float64)
-        gained = np.bincount(member, weights=self.p * self.mdp.r)
-        R = np.divide(gained, p, out=np.zeros_like(p), where=p > 0)
+        R = np.divide(np.bincount(member, weights=self.p * self.mdp.r), p, out=np.zeros_like(p), where=p > 0)
         return Transitions(pair, s_next, terminal.astype(bool), p, R)
 
 

@@ -289,8 +289,7 @@ def evaluate(
     may_not_end = chain.can_reach(entering)
     p_never = doomed + chain.solve(entering, ~chain.terminal, chain.ends & may_not_end)
     steps = chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active & ~may_not_end)
-    exposed = chain.can_reach(chain.unsafe)
-    p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, exposed)
+    p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, chain.can_reach(chain.unsafe))
     std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
     solved = mean, std, _snapped(p_unsafe), _snapped(p_never), length
     chain.forget()
@@ -312,8 +311,7 @@ def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
         inside = chain.active & ~chain.endless & ~(fallen | risen | unclear)
     onward = np.where(chain.terminal, 0.0, gamma)
     m = chain.solve(chain.r, onward, inside)
-    spread = (chain.r + onward * m[chain.s_next] - m[chain.s]) ** 2
-    variance = chain.solve(spread, onward**2, inside)
+    variance = chain.solve((chain.r + onward * m[chain.s_next] - m[chain.s]) ** 2, onward**2, inside)
     m = np.select([unclear | (fallen & risen), fallen, risen], [nan, -inf, inf], m)
     return m, np.where(np.isfinite(m), variance, nan)
 
@@ -459,8 +457,7 @@ def _sampled(
         discount = np.where(played.ended, 0.0, gamma**played.lengths)
         expected = discount * mean[played.last]
         rest = sqrt(float((discount**2 * np.maximum(variance, 0.0)[played.last]).mean()))
-    finite = np.isfinite(played.returns)
-    returns, counts = np.unique((played.returns + expected)[finite], return_counts=True)
+    returns, counts = np.unique((played.returns + expected)[np.isfinite(played.returns)], return_counts=True)
     samples = int(counts.sum())
     room = 1.0 - sum(p for _, p in atoms)
     cut = 0.0 if limit > horizon else 1.0 - float(played.ended.mean())

@@ -287,32 +287,29 @@ def _point_3(mdp: TabularMDP, scheme: Scheme, table: Table, weights: Weights) ->
     enough: the pair's own, divided by it plus the sum of the others'.
     """
     volatile, calm = np.flatnonzero(mdp.reward_variance.ravel() > 0), table.stats.copy()
-    calm[:, _columns("var", "down", "spread")] = 0.0
-    calm[:, _columns("r_min", "r_max")] = calm[:, _columns("mean")]
+
+    def columns(*names: str) -> list[int]:
+        return [STATISTICS.index(name) for name in names]
+
+    calm[:, columns("var", "down", "spread")] = 0.0
+    calm[:, columns("r_min", "r_max")] = calm[:, columns("mean")]
     calm_weight = evaluated(scheme, table._replace(stats=calm))[0]
     calm_weight[np.diff(mdp.row) == 0] = 0.0
-    spread = taken_apart(scheme, _spread(table, volatile))
+    # The rewards of each volatile pair, spread to WIDE times the widest range.
+    low, high = table.stats[:, columns("r_min", "r_max")].T
+    width, scale, wide = high - low, np.ones(low.size), table.stats.copy()
+    scale[volatile] = WIDE * width.max(initial=0.0) / width[volatile]
+    rewards = columns("mean", "r_min", "r_max")
+    wide[:, rewards] = low[:, None] + scale[:, None] * (wide[:, rewards] - low[:, None])
+    wide[:, columns("var", "down")] *= scale[:, None] ** 2
+    r = low[table.pair] + scale[table.pair] * (table.r - low[table.pair])
+    spread = taken_apart(scheme, table._replace(r=r, stats=wide))
     readings = (
         _reaching(mdp, "as the other pairs grow calm", weights, calm_weight, volatile, 0.0),
         _reaching(mdp, "as the pair's own rewards spread", spread, weights.raw, volatile, 1.0 - NEARLY),
     )
     failed = "w stays below 1/|S_rmin| at {} of {} volatile pairs"
     return Point.of(readings, "no pair is volatile", "all of w is on the worst reward of the pair", failed)
-
-
-def _columns(*names: str) -> list[int]:
-    return [STATISTICS.index(name) for name in names]
-
-
-def _spread(table: Table, volatile: Ints) -> Table:
-    """The table with the rewards of each volatile pair spread to WIDE times the widest range."""
-    low, high = table.stats[:, _columns("r_min", "r_max")].T
-    width, scale, stats = high - low, np.ones(low.size), table.stats.copy()
-    scale[volatile] = WIDE * width.max(initial=0.0) / width[volatile]
-    rewards = _columns("mean", "r_min", "r_max")
-    stats[:, rewards] = low[:, None] + scale[:, None] * (stats[:, rewards] - low[:, None])
-    stats[:, _columns("var", "down")] *= scale[:, None] ** 2
-    return table._replace(r=low[table.pair] + scale[table.pair] * (table.r - low[table.pair]), stats=stats)
 
 
 def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile: Ints, slack: float) -> Reading:
@@ -498,8 +495,7 @@ def _worst_outcomes(mdp: TabularMDP) -> Floats:
     """The limit of the replays of a pair: the next states of its worst reward equally, [K]."""
     slot = slots_of(mdp)
     worst = (slot == np.arange(slot.size)) & (mdp.r == extremes(mdp)[0][mdp.pair])
-    size = np.bincount(mdp.pair, weights=worst, minlength=mdp.n_pairs)
-    return np.asarray(worst / size[mdp.pair])
+    return np.asarray(worst / np.bincount(mdp.pair, weights=worst, minlength=mdp.n_pairs)[mdp.pair])
 
 
 def _ways_back(mdp: TabularMDP) -> Bools:

@@ -151,8 +151,9 @@ class Xray:
         (pair, s_next, terminal), group = places(self)
         outcomes = (self.p, self.p_tilde, self.p * self.r, self.p_tilde * self.r)
         P, P_tilde, gain, gain_tilde = (np.bincount(group, weights=x).astype(np.float64) for x in outcomes)
+        s, a = np.divmod(pair, self._n_actions)
         model = P, P_tilde, _ratio(gain, P), _ratio(gain_tilde, P_tilde)
-        return Transitions(*np.divmod(pair, self._n_actions), s_next, terminal.astype(bool), *model)
+        return Transitions(s, a, s_next, terminal.astype(bool), *model)
 
     @property
     def rho(self) -> Floats:
