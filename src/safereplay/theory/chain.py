@@ -291,16 +291,13 @@ class _Moves:
         return x
 
     def descend(self, x: Floats) -> None:
-        """Relax undiscounted sums in place until they converge; −inf where the moves chosen form a loop.
-
-        A loop in the graph of the moves chosen has a negative total: each move on it was the last to lower.
-        """
+        """Relax undiscounted sums in place until they converge; −inf where the moves chosen form a loop."""
         choice = np.full(x.size, -1)
         while not self.relax(x, choice, 1.0):
             ahead = self._ahead(choice)
             for _ in range(x.size.bit_length()):
                 ahead = ahead[ahead]
-            looping = choice[ahead] >= 0
+            looping = choice[ahead] >= 0  # with a negative total: each move on the loop was the last to lower
             x[looping], choice[looping] = -inf, -1
 
     def _ahead(self, choice: Ints) -> Ints:

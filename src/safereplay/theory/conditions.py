@@ -30,7 +30,7 @@ import numpy as np
 
 from .. import _checks
 from .._config import plain
-from .._types import Floats, Ints
+from .._types import Floats
 from ..errors import BadInput
 from ..kernels.memory import STATISTICS
 from ..learners import Learner, ReplayQLearning
@@ -293,10 +293,7 @@ def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
 
 
 def _settling(runs: Runs, explores: bool) -> Settling:
-    """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t, and the verdict on it.
-
-    Distances are root mean squares over the seeds, so that one run that is near by chance has little effect.
-    """
+    """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t, and the verdict on it."""
     learner, shots = runs.learner, runs.snapshots
     if shots is None or shots.w is None or not isinstance(learner, ReplayQLearning):
         raise AssertionError("a replaying run with snapshots has both")
@@ -310,7 +307,7 @@ def _settling(runs: Runs, explores: bool) -> Settling:
         jump, unseen = _jump(runs.mdp, scheme), _unseen(runs, w)
     if not episodes.size:
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
-    distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))
+    distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))  # so one run that is near by chance matters little
     lately = max(EARLY, int(episodes[-1]) / 2**LATE)
     rates = []
     for since in (EARLY, lately):

@@ -136,10 +136,7 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
 
 
 def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
-    """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; at θ = 0 the mean.
-
-    Also the mean if θ·(range of y) is below rounding, since the two then differ by less than rounding.
-    """
+    """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; the mean if θ·(range of y) is below rounding."""
     if abs(theta) * float(np.ptp(y)) < EPSILON:
         return mdp.expect(y)
     full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs with outcomes
@@ -193,10 +190,7 @@ class _Multiplicative:
         return U, policy
 
     def averse(self, inside: Bools, begin: Ints | None = None) -> tuple[Floats, Ints]:
-        """log of the least W, [S], and its policy: −inf if a loop gains forever, inf if every policy's W is infinite.
-
-        Policy iteration begins with the policy ``begin``, if given.
-        """
+        """log of the least W, [S], and its policy, from ``begin`` on: −inf if a loop gains forever, inf if every W is infinite."""
         giving_up, policy = self._improved(np.where(inside, GIVE_UP, 0), inside, -inf, self.allowed)
         finite = inside & (giving_up == -inf)
         leads_out = np.bincount(self.pair, weights=~self.ends & ~finite[self.s_next], minlength=self.S * self.A) > 0
@@ -293,23 +287,19 @@ SPAN = 2  # the window extends this many largest rewards beyond 0 and the target
 
 @dataclass(frozen=True, eq=False)
 class Augmented:
-    """The augmented model, twice: with rewards for learning and with the original rewards.
-
-    Their states are the same: first the (s, y) that can be reached, then one for each state in which an episode ends.
-    """
+    """The augmented model, twice, with the same states: with rewards for learning and with the original rewards."""
 
     training_model: TabularMDP = field(repr=False)  #: a reward is the decrease of the shortfall
     judging_model: TabularMDP = field(repr=False)  #: the original rewards
-    state: Ints = field(repr=False)  #: [N] of the model
+    state: Ints = field(
+        repr=False
+    )  #: [N] of the model: first the (s, y) that can be reached, then those where episodes end
     owed: Floats = field(repr=False)  #: [N]; nan if the episode has ended
     target: float
 
 
 def augmented(mdp: TabularMDP, target: float) -> Augmented:
-    """The model whose state includes the amount still owed of ``target``.
-
-    Ref: Bäuerle & Ott (2011).
-    """
+    """The model whose state includes the amount still owed of ``target``. Ref: Bäuerle & Ott (2011)."""
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     target, units = _checks.real("target", target), lattice(mdp.r)
     if units is None:
@@ -355,10 +345,7 @@ def augmented(mdp: TabularMDP, target: float) -> Augmented:
 
 
 def _window(mdp: TabularMDP, target: float, unit: float, shift: Ints) -> tuple[Ints, Ints]:
-    """The lowest and the highest level of each state, [S]; level 0 is the target.
-
-    They are the guaranteed and the largest possible return, or SPAN rewards beyond 0 and the target.
-    """
+    """The lowest and the highest level of each state, [S]: the guaranteed and the largest return, within SPAN; 0 is the target."""
     span = SPAN * max(1, int(np.abs(shift).max()))
     least, most = -ceil(max(target, 0.0) / unit - 1e-9) - span, ceil(max(-target, 0.0) / unit - 1e-9) + span
     low = np.floor((guaranteed(mdp) - target) / unit + 1e-9)

@@ -195,10 +195,7 @@ def _endable(mdp: TabularMDP, use: Bools) -> _Endable:
 
 
 class Occupancy:
-    """The policies over some pairs of a model, on the N states that can be reached from the start over these pairs.
-
-    Its games have the model's reward as gain and its unsafe outcomes as cost.
-    """
+    """The policies over some pairs, on the N states reached from the start over them; games of reward and unsafe outcomes."""
 
     def __init__(self, mdp: TabularMDP, endable: _Endable, start: Floats) -> None:
         A, on = mdp.n_actions, endable.use[mdp.pair] & ~mdp.terminal

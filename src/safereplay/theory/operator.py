@@ -161,16 +161,13 @@ def weighted(mdp: TabularMDP, w: Floats, v: float, d: Floats) -> Operator:
 
 
 class Entries(NamedTuple):
-    """Parallel arrays of weights: of pairs, of their rewards, or of their outcomes. All sorted by pair, then reward.
-
-    Weights are logarithms: e^{−1000} is small but not 0, so underflow makes no false ties.
-    """
+    """Parallel arrays of weights: of pairs, of their rewards, or of their outcomes. All sorted by pair, then reward."""
 
     pair: Ints
     r: Floats  #: nan if summed over rewards
     place: Ints  #: 2·s' + (whether the episode ends there); −1 if summed over next states
     within: Floats  #: log of the share of its pair's weight
-    log_w: Floats  #: log w
+    log_w: Floats  #: log w: e^{−1000} is small but not 0, so underflow makes no false ties
 
     def argument(self, k: int) -> str:
         """The entry as the argument of w."""

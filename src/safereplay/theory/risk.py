@@ -175,10 +175,7 @@ class RiskProfile:
         return Distribution(*_with_atoms(*found[:2], atoms), True, cut=found[2])
 
     def quantile(self, q: float) -> float:
-        """The smallest return that at least a share q of episodes does not exceed.
-
-        It is nan if some episodes have no return, or if too much is missing from the samples.
-        """
+        """The smallest return that a share q of episodes does not exceed; nan if some have none, or samples miss too much."""
         q = _checks.between("q", q, "(0, 1]")
         if not self.distribution.known:
             return nan
@@ -187,11 +184,7 @@ class RiskProfile:
         return self._no_worse(float(returns[min(k, returns.size - 1)]))
 
     def cvar(self, alpha: float = 0.1) -> float:
-        """The mean return of the worst share α of episodes.
-
-        It is nan if some episodes have no return, or if too much is missing from the samples. It is never below the
-        worst return or above the mean.
-        """
+        """The mean return of the worst share α of episodes, between the worst and the mean; nan where quantiles are."""
         alpha = _checks.between("alpha", alpha, "(0, 1]")
         if not self.distribution.known:
             return nan
@@ -209,8 +202,7 @@ class RiskProfile:
     def cvar_error(self, alpha: float = 0.1) -> float:
         """The standard error of :meth:`cvar`, σ((q − G)⁺) / (α·√n) with q the α-quantile, and a bound on its bias.
 
-        The bias is that of truncated samples, rest / √α. The error is 0 if CVaR is exact, and inf if too much is
-        missing.
+        The bias is that of truncated samples, rest / √α. The error is 0 if CVaR is exact, inf if too much is missing.
         """
         value, found = self.cvar(alpha), self.distribution
         if found.unseen > UNSEEN:
@@ -335,12 +327,11 @@ def _with_atoms(returns: Floats, probabilities: Floats, atoms: list[tuple[float,
 
 
 def lattice(r: Floats) -> tuple[float, Ints] | None:
-    """(unit, r/unit as whole numbers), or None if rewards have no common unit of reasonable size.
-
-    Rewards are expressed in multiples of the smallest nonzero one, so the answer does not depend on their scale.
-    """
+    """(unit, r/unit as whole numbers), or None if rewards have no common unit of reasonable size."""
     rewards = np.unique(r)
-    one = float(np.abs(rewards[rewards != 0.0]).min(initial=inf))
+    one = float(
+        np.abs(rewards[rewards != 0.0]).min(initial=inf)
+    )  # multiples of it do not depend on the scale of rewards
     if one == inf:
         return 1.0, np.zeros(r.size, np.int64)
     fractions = [Fraction(float(x) / one).limit_denominator(MAX_DENOMINATOR) for x in rewards]

@@ -121,12 +121,7 @@ def by_products(P: Any, b: Floats) -> Floats | None:
 
 
 def _bicgstab(P: Any, b: Floats) -> Floats:
-    """x with x − P·x = b, approximately: at most STEPS steps of BiCGSTAB, fewer if the residual is 1e-10 of b.
-
-    Scalar products use einsum: those of BLAS start threads, and wait long for them if the cores are busy.
-
-    Ref: van der Vorst (1992), Bi-CGSTAB.
-    """
+    """x with x − P·x = b, approximately: up to STEPS steps of van der Vorst's Bi-CGSTAB (1992), to a residual of 1e-10 of b."""
     x, r = np.zeros(b.size), b
     p = v = np.zeros(b.size)
     rho = alpha = omega = 1.0
@@ -149,6 +144,7 @@ def _bicgstab(P: Any, b: Floats) -> Floats:
 
 
 def _dot(x: Floats, y: Floats) -> float:
+    """x·y by einsum: products of BLAS start threads, and wait long for them if the cores are busy."""
     return float(np.einsum("i,i", x, y))
 
 
@@ -279,10 +275,7 @@ def finite(values: Floats) -> Floats:
 
 
 def iterate(H: Callable[[Floats], Floats], mdp: TabularMDP) -> Floats:
-    """The fixed point [S, A] of a γ-contraction by iteration from 0, to TOLERANCE of the largest value.
-
-    An error is raised if H is not a contraction, or overflows: the iteration would not end.
-    """
+    """The fixed point [S, A] of a γ-contraction H, by iteration from 0; an error if H is not one, or overflows."""
     Q, gamma, change, within = np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma, inf, 0.0
     for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding is left
         after = H(Q)

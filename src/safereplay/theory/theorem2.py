@@ -176,10 +176,7 @@ def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
 
 
 def _rising(mdp: TabularMDP, name: str, entries: Entries, level: Ints, key: Ints) -> Reading:
-    """Whether weights increase with the level of their pair, among entries of the same key.
-
-    Sorted by key and level, the heaviest entry so far is a running maximum; ranks offset by key keep keys separate.
-    """
+    """Whether weights increase with the level of their pair, among entries of the same key."""
     level, log_w, size = level[entries.pair], entries.log_w, entries.log_w.size
     by_weight = np.argsort(log_w, kind="stable")
     rank = np.empty(size, np.int64)
@@ -189,6 +186,7 @@ def _rising(mdp: TabularMDP, name: str, entries: Entries, level: Ints, key: Ints
     new[1:] = (np.diff(key[order]) != 0) | (np.diff(level[order]) != 0)
     run, first = np.cumsum(new) - 1, np.flatnonzero(new)
     run_key = key[order[first]]
+    # The heaviest entry so far is a running maximum; ranks offset by key keep keys separate.
     heaviest = np.maximum.accumulate(run_key * size + np.maximum.reduceat(rank[order], first))
     has_lower = np.concatenate(([False], run_key[1:] == run_key[:-1]))[run]
     entry = order[has_lower]

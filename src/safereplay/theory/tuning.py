@@ -57,10 +57,7 @@ CEILINGS = 13  # points of the best frontier
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """The exact limit of a replay, from v up to the next point of the same β.
-
-    ``pareto``: no other point has both a better mean and a better risk, in the limit's measure.
-    """
+    """The exact limit of a replay, from v up to the next point of the same β."""
 
     v: float
     beta: float | None  #: None if the scheme has no such dial
@@ -72,7 +69,7 @@ class FrontierPoint:
     p_never: float
     policy: int  #: index into the plan's policies
     meets: bool
-    pareto: bool = False
+    pareto: bool = False  #: no other point has both a better mean and a better risk, in the limit's measure
 
 
 @dataclass(frozen=True)
@@ -94,13 +91,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Price:
-    """The price of safety in mean return: for any policy, and for replay on top. nan if a ceiling is unknown.
+    """The price of safety in mean return: for any policy, and for replay on top. nan if a ceiling is unknown."""
 
-    ``safety`` is negative where the best policy under the limit has a better mean than plain Q-learning, which
-    maximises the discounted return.
-    """
-
-    safety: float  #: plain − ceiling
+    safety: float  #: plain − ceiling; can be negative, since plain Q-learning maximises the discounted return
     replay: float  #: ceiling − plan
     safety_discounted: float
     replay_discounted: float
@@ -403,12 +396,11 @@ def _frontier(tracer: Tracer, views: Sequence[View]) -> tuple[FrontierPoint, ...
 
 
 def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet: bool) -> tuple[CeilingPoint, ...]:
-    """The ceilings from the best risk of any policy to the worst of a replay, at the limit, and at the risk of every
-    replay that is not dominated: the best frontier is concave, so it may lie above a line between two points.
-    """
+    """The ceilings from the best risk of any policy to the worst of a replay, at the limit, and at undominated replays."""
     limit = ceilings.limit
     risks = [getattr(point, limit.measure) for point in frontier if point.p_never <= SLACK]
     ends = [x for x in (ceilings.best, *risks, limit.value) if isfinite(x)]
+    # At the risk of each undominated replay too: the best frontier is concave, so it may lie above a line between points.
     own = {getattr(point, limit.measure) for point in frontier if point.pareto and point.p_never <= SLACK}
     values = sorted({limit.value, *own, *np.linspace(min(ends), max(ends), CEILINGS).tolist()})
     found: list[CeilingPoint] = []

@@ -44,7 +44,14 @@ TIE = 1e-9  # values that differ by less than this share of the range are equal
 ALIKE = 1e-6  # limits that differ by less than this share of the range are the same
 RESIDUAL = 1e-3  # of a mixture, as a share of the range, maximum
 ROUNDS = 1_000  # of an iteration, maximum
-BLOCKS = (32, 32, 64, 128, 256, 512)  # rounds of averaging; each block uses only the one before
+BLOCKS = (
+    32,
+    32,
+    64,
+    128,
+    256,
+    512,
+)  # of averaging; each uses only the one before: where W is small, even few old visits matter
 NEWTON = 8  # steps of Newton's method, maximum
 NUDGE = 1e-5  # of its differences
 LOOK = 16  # steps between two checks of the remaining probability
@@ -341,10 +348,7 @@ class _Search:
         return None if found is None else self.keep(found._replace(starts=starts))
 
     def averaging(self, d: Floats, k: int, policy: Ints) -> SelfConsistent | None:
-        """d ← d + (d_π − d)/k, π greedy for the Q of d: a settled policy, a tie, or None.
-
-        Each block discards everything before the last one: where W is small, even few old visits matter.
-        """
+        """d ← d + (d_π − d)/k, π greedy for the Q of d: a settled policy, a tie, or None."""
         known: dict[bytes, Floats] = {}
         for rounds in BLOCKS:
             met: Counter[bytes] = Counter()
