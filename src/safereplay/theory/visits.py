@@ -193,7 +193,6 @@ def self_consistent(
     first = _checks.whole("seed", seed, 0)
     most = inf if solves is None else _checks.whole("solves", solves, 1)
     search = _Search(mdp, scheme, learner.v, exploration, _checks.whole("max_steps", max_steps, 1), most)
-    search.check()
     for Q in _starts(search, count, first):
         search.follow(Q, 1)
     search.average_cycles()
@@ -257,12 +256,9 @@ class _Search:
         self.cycles: list[tuple[list[Floats], Ints, int]] = []  # cycles that a bounded search has still to average
         self.open: list[SelfConsistent] = []  # results of averaging that did not converge
         self.states = np.arange(mdp.n_states)
-
-    def check(self) -> None:
-        """Raise an error if there is no limit, or if the start does not lead to every pair in w^∞."""
-        H = weighted(self.mdp, self.w, self.v, np.zeros((self.mdp.n_states, self.mdp.n_actions)))
-        anything = np.full(H.rho.shape, 1.0 / self.mdp.n_actions)
-        lost = (visitation(self.mdp, anything, self.max_steps) == 0.0) & (H.rho > 0.0)
+        H = weighted(mdp, self.w, v, np.zeros((mdp.n_states, mdp.n_actions)))
+        anything = np.full(H.rho.shape, 1.0 / mdp.n_actions)
+        lost = (visitation(mdp, anything, max_steps) == 0.0) & (H.rho > 0.0)
         said = f"{int(lost.sum())} that cannot be reached"
         _checks.require(not lost.any(), "start", "lead to every pair that is replayed", said)
 

@@ -349,7 +349,13 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
     """
     if isinstance(source, Agent):
         _checks.require(seed is None, "seed", "be left out for an agent, which has one", seed)
-        return _of_agent(source)
+        learner, known = source.settings.learner, source.remembered
+        _checks.require(learner.replay is not None, "learner", "replay, to be X-rayed", learner)
+        pair, seen = known.s * source.Q.shape[1] + known.a, known.seen.astype(np.float64)
+        p = _ratio(seen, np.bincount(pair, weights=seen)[pair])
+        counts = (seen, known.replayed.astype(np.float64), known.w, source.visits, source.replays)
+        outcomes = (pair, known.r, known.s_next, known.terminal, None, p, *counts)
+        return Xray(repr(source), learner, None, *outcomes, None, None, empirical=True)
     _checks.require(isinstance(source, Runs), "source", "be Runs or an Agent", source)
     runs, mdp = source, source.mdp
     if runs.learner.replay is None or runs.seen is None or runs.replayed is None or runs.w is None:
@@ -369,15 +375,6 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
         limit = operator(mdp, scheme, v, visits / visits.sum() if mixing == "literal" else None)
         p, rho = _spread(mdp, np.bincount(slots_of(mdp), weights=limit.p, minlength=mdp.p.size)), limit.rho
     return Xray(title, runs.learner, mdp.layout, *outcomes, seen, replayed, w, visits, replays, p, rho)
-
-
-def _of_agent(agent: Agent) -> Xray:
-    learner, known = agent.settings.learner, agent.remembered
-    _checks.require(learner.replay is not None, "learner", "replay, to be X-rayed", learner)
-    pair, seen = known.s * agent.Q.shape[1] + known.a, known.seen.astype(np.float64)
-    outcomes = (pair, known.r, known.s_next, known.terminal, None, _ratio(seen, np.bincount(pair, weights=seen)[pair]))
-    counts = (seen, known.replayed.astype(np.float64), known.w, agent.visits, agent.replays)
-    return Xray(repr(agent), learner, None, *outcomes, *counts, None, None, empirical=True)
 
 
 def _spread(mdp: TabularMDP, counts: AnyArray) -> Floats:
