@@ -294,17 +294,22 @@ def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
 
 def _settling(runs: Runs, explores: bool) -> Settling:
     """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t, and the verdict on it."""
-    learner, shots = runs.learner, runs.snapshots
-    if shots is None or shots.w is None or not isinstance(learner, ReplayQLearning):
-        raise AssertionError("a replaying run with snapshots has both")
+    mdp, learner, shots = runs.mdp, runs.learner, runs.snapshots
+    if shots is None or shots.w is None or runs.w is None or not isinstance(learner, ReplayQLearning):
+        raise AssertionError("a replaying run with snapshots has weights")
     scheme, proved, jump = learner.scheme, False, 0.0
-    unseen: tuple[Unseen, ...] = ()
+    unseen: list[Unseen] = []
     to, episodes, apart = "w_2t", shots.episodes[:-2], shots.w[:, 2:] - shots.w[:, :-2]  # two snapshots per octave
     if scheme.has_limit:
-        w = limit_weights(runs.mdp, scheme)
+        w, jump = limit_weights(mdp, scheme), _jump(mdp, scheme)
         to, episodes, apart = "w^∞", shots.episodes, shots.w - w  # [seeds, m, K]
         proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
-        jump, unseen = _jump(runs.mdp, scheme), _unseen(runs, w)
+        # Outcomes with a w^∞ but no weight in a run's last w_t, by pair; those with most missing first.
+        missing = np.stack([mdp.expect(w * (seen == 0), np.ones_like(w)).ravel() for seen in runs.w])
+        visits, mean = runs.visits.reshape(len(runs.seeds), -1), missing.mean(0)
+        for i in np.argsort(-mean, kind="stable")[: (mean > SETTLED).sum()]:
+            pair, in_runs = divmod(int(i), mdp.n_actions), missing[:, i] > 0
+            unseen.append(Unseen(*pair, float(mean[i]), int(in_runs.sum()), bool(visits[in_runs, i].any())))
     if not episodes.size:
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
     distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))  # so one run that is near by chance matters little
@@ -330,21 +335,9 @@ def _settling(runs: Runs, explores: bool) -> Settling:
         holds, said = None, f"{said}; but w jumps by {jump:.2g} where its statistics settle"
     how = "proved (Lemma 4)" if proved else "measured"
     points = tuple(map(int, episodes)), tuple(map(float, distance))
-    return Settling(proved or holds, f"{how}: {said}", to == "w^∞", *points, rates[0], rates[1], proved, jump, unseen)
-
-
-def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
-    """Pairs with outcomes that have a w^∞ but no weight in a run's last w_t; those with most missing first."""
-    mdp = runs.mdp
-    if runs.w is None:
-        raise AssertionError("a replaying run has weights")
-    lacking = np.stack([mdp.expect(w * (seen == 0), np.ones_like(w)).ravel() for seen in runs.w])
-    visits, mean = runs.visits.reshape(len(runs.seeds), -1), lacking.mean(0)
-    found = []
-    for i in np.argsort(-mean, kind="stable")[: (mean > SETTLED).sum()]:
-        pair, in_runs = divmod(int(i), mdp.n_actions), lacking[:, i] > 0
-        found.append(Unseen(*pair, float(mean[i]), int(in_runs.sum()), bool(visits[in_runs, i].any())))
-    return tuple(found)
+    return Settling(
+        proved or holds, f"{how}: {said}", to == "w^∞", *points, rates[0], rates[1], proved, jump, tuple(unseen)
+    )
 
 
 def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, seed: int) -> Contraction:

@@ -242,19 +242,15 @@ def tune(
     views = traced(tracer, scheme, schemes, quiet)
     meets = any(tracer.keeps(limit, view.badness) for view in views)
     goal = limit if meets else limit.at(limit.sign * min(view.badness for view in views))
-    first = _gentlest(tracer, views, goal, v_step)
+    # The smallest v on the grid, then the smallest |β|; the v of ``first`` is the exact one.
+    kept = [view for view in views if tracer.keeps(goal, view.badness)] or views[:1]
+    near = min(kept, key=lambda view: (_up(view.v, v_step), abs(_beta(view.scheme) or 0.0), _beta(view.scheme) or 0.0))
+    first = tracer.sharpened(near, goal)
     grid = _grid(first.v, tracer.v_at(first.scheme, tracer.most), v_step) or [first.v]
     seen = (tracer.view(first.scheme, nan, v) for v in grid)
     offered = (view for view in seen if tracer.keeps(goal, view.badness))
     chosen, trials = _confirmed(tracer, test, first, goal, offered) if meets else (next(offered, first), ())
     return _plan(tracer, test, views, first, chosen, trials, meets)
-
-
-def _gentlest(tracer: Tracer, views: Sequence[View], goal: Limit, v_step: float) -> View:
-    """The view with the smallest v on the grid, then the smallest |β|; its v is the exact one."""
-    kept = [view for view in views if tracer.keeps(goal, view.badness)] or views[:1]
-    first = min(kept, key=lambda view: (_up(view.v, v_step), abs(_beta(view.scheme) or 0.0), _beta(view.scheme) or 0.0))
-    return tracer.sharpened(first, goal)
 
 
 def _beta(scheme: Scheme) -> float | None:
