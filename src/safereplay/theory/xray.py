@@ -351,11 +351,11 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
         _checks.require(seed is None, "seed", "be left out for an agent, which has one", seed)
         learner, known = source.settings.learner, source.remembered
         _checks.require(learner.replay is not None, "learner", "replay, to be X-rayed", learner)
-        pair, seen = known.s * source.Q.shape[1] + known.a, known.seen.astype(np.float64)
-        p = _ratio(seen, np.bincount(pair, weights=seen)[pair])
-        counts = (seen, known.replayed.astype(np.float64), known.w, source.visits, source.replays)
-        outcomes = (pair, known.r, known.s_next, known.terminal, None, p, *counts)
-        return Xray(repr(source), learner, None, *outcomes, None, None, empirical=True)
+        pair, happened = known.s * source.Q.shape[1] + known.a, known.seen.astype(np.float64)
+        shares = _ratio(happened, np.bincount(pair, weights=happened)[pair])
+        columns = (pair, known.r, known.s_next, known.terminal, None, shares)
+        numbers = (happened, known.replayed.astype(np.float64), known.w, source.visits, source.replays)
+        return Xray(repr(source), learner, None, *columns, *numbers, None, None, empirical=True)
     _checks.require(isinstance(source, Runs), "source", "be Runs or an Agent", source)
     runs, mdp = source, source.mdp
     if runs.learner.replay is None or runs.seen is None or runs.replayed is None or runs.w is None:
