@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, nan
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -71,25 +71,26 @@ class Chain:
         """
         x, most = self._solve(gain, passing, inside)
         if not np.abs(x).max() <= LASTING * most:
-            self._stuck(inside[self.s])
+            here = np.flatnonzero(inside[self.s])
+            k = here[np.argmin(self.p[here])]
+            condition = "lead to an end with a probability above rounding"
+            _checks.fail(
+                f"outcomes of s={self.s[k]}", condition, float(self.p[k]), "the least likely outcome on the way"
+            )
         return x
 
     def _solve(self, gain: Floats | Bools, passing: Bools | Floats, inside: Bools) -> tuple[Floats, float]:
-        """x as above and max |b|; nan if the equations are singular."""
+        """x as above and max |b|; nan if the equations are singular. The last equation is cached."""
         here = inside[self.s]
         weights = np.where(here, self.p * gain, 0.0)
         if not weights.any():
             return np.zeros(self.n_states), 0.0
         onward = self.p * passing * (here & inside[self.s_next])
         b = np.bincount(self.s, weights=weights, minlength=self.n_states).astype(np.float64)
-        return np.where(inside, self._equation(onward).solve(b), 0.0), float(np.abs(b).max())
-
-    def _equation(self, onward: Floats) -> Equation:
-        """The equation for outcomes with these continuation factors [K]; the last one is cached."""
         if not (self._last and np.array_equal(self._last[0][0], onward)):
             P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
             self._last[:] = [(onward, Equation(P))]
-        return self._last[0][1]
+        return np.where(inside, self._last[0][1].solve(b), 0.0), float(np.abs(b).max())
 
     @cached_property
     def _last(self) -> list[tuple[Floats, Equation]]:
@@ -98,12 +99,6 @@ class Chain:
     def forget(self) -> None:
         """Drop the cached equation, which may be large."""
         self._last.clear()
-
-    def _stuck(self, here: Bools) -> NoReturn:
-        """Raise an error: the outcomes ``here`` [K] lead out only with probabilities lost to rounding."""
-        k = np.flatnonzero(here)[np.argmin(self.p[here])]
-        condition = "lead to an end with a probability above rounding"
-        _checks.fail(f"outcomes of s={self.s[k]}", condition, float(self.p[k]), "the least likely outcome on the way")
 
     @cached_property
     def row(self) -> Ints:
@@ -123,8 +118,7 @@ class Chain:
     def can_reach(self, goal: Bools) -> Bools:
         """States from which an outcome marked ``goal`` [K] can be reached."""
         on = ~self.terminal
-        holders = np.unique(self.s[goal])
-        return reached(self.n_states, holders, self.s_next[on], self.s[on])
+        return reached(self.n_states, np.unique(self.s[goal]), self.s_next[on], self.s[on])
 
     @cached_property
     def classes(self) -> Ints:
@@ -231,37 +225,27 @@ class Chain:
         end, and below every bound at some time if it cannot. An endless set without such a loop gives inf if it has one
         of positive total, else the lowest sum that recurs.
         """
-        return self._worst_discounted(gamma) if gamma < 1.0 else self._worst_sum()
-
-    def _worst_discounted(self, gamma: float) -> Floats:
-        """x = min (r + γ·x'), by relaxation; loops are evaluated directly along the moves chosen so far."""
-        moves = _Moves.of(self, np.ones(self.s.size, bool))
-        choice = np.full(self.n_states + 1, -1)
-        falling = np.argsort(-moves.r, kind="stable")
-        choice[moves.source[falling]] = falling  # the last of a state's moves, which has the lowest reward
-        x, settled = moves.value(choice, gamma), False
-        while not settled:
-            settled = moves.relax(x, choice, gamma)
-            x = moves.value(choice, gamma)
-        return np.asarray(x[:-1])
-
-    def _worst_sum(self) -> Floats:
-        """x = min (r + x') where no loop of negative total can be reached, else −inf."""
+        if gamma < 1.0:  # x = min (r + γ·x'), by relaxation; loops are evaluated directly along the moves chosen so far
+            moves = _Moves.of(self, np.ones(self.s.size, bool))
+            choice = np.full(self.n_states + 1, -1)
+            falling = np.argsort(-moves.r, kind="stable")
+            choice[moves.source[falling]] = falling  # the last of a state's moves, which has the lowest reward
+            x, settled = moves.value(choice, gamma), False
+            while not settled:
+                settled = moves.relax(x, choice, gamma)
+                x = moves.value(choice, gamma)
+            return np.asarray(x[:-1])
         low, high = self._range(self.inner)
         h = np.where(low < 0.0, -inf, 0.0)[self.classes]  # a loop with a loss and no gain; for other loops see below
         mixed = (low < 0.0) & (high > 0.0)
-        if mixed.any():
-            h = np.where(mixed[self.classes], self._lowest_within(mixed), h)
+        if mixed.any():  # the lowest sum of a walk from each state within its component; −inf with a negative loop
+            within = np.append(np.where(mixed[self.classes], 0.0, inf), inf)
+            _Moves.of(self, self.inner & mixed[self.classes[self.s]]).descend(within)
+            h = np.where(mixed[self.classes], within[:-1], h)
         lost = self.can_reach(h[self.s] == -inf)
         x = np.append(np.where(self._rests(h), h, inf), 0.0)
         _Moves.of(self, ~lost[self.s]).descend(x)
         return np.where(lost, -inf, np.where(self.active, x[:-1], 0.0))
-
-    def _lowest_within(self, mixed: Bools) -> Floats:
-        """The lowest sum of a walk from each state within components of both signs, [S]; −inf with a negative loop."""
-        x = np.append(np.where(mixed[self.classes], 0.0, inf), inf)
-        _Moves.of(self, self.inner & mixed[self.classes[self.s]]).descend(x)
-        return np.asarray(x[:-1])
 
     def _rests(self, h: Floats) -> Bools:
         """The states of endless sets all of whose loops have total 0, [S], given the lowest sums h within components."""
@@ -307,16 +291,13 @@ class _Moves:
         return x
 
     def descend(self, x: Floats) -> None:
-        """Relax undiscounted sums in place until they converge; −inf where the moves chosen form a loop.
-
-        A loop in the graph of the moves chosen has a negative total: each move on it was the last to lower.
-        """
+        """Relax undiscounted sums in place until they converge; −inf where the moves chosen form a loop."""
         choice = np.full(x.size, -1)
         while not self.relax(x, choice, 1.0):
             ahead = self._ahead(choice)
             for _ in range(x.size.bit_length()):
                 ahead = ahead[ahead]
-            looping = choice[ahead] >= 0
+            looping = choice[ahead] >= 0  # with a negative total: each move on the loop was the last to lower
             x[looping], choice[looping] = -inf, -1
 
     def _ahead(self, choice: Ints) -> Ints:
@@ -324,26 +305,21 @@ class _Moves:
 
 
 def chain_of(mdp: TabularMDP, policy: Any) -> Chain:
-    """The chain of a policy: actions [S], or probabilities of actions [S, A]."""
+    """The chain of a policy: actions [S], or probabilities of actions [S, A], where rows of terminal states are ignored."""
     s, a = np.divmod(mdp.pair, mdp.n_actions)
     try:
         dimensions = np.ndim(policy)
     except ValueError:
         _checks.fail("policy", "be actions [S] or probabilities [S, A]", policy, "its rows differ in length")
     if dimensions == 2:
-        p = mdp.p * checked_probabilities(mdp, policy)[s, a]
+        pi = _checks.finite_array("policy", policy, (mdp.n_states, mdp.n_actions))
+        sums = np.where(mdp.is_terminal, 1.0, pi.sum(1))
+        for i in np.flatnonzero(~mdp.is_terminal & (pi.min(1) < 0.0))[:1]:
+            _checks.fail(f"policy of s={i}", "have no negative entry", float(pi[i].min()))
+        for i in np.flatnonzero(np.abs(sums - 1.0) > 1e-9)[:1]:
+            _checks.fail(f"policy of s={i}", "sum to 1", float(sums[i]))
+        p = mdp.p * _checks.rescaled(pi, sums[:, None])[s, a]
     else:
         p = np.where(checked_policy(mdp, policy)[s] == a, mdp.p, 0.0)
     k = np.flatnonzero(p)
     return Chain(s[k], p[k], mdp.s_next[k], mdp.r[k], mdp.terminal[k], mdp.unsafe[k], mdp.n_states)
-
-
-def checked_probabilities(mdp: TabularMDP, policy: Any) -> Floats:
-    """A stochastic policy as probabilities [S, A]; the rows of terminal states are ignored."""
-    pi = _checks.finite_array("policy", policy, (mdp.n_states, mdp.n_actions))
-    sums = np.where(mdp.is_terminal, 1.0, pi.sum(1))
-    for s in np.flatnonzero(~mdp.is_terminal & (pi.min(1) < 0.0))[:1]:
-        _checks.fail(f"policy of s={s}", "have no negative entry", float(pi[s].min()))
-    for s in np.flatnonzero(np.abs(sums - 1.0) > 1e-9)[:1]:
-        _checks.fail(f"policy of s={s}", "sum to 1", float(sums[s]))
-    return _checks.rescaled(pi, sums[:, None])

@@ -30,7 +30,7 @@ import numpy as np
 
 from .. import _checks
 from .._config import plain
-from .._types import Floats, Ints
+from .._types import Floats
 from ..errors import BadInput
 from ..kernels.memory import STATISTICS
 from ..learners import Learner, ReplayQLearning
@@ -42,7 +42,7 @@ from .limits import exact, fixed_point
 from .operator import given_visits, limit_table, limit_weights, operator, taken_apart
 from .shaped import Soundness, judge
 from .solver import largest
-from .theorem2 import Assumption1, Part, Switch, Theorem2, assumption_1, theorem_2
+from .theorem2 import Assumption1, Part, Theorem2, assumption_1, theorem_2
 
 OCTAVES = 9  # of episodes over which w_t is followed, two snapshots each
 EARLY = 16  # distances before this episode are not used for the rate
@@ -134,8 +134,7 @@ class CheckReport:
     Parameters
     ----------
     mdp, scheme, v, mixing, exploration, step_size, visitation : the settings that were checked
-    steps, exploring, settling, contraction, assumption, theorem, tilt
-        The conditions. Each has ``holds`` (None if unknown) and a ``reason``.
+    steps, exploring, settling, contraction, assumption, theorem, tilt : each has ``holds`` (or None) and a ``reason``
     warnings : list of str
     """
 
@@ -201,11 +200,9 @@ def check(
     Parameters
     ----------
     mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1)
-    mixing : {"literal", "matched"}
-        Matched mixing has the paper's limit, d ≡ 1. That of literal mixing depends on d(s,a).
+    mixing : {"literal", "matched"}; matched mixing has the paper's limit, d ≡ 1, that of literal mixing depends on d(s,a)
     exploration, step_size : optional; default: those of :func:`safereplay.learn`
-    visitation : array [S, A], optional
-        d(s,a) for literal mixing. Default: the mean over the runs.
+    visitation : array [S, A], optional; d(s,a) for literal mixing; default: the mean over the runs
     episodes, seeds, seed : int; length and number of the runs, and the first seed
     quiet : bool; without a progress bar
 
@@ -213,18 +210,13 @@ def check(
     -------
     CheckReport
 
-    Raises
-    ------
-    BadInput : if an argument is invalid
-
     Ref: Szlak & Shamir (2021), Lemma 2, Lemma 4, Theorem 1, Assumption 1, Theorem 2.
     """
     learner = ReplayQLearning(scheme, v=v, mixing=mixing)
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     episodes = _checks.whole("episodes", episodes, 2)
     count, first = _checks.whole("seeds", seeds, 1, bits=24), _checks.whole("seed", seed, 0, bits=62)
-    hint = "its limit does not depend on the visitation"
-    given = visitation is not None
+    given, hint = visitation is not None, "its limit does not depend on the visitation"
     _checks.require(mixing == "literal" or not given, "visitation", "be left out with matched mixing", "one", hint)
     d = given_visits(mdp, learner.v, visitation) if given else None
     points = np.unique((episodes * 2.0 ** (-np.arange(2 * OCTAVES + 1) / 2)).astype(np.int64))
@@ -240,9 +232,9 @@ def check(
         _settling(runs, exploration.glie().explores is True),
         _contraction(mdp, scheme, v, d, first),
         *_safety(mdp, scheme, v, d),
+        judge(scheme),
     )
-    settings = (scheme, learner.v, mixing, exploration, step_size, where)
-    report = CheckReport(mdp.name, *settings, *parts, judge(scheme), [])
+    report = CheckReport(mdp.name, scheme, learner.v, mixing, exploration, step_size, where, *parts, [])
     report.warnings.extend(_warnings(report, runs, not given))
     return report
 
@@ -281,20 +273,6 @@ CONTINUOUS = {
 }
 
 
-def _settling(runs: Runs, explores: bool) -> Settling:
-    """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t."""
-    mdp, learner, shots = runs.mdp, runs.learner, runs.snapshots
-    if shots is None or shots.w is None or not isinstance(learner, ReplayQLearning):
-        raise AssertionError("a replaying run with snapshots has both")
-    scheme = learner.scheme
-    if not scheme.has_limit:
-        doubled = shots.w[:, 2:]  # two snapshots per octave
-        return _settled("w_2t", shots.episodes[:-2], doubled - shots.w[:, :-2], False, 0.0, ())
-    w = limit_weights(mdp, scheme)
-    proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
-    return _settled("w^∞", shots.episodes, shots.w - w, proved, _jump(mdp, scheme), _unseen(runs, w))
-
-
 def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
     """The change of w^∞, in total variation, when means, variances and counts change by 1e-7 of their size.
 
@@ -314,22 +292,33 @@ def _jump(mdp: TabularMDP, scheme: Scheme) -> float:
     return furthest
 
 
-def _rate(episodes: Ints, distance: Floats, since: float) -> float:
-    """The slope of log distance on log episodes; nan with fewer than two distances."""
-    use = (episodes >= since) & (distance > SETTLED)
-    return float(np.polyfit(np.log(episodes[use]), np.log(distance[use]), 1)[0]) if use.sum() >= 2 else nan
-
-
-def _settled(to: str, episodes: Ints, apart: Floats, proved: bool, jump: float, unseen: tuple[Unseen, ...]) -> Settling:
-    """The verdict on the differences from a limit, [seeds, m, K].
-
-    Distances are root mean squares over the seeds, so that one run that is near by chance has little effect.
-    """
+def _settling(runs: Runs, explores: bool) -> Settling:
+    """The distance of w_t from w^∞ over the pairs that can be reached, or from w_2t, and the verdict on it."""
+    mdp, learner, shots = runs.mdp, runs.learner, runs.snapshots
+    if shots is None or shots.w is None or runs.w is None or not isinstance(learner, ReplayQLearning):
+        raise AssertionError("a replaying run with snapshots has weights")
+    scheme, proved, jump = learner.scheme, False, 0.0
+    unseen: list[Unseen] = []
+    to, episodes, apart = "w_2t", shots.episodes[:-2], shots.w[:, 2:] - shots.w[:, :-2]  # two snapshots per octave
+    if scheme.has_limit:
+        w, jump = limit_weights(mdp, scheme), _jump(mdp, scheme)
+        to, episodes, apart = "w^∞", shots.episodes, shots.w - w  # [seeds, m, K]
+        proved = explores and all(getattr(type(scheme), factor) in CONTINUOUS for factor in scheme.OFFERS)
+        # Outcomes with a w^∞ but no weight in a run's last w_t, by pair; those with most missing first.
+        missing = np.stack([mdp.expect(w * (seen == 0), np.ones_like(w)).ravel() for seen in runs.w])
+        visits, mean = runs.visits.reshape(len(runs.seeds), -1), missing.mean(0)
+        for i in np.argsort(-mean, kind="stable")[: (mean > SETTLED).sum()]:
+            pair, in_runs = divmod(int(i), mdp.n_actions), missing[:, i] > 0
+            unseen.append(Unseen(*pair, float(mean[i]), int(in_runs.sum()), bool(visits[in_runs, i].any())))
     if not episodes.size:
         return Settling(proved or None, "too few episodes to tell", False, (), (), nan, nan, proved, jump, ())
-    distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))
+    distance = np.sqrt(((0.5 * np.abs(apart).sum(-1)) ** 2).mean(0))  # so one run that is near by chance matters little
     lately = max(EARLY, int(episodes[-1]) / 2**LATE)
-    rates = _rate(episodes, distance, EARLY), _rate(episodes, distance, lately)
+    rates = []
+    for since in (EARLY, lately):
+        use = (episodes >= since) & (distance > SETTLED)
+        enough = use.sum() >= 2
+        rates.append(float(np.polyfit(np.log(episodes[use]), np.log(distance[use]), 1)[0]) if enough else nan)
     last, lacking = float(distance[-1]), sum(x.weight for x in unseen)
     holds: bool | None = None
     said = f"w_t is {last:.2g} from {to} in the end, and nears it as t^{rates[0]:.2f}, lately t^{rates[1]:.2f}"
@@ -346,23 +335,9 @@ def _settled(to: str, episodes: Ints, apart: Floats, proved: bool, jump: float, 
         holds, said = None, f"{said}; but w jumps by {jump:.2g} where its statistics settle"
     how = "proved (Lemma 4)" if proved else "measured"
     points = tuple(map(int, episodes)), tuple(map(float, distance))
-    return Settling(proved or holds, f"{how}: {said}", to == "w^∞", *points, *rates, proved, jump, unseen)
-
-
-def _unseen(runs: Runs, w: Floats) -> tuple[Unseen, ...]:
-    """Pairs with outcomes that have a w^∞ but no weight in a run's last w_t; those with most missing first."""
-    mdp = runs.mdp
-    if runs.w is None:
-        raise AssertionError("a replaying run has weights")
-    lacking = np.stack([mdp.expect(w * (seen == 0), np.ones_like(w)).ravel() for seen in runs.w])
-    visits, mean = runs.visits.reshape(len(runs.seeds), -1), lacking.mean(0)
-    found = []
-    for i in np.argsort(-mean, kind="stable"):
-        if mean[i] > SETTLED:
-            in_runs = lacking[:, i] > 0
-            pair = divmod(int(i), mdp.n_actions)
-            found.append(Unseen(*pair, float(mean[i]), int(in_runs.sum()), bool(visits[in_runs, i].any())))
-    return tuple(found)
+    return Settling(
+        proved or holds, f"{how}: {said}", to == "w^∞", *points, rates[0], rates[1], proved, jump, tuple(unseen)
+    )
 
 
 def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, seed: int) -> Contraction:
@@ -371,11 +346,9 @@ def _contraction(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None, se
         return Contraction(True, f"γ = {gamma:g} whatever w_t is (Lemma 2)", gamma, gamma, nan, nan)
     H = operator(mdp, scheme, v, d)
     factor = gamma * min(1.0, float(mdp.expect((~mdp.terminal).astype(np.float64), H.p).max()))
-    generator = np.random.default_rng(seed)
-    one = largest(mdp.r) or 1.0
-    trials = generator.normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, mdp.n_states, mdp.n_actions))
+    one, Q = largest(mdp.r) or 1.0, np.zeros((mdp.n_states, mdp.n_actions))
+    trials = np.random.default_rng(seed).normal(scale=one / (1.0 - gamma), size=(TRIALS, 2, *Q.shape))
     most = max(float(np.abs(H(P) - H(Q)).max() / np.abs(P - Q).max()) for P, Q in trials)
-    Q = np.zeros((mdp.n_states, mdp.n_actions))
     reached = float(np.abs(H(Q + one) - H(Q)).max()) / one
     holds = max(most, reached) <= factor + 1e-9 and factor <= gamma + 1e-9
     reason = f"factor {factor:.4g} (γ = {gamma:g}); at most {most:.4g} on random Q, {reached:.4g} at Q and Q + 1"
@@ -419,8 +392,7 @@ def _warnings(report: CheckReport, runs: Runs, measured: bool) -> Iterator[str]:
         if len(policies) > 1:
             yield f"the visits of {len(runs.seeds)} runs give limits with {len(policies)} different policies"
     for number, point in enumerate(report.assumption.points, 1):
-        witness = point.readings[0].witness
-        if witness is not None:
+        if (witness := point.readings[0].witness) is not None:
             yield f"Assumption 1, point {number}: {witness.text}"
     if theorem.holds is False:
         yield f"Theorem 2 is wrong here: {theorem.reason}"
@@ -432,10 +404,8 @@ def _page(report: CheckReport) -> Iterator[str]:
     yield ""
     gap = "" if report.mixing == "matched" else " (its proof takes d ≡ 1, so it does not cover literal mixing)"
     yield f"Theorem 1, its conditions hold: {_mark(report.conditions_hold).strip()}{gap}"
-    yield _line("step sizes", report.steps)
-    yield _line("exploration", report.exploring)
-    yield _line("w_t settles", report.settling)
-    yield _line("contraction", report.contraction)
+    names = ("step sizes", "exploration", "w_t settles", "contraction")
+    yield from map(_line, names, (report.steps, report.exploring, report.settling, report.contraction))
     yield ""
     yield f"Assumption 1, w favours volatile pairs and bad rewards: {report.assumption.reason}"
     for number, point in enumerate(report.assumption.points, 1):
@@ -477,18 +447,14 @@ def _switches(theorem: Theorem2) -> Iterator[str]:
     ranked = sorted(theorem.states, key=lambda x: (not x.switched, not x.predicted, -x.share, x.s))
     least = 1e-12 * largest([(x.gap, x.bound, x.needed, x.bound_rho) for x in ranked])
     for x in ranked[:ROWS]:
-        yield "  " + " ".join(f"{cell:>9}" for cell in _cells(x, least))
+        values = (0.0 if abs(y) < least else y for y in (x.gap, x.bound, x.needed, x.bound_rho))  # less is rounding
+        gap, bound, needed, bound_rho = (f"{y:.4g}" for y in values)
+        predicts, corrects, switches = (_mark(y).strip() for y in (x.predicted, x.corrected, x.switched))
+        first = "never" if x.v_switch is None else f"{x.v_switch:.6f}"
+        cells = x.s, x.a, f"{x.share:.4g}", x.b, gap, bound, predicts, needed, bound_rho, corrects, switches, first
+        yield "  " + " ".join(f"{cell:>9}" for cell in cells)
     if len(ranked) > ROWS:
         yield f"  ... and {len(ranked) - ROWS} more states"
-
-
-def _cells(x: Switch, least: float) -> tuple[str, ...]:
-    """A row of the table; values below ``least`` count as rounding."""
-    first = "never" if x.v_switch is None else f"{x.v_switch:.6f}"
-    values = (x.gap, x.bound, x.needed, x.bound_rho)
-    gap, bound, needed, bound_rho = (f"{0.0 if abs(y) < least else y:.4g}" for y in values)
-    yes = [_mark(y).strip() for y in (x.predicted, x.corrected, x.switched)]
-    return str(x.s), str(x.a), f"{x.share:.4g}", str(x.b), gap, bound, yes[0], needed, bound_rho, yes[1], yes[2], first
 
 
 @dataclass(frozen=True)

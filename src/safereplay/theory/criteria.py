@@ -136,10 +136,7 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
 
 
 def entropic(mdp: TabularMDP, y: Floats, theta: float) -> Floats:
-    """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; at θ = 0 the mean.
-
-    Also the mean if θ·(range of y) is below rounding, since the two then differ by less than rounding.
-    """
+    """−(1/θ)·log E e^{−θy} of each pair, for values y of outcomes: [K] → [S, A]; the mean if θ·(range of y) is below rounding."""
     if abs(theta) * float(np.ptp(y)) < EPSILON:
         return mdp.expect(y)
     full = np.flatnonzero(np.diff(mdp.row) > 0)  # pairs with outcomes
@@ -193,10 +190,7 @@ class _Multiplicative:
         return U, policy
 
     def averse(self, inside: Bools, begin: Ints | None = None) -> tuple[Floats, Ints]:
-        """log of the least W, [S], and its policy: −inf if a loop gains forever, inf if every policy's W is infinite.
-
-        Policy iteration begins with the policy ``begin``, if given.
-        """
+        """log of the least W, [S], and its policy, from ``begin`` on: −inf if a loop gains forever, inf if every W is infinite."""
         giving_up, policy = self._improved(np.where(inside, GIVE_UP, 0), inside, -inf, self.allowed)
         finite = inside & (giving_up == -inf)
         leads_out = np.bincount(self.pair, weights=~self.ends & ~finite[self.s_next], minlength=self.S * self.A) > 0
@@ -260,13 +254,10 @@ class _Multiplicative:
             if not grown and float(np.abs(size[known] - before[known]).max(initial=0.0)) < 1.0:
                 break
         both = np.isfinite(size[s]) & np.isfinite(size[s_next])
-        s, s_next = s[both], s_next[both]
-        entries = (np.exp(log_p[both] + size[s_next] - size[s]), (s, s_next))
-        P = sparse.csr_array(entries, shape=(self.S, self.S))
-        endless = _endless(P)
-        if endless.any():
+        s, s_next, known = s[both], s_next[both], np.isfinite(size)
+        P = sparse.csr_array((np.exp(log_p[both] + size[s_next] - size[s]), (s, s_next)), shape=(self.S, self.S))
+        if (endless := _endless(P)).any():
             return np.where(endless, inf, size), endless
-        known = np.isfinite(size)
         x = solve(P, np.where(known, np.exp(last - np.where(known, size, 0.0)), 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(known, size + np.log(x), -inf), endless
@@ -277,15 +268,13 @@ def _endless(P: Any) -> Bools:
 
     On a class where they vanish, x = 1 + P·x has a solution of at least 1: then P·x < x, and P shrinks x.
     """
-    x = solve(P, np.ones(P.shape[0]))
+    x, found = solve(P, np.ones(P.shape[0])), np.zeros(P.shape[0], bool)
     if np.isfinite(x).all() and (x >= 1.0 - 1e-9).all():
-        return np.zeros(P.shape[0], bool)
-    found = np.zeros(P.shape[0], bool)
+        return found
     count, label = connected_components(P, connection="strong")
     for one in range(count):
         k = np.flatnonzero(label == one)
-        part = P[k][:, k].toarray()
-        found[k] = float(np.abs(np.linalg.eigvals(part)).max()) >= 1.0 - 1e-12
+        found[k] = float(np.abs(np.linalg.eigvals(P[k][:, k].toarray())).max()) >= 1.0 - 1e-12
     return found
 
 
@@ -298,23 +287,19 @@ SPAN = 2  # the window extends this many largest rewards beyond 0 and the target
 
 @dataclass(frozen=True, eq=False)
 class Augmented:
-    """The augmented model, twice: with rewards for learning and with the original rewards.
-
-    Their states are the same: first the (s, y) that can be reached, then one for each state in which an episode ends.
-    """
+    """The augmented model, twice, with the same states: with rewards for learning and with the original rewards."""
 
     training_model: TabularMDP = field(repr=False)  #: a reward is the decrease of the shortfall
     judging_model: TabularMDP = field(repr=False)  #: the original rewards
-    state: Ints = field(repr=False)  #: [N] of the model
+    state: Ints = field(
+        repr=False
+    )  #: [N] of the model: first the (s, y) that can be reached, then those where episodes end
     owed: Floats = field(repr=False)  #: [N]; nan if the episode has ended
     target: float
 
 
 def augmented(mdp: TabularMDP, target: float) -> Augmented:
-    """The model whose state includes the amount still owed of ``target``.
-
-    Ref: Bäuerle & Ott (2011).
-    """
+    """The model whose state includes the amount still owed of ``target``. Ref: Bäuerle & Ott (2011)."""
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     target, units = _checks.real("target", target), lattice(mdp.r)
     if units is None:
@@ -322,16 +307,45 @@ def augmented(mdp: TabularMDP, target: float) -> Augmented:
     within, why = MAX_EDGES * units[0], f"rewards here are in steps of {units[0]:g}"
     _checks.require(abs(target) <= within, "target", f"lie within ±{within:g}", target, why)
     low, high = _window(mdp, target, *units)
-    size = (int(high.max() - low.min()) + 1) * mdp.r.size
+    (unit, shift), S, A, lowest = units, mdp.n_states, mdp.n_actions, int(low.min())
+    levels = int(high.max()) - lowest + 1
+    size = levels * mdp.r.size
     _checks.require(size <= MAX_EDGES, "outcomes of the augmented model", f"number at most {MAX_EDGES:,}", size)
-    return _assembled(mdp, target, *units, low, high)
+    # All levels of all states, without those that cannot be reached.
+    level, k = (index.ravel() for index in np.mgrid[lowest : lowest + levels, : mdp.r.size])
+    s_next, on = mdp.s_next[k], ~mdp.terminal[k]
+    before = np.where(on, np.maximum(level - shift[k], low[s_next]), level - shift[k])
+    after = np.where(on, np.minimum(before, high[s_next]), before)
+    here, there = (level - lowest) * S + mdp.pair[k] // A, (after - lowest) * S + s_next
+    first = (np.maximum(0, low) - lowest) * S + np.arange(S)  # first states of episodes, by state
+    seeds = first[np.union1d(np.flatnonzero(mdp.start > 0), [mdp.origin])]
+    used = np.flatnonzero(reached(levels * S, seeds, here[on], there[on]))
+    ends, N = np.unique(mdp.s_next[mdp.terminal]), used.size
+    _checks.require(N <= MAX_STATES, "states (s, y) of the augmented model", f"number at most {MAX_STATES:,}", N)
+    number = np.full(levels * S, -1, np.int64)
+    number[used] = np.arange(N)
+    kept = number[here] >= 0
+    k, on = k[kept], on[kept]
+    onto = np.where(on, number[np.where(on, there[kept], 0)], N + np.searchsorted(ends, mdp.s_next[k]))
+    owes, leaves = (np.maximum(target + unit * x[kept], 0.0) for x in (level, after))
+    falls = owes - leaves - unit * (before - after)[kept]
+    start = np.zeros(N + ends.size)
+    start[number[first[mdp.start > 0]]] = mdp.start[mdp.start > 0]
+    state, layout = np.concatenate([used % S, ends]), mdp.layout
+    if layout is not None:
+        layout = Layout(layout.text, tuple(layout.cells[i] for i in state), int(number[first[mdp.origin]]))
+
+    def model(r: Floats, gamma: float, name: str) -> TabularMDP:
+        rows = np.column_stack([number[here[kept]], mdp.pair[k] % A, mdp.p[k], onto, r, ~on, mdp.unsafe[k]])
+        return TabularMDP.from_outcomes(start.size, A, rows, gamma, start, layout=layout, name=f"{mdp.name}, {name}")
+
+    training = model(falls, UNDISCOUNTED, "shortfall")
+    owed = np.concatenate([target + unit * (lowest + used // S), np.full(ends.size, nan)])
+    return Augmented(training, model(mdp.r[k], mdp.gamma, "return"), state, owed, target)
 
 
 def _window(mdp: TabularMDP, target: float, unit: float, shift: Ints) -> tuple[Ints, Ints]:
-    """The lowest and the highest level of each state, [S]; level 0 is the target.
-
-    They are the guaranteed and the largest possible return, or SPAN rewards beyond 0 and the target.
-    """
+    """The lowest and the highest level of each state, [S]: the guaranteed and the largest return, within SPAN; 0 is the target."""
     span = SPAN * max(1, int(np.abs(shift).max()))
     least, most = -ceil(max(target, 0.0) / unit - 1e-9) - span, ceil(max(-target, 0.0) / unit - 1e-9) + span
     low = np.floor((guaranteed(mdp) - target) / unit + 1e-9)
@@ -353,44 +367,6 @@ def guaranteed(mdp: TabularMDP) -> Floats:
             break
         best = after
     return best
-
-
-def _assembled(mdp: TabularMDP, target: float, unit: float, shift: Ints, low: Ints, high: Ints) -> Augmented:
-    """All levels of all states, without those that cannot be reached."""
-    S, A, lowest = mdp.n_states, mdp.n_actions, int(low.min())
-    levels = int(high.max()) - lowest + 1
-    level, k = (index.ravel() for index in np.mgrid[lowest : lowest + levels, : mdp.r.size])
-    s_next, on = mdp.s_next[k], ~mdp.terminal[k]
-    before = np.where(on, np.maximum(level - shift[k], low[s_next]), level - shift[k])
-    after = np.where(on, np.minimum(before, high[s_next]), before)
-    here, there = (level - lowest) * S + mdp.pair[k] // A, (after - lowest) * S + s_next
-    first = (np.maximum(0, low) - lowest) * S + np.arange(S)  # first states of episodes, by state
-    seeds = first[np.union1d(np.flatnonzero(mdp.start > 0), [mdp.origin])]
-    used = np.flatnonzero(reached(levels * S, seeds, here[on], there[on]))
-    ends, N = np.unique(mdp.s_next[mdp.terminal]), used.size
-    _checks.require(N <= MAX_STATES, "states (s, y) of the augmented model", f"number at most {MAX_STATES:,}", N)
-    number = np.full(levels * S, -1, np.int64)
-    number[used] = np.arange(N)
-    kept = number[here] >= 0
-    k, on = k[kept], on[kept]
-    onto = np.where(on, number[np.where(on, there[kept], 0)], N + np.searchsorted(ends, mdp.s_next[k]))
-    owes, leaves = (np.maximum(target + unit * x[kept], 0.0) for x in (level, after))
-    falls = owes - leaves - unit * (before - after)[kept]
-    start = np.zeros(N + ends.size)
-    start[number[first[mdp.start > 0]]] = mdp.start[mdp.start > 0]
-    state = np.concatenate([used % S, ends])
-    layout = mdp.layout
-    if layout is not None:
-        layout = Layout(layout.text, tuple(layout.cells[i] for i in state), int(number[first[mdp.origin]]))
-
-    def model(r: Floats, gamma: float, name: str) -> TabularMDP:
-        rows = np.column_stack([number[here[kept]], mdp.pair[k] % A, mdp.p[k], onto, r, ~on, mdp.unsafe[k]])
-        size, named = N + ends.size, f"{mdp.name}, {name}"
-        return TabularMDP.from_outcomes(size, A, rows, gamma, start, layout=layout, name=named)
-
-    training = model(falls, UNDISCOUNTED, "shortfall")
-    owed = np.concatenate([target + unit * (lowest + used // S), np.full(ends.size, nan)])
-    return Augmented(training, model(mdp.r[k], mdp.gamma, "return"), state, owed, target)
 
 
 class BestCVaR(NamedTuple):

@@ -61,14 +61,11 @@ def fixed_point(
 
     Parameters
     ----------
-    mdp : TabularMDP
-    scheme : Scheme
-    v : float; share of replay iterations, in [0, 1)
+    mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1)
     visitation : array [S, A] or "self", optional
         None is the paper's mapping, the limit of matched mixing. An array d(s,a), as in ``runs.visitation``, gives the
         limit of Algorithm 1 for that visitation. "self" searches for the limits of Algorithm 1 itself.
-    exploration, **search : optional
-        For "self": see :func:`safereplay.theory.visits.self_consistent` (starts, seeds, episodes, ...).
+    exploration, **search : optional; for "self", see :func:`safereplay.theory.visits.self_consistent` (starts, seeds, ...)
 
     Returns
     -------
@@ -103,8 +100,7 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
 
     Parameters
     ----------
-    mdp : TabularMDP
-    learner : Learner
+    mdp, learner : the model, and a learner with an exact limit
 
     Returns
     -------

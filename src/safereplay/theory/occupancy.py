@@ -195,10 +195,7 @@ def _endable(mdp: TabularMDP, use: Bools) -> _Endable:
 
 
 class Occupancy:
-    """The policies over some pairs of a model, on the N states that can be reached from the start over these pairs.
-
-    Its games have the model's reward as gain and its unsafe outcomes as cost.
-    """
+    """The policies over some pairs, on the N states reached from the start over them; games of reward and unsafe outcomes."""
 
     def __init__(self, mdp: TabularMDP, endable: _Endable, start: Floats) -> None:
         A, on = mdp.n_actions, endable.use[mdp.pair] & ~mdp.terminal
@@ -206,9 +203,8 @@ class Occupancy:
         self.mdp, self.states, self.start = mdp, np.flatnonzero(met), start[met]  #: states [N]
         pairs = (self.states[:, None] * A + np.arange(A)).ravel()
         onward, shape = np.where(mdp.terminal, 0.0, mdp.p), (mdp.n_pairs, mdp.n_states)
-        P = sparse.csr_array((onward, (mdp.pair, mdp.s_next)), shape=shape)[pairs][:, self.states]
-        P.eliminate_zeros()
-        self.P = P
+        self.P = sparse.csr_array((onward, (mdp.pair, mdp.s_next)), shape=shape)[pairs][:, self.states]
+        self.P.eliminate_zeros()
         means = [mdp.expect(x.astype(np.float64)).ravel()[pairs] for x in (mdp.r, mdp.unsafe, mdp.terminal)]
         self.totals, self.ends = np.stack([*means[:2], np.zeros(pairs.size)], 1), means[2] > 0
         self.allowed, self.first = endable.use[pairs].reshape(-1, A), endable.policy[self.states]
@@ -299,8 +295,7 @@ class Harm(Program):
         unharmed = (s, a, mdp.p, mdp.s_next + S * (mdp.unsafe & ~mdp.terminal), *rest, mdp.unsafe)
         harmed = (s + S, a, mdp.p, mdp.s_next + S, *rest, np.zeros_like(mdp.unsafe))
         rows = np.concatenate([np.column_stack(unharmed), np.column_stack(harmed)])
-        start = np.concatenate([mdp.start, np.zeros(S)])
-        return TabularMDP.from_outcomes(2 * S, mdp.n_actions, rows, mdp.gamma, start)
+        return TabularMDP.from_outcomes(2 * S, mdp.n_actions, rows, mdp.gamma, np.concatenate([mdp.start, np.zeros(S)]))
 
     @cached_property
     def surely(self) -> _Endable:
@@ -365,33 +360,27 @@ class Harm(Program):
         return Hull(self.occupancy.game(self.mdp.gamma))
 
     def solve(self, limit: Limit) -> Ceiling:
-        """The ceiling under P(unsafe) ≤ limit."""
+        """The ceiling under P(unsafe) ≤ limit; if an evaluation of its policy disagrees, an upper bound without it."""
         least = self.best * (1.0 + SLACK) + ROUNDING  # probabilities below it are equal to the least up to rounding
         at_best = limit.value <= least
-        discounted = self._discounted(max(limit.value, least))
+        bound = max(limit.value, least)
+        if bound <= ROUNDING:
+            discounted = float(settled(self._at_best.game(self.mdp.gamma).line(0.0)).gain[0])
+        else:  # under E[γ^T·harm] ≤ bound
+            discounted = self._hull_discounted.solve(np.array([bound])).upper
         line = self._careful if at_best else self._unhindered
         if line is None:
             return Ceiling(limit, UNBOUNDED, inf, discounted, nan, self.best, "some loop gains for ever")
         if at_best:
             value, risk = float(line.gain[0]), float(line.cost[0])
-            policy = self._at_best.policy(
-                ((1.0, line),), (self.harmless if self.harmless.starts else self.surely).policy
-            )
+            elsewhere = self.harmless if self.harmless.starts else self.surely
+            policy = self._at_best.policy(((1.0, line),), elsewhere.policy)
         else:
             found = self._hull.solve(np.array([limit.value]))
             value, risk, policy = found.upper, found.cost, self.occupancy.policy(found.lottery, self.surely.policy)
-        return self._with_policy(Ceiling(limit, OPTIMAL, value, discounted, risk, self.best), policy)
-
-    def _discounted(self, bound: float) -> float:
-        """The ceiling on the discounted return under E[γ^T·harm] ≤ bound."""
-        if bound <= ROUNDING:
-            return float(settled(self._at_best.game(self.mdp.gamma).line(0.0)).gain[0])
-        return self._hull_discounted.solve(np.array([bound])).upper
-
-    def _with_policy(self, answer: Ceiling, policy: Floats) -> Ceiling:
-        """The answer with its policy; if an evaluation disagrees, without it, as an upper bound."""
+        answer = Ceiling(limit, OPTIMAL, value, discounted, risk, self.best)
         profile = evaluate(self.model, policy, quiet=True)
-        if not abs(profile.mean - answer.value) <= 1e-6 * max(self.size, abs(answer.value)):
+        if not abs(profile.mean - value) <= 1e-6 * max(self.size, abs(value)):
             return replace(answer, reason=f"an upper bound: the best policy found has a mean of {profile.mean:.6g}")
         shaped = policy if self.model is self.mdp else policy.reshape(2, self.mdp.n_states, self.mdp.n_actions)
         return replace(answer, policy=shaped, profile=profile)
@@ -421,13 +410,9 @@ class Game:
         self.ends = ends  #: [N·A] whether an episode may end there; None with a discount, where it need not end
         self.policy, self.start, self.levels = policy, start, levels  #: [N]; [S]; L
 
-    def rows(self, policy: Ints) -> Ints:
-        """The pairs of a policy, [N]."""
-        return np.asarray(np.arange(policy.size) * self.allowed.shape[1] + policy)
-
     def means(self, policy: Ints) -> Floats | None:
         """Gain, cost and looseness of a policy from each state, [N, 3]; None if it may never end."""
-        rows = self.rows(policy)
+        rows = np.arange(policy.size) * self.allowed.shape[1] + policy  # its pairs
         P = self.P[rows]
         if self.ends is not None:
             there, here = P.nonzero()
@@ -469,8 +454,7 @@ class Hull:
     """The best gain at any bound on the cost, for every start at once: one line per λ, added as needed."""
 
     def __init__(self, game: Game, lines: Sequence[Line] = ()) -> None:
-        """``lines`` are lines already known: for λ = 0, λ = ∞, and others."""
-        self.game = game
+        self.game = game  # and the lines already known: for λ = 0, λ = ∞, and others
         self.lines = [*lines] or [settled(game.line(weight)) for weight in (0.0, inf)]
 
     @property
@@ -480,9 +464,8 @@ class Hull:
 
     def solve(self, budget: Floats) -> Best:
         """The best gain at a cost within the budget [L] of some start; −inf excludes a start."""
-        asked = budget > -inf
+        asked, most = budget > -inf, len(self.lines) + MAX_LINES
         budget = np.where(asked, budget, 0.0)
-        most = len(self.lines) + MAX_LINES
         while True:
             known = [line for line in self.lines if line.weight < inf]
             upper = np.min([line.gain + line.weight * (budget - line.cost) for line in known], axis=0)
@@ -510,9 +493,7 @@ def settled(found: T | None) -> T:
 
 
 def mixed(points: Sequence[tuple[float, float]], budget: float) -> tuple[float, float, tuple[tuple[float, int], ...]]:
-    """The best gain of a mixture of two (cost, gain) within the budget, the gain per unit of cost between them, and
-    the shares of the points.
-    """
+    """The best gain of a mixture of two (cost, gain) within the budget, its gain per unit of cost, and the shares."""
     best: tuple[float, float, tuple[tuple[float, int], ...]] = (-inf, 0.0, ())
     for i, (cost, gain) in enumerate(points):
         if cost > budget:

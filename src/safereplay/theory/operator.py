@@ -65,13 +65,12 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visi
     n = d * MANY
     often = np.where(mdp.is_reachable[mdp.pair // mdp.n_actions], mdp.p * n[mdp.pair], 0.0)
     memory.count[:] = np.bincount(slots_of(mdp), weights=often, minlength=mdp.p.size)
-    mean, variance = mdp.expect(mdp.r).ravel(), mdp.reward_variance.ravel()
-    memory.stats[:, mem.MEAN], memory.stats[:, mem.M2] = mean, variance * n
+    memory.stats[:, mem.MEAN] = mdp.expect(mdp.r).ravel()
+    memory.stats[:, mem.M2] = mdp.reward_variance.ravel() * n
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)
     np.maximum.at(memory.stats[:, mem.R_MAX], mdp.pair, mdp.r)
     values = np.zeros(mdp.n_pairs) if Q is None else np.ascontiguousarray(Q, np.float64).ravel()
-    wrong = _filler(*scheme.factors())(memory, values, mdp.gamma, mdp.n_actions, n, scheme.params())
-    if wrong:
+    if wrong := _filler(*scheme.factors())(memory, values, mdp.gamma, mdp.n_actions, n, scheme.params()):
         scheme.refuse(memory, wrong - 1, MANY)
     return weights_of(memory)
 
@@ -122,8 +121,7 @@ class Operator(NamedTuple):
         """p̃ and R̃ by next state, as the paper writes them."""
         (pair, s_next, terminal), member = places(self.mdp)
         p = np.asarray(np.bincount(member, weights=self.p), np.float64)
-        gained = np.bincount(member, weights=self.p * self.mdp.r)
-        R = np.divide(gained, p, out=np.zeros_like(p), where=p > 0)
+        R = np.divide(np.bincount(member, weights=self.p * self.mdp.r), p, out=np.zeros_like(p), where=p > 0)
         return Transitions(pair, s_next, terminal.astype(bool), p, R)
 
 
@@ -163,16 +161,13 @@ def weighted(mdp: TabularMDP, w: Floats, v: float, d: Floats) -> Operator:
 
 
 class Entries(NamedTuple):
-    """Parallel arrays of weights: of pairs, of their rewards, or of their outcomes. All sorted by pair, then reward.
-
-    Weights are logarithms: e^{−1000} is small but not 0, so underflow makes no false ties.
-    """
+    """Parallel arrays of weights: of pairs, of their rewards, or of their outcomes. All sorted by pair, then reward."""
 
     pair: Ints
     r: Floats  #: nan if summed over rewards
     place: Ints  #: 2·s' + (whether the episode ends there); −1 if summed over next states
     within: Floats  #: log of the share of its pair's weight
-    log_w: Floats  #: log w
+    log_w: Floats  #: log w: e^{−1000} is small but not 0, so underflow makes no false ties
 
     def argument(self, k: int) -> str:
         """The entry as the argument of w."""
@@ -254,8 +249,14 @@ def taken_apart(scheme: Scheme, table: Table) -> Weights:
     new = np.ones(table.r.size, bool)
     new[1:] = (np.diff(table.pair) != 0) | (np.diff(table.r) != 0)
     reward = np.cumsum(new) - 1
-    if scheme.bound("log_tilt").uses(*OF_OUTCOME):
-        tilt, share = _by_reward(reward, tilt, share)
+    if scheme.bound("log_tilt").uses(
+        *OF_OUTCOME
+    ):  # e^tilt·share of outcomes, as a tilt over rewards and shares in them
+        with np.errstate(divide="ignore"):
+            log_w = tilt + np.log(share)
+        tilt = log_sums(reward, int(reward[-1]) + 1, log_w)[reward]
+        whole = np.isfinite(tilt)
+        share = np.exp(log_w - np.where(whole, tilt, 0.0), where=whole, out=np.zeros_like(log_w))
     pair, mass = table.pair[new], np.bincount(reward, weights=share)
     with np.errstate(divide="ignore", invalid="ignore"):  # log 0 is −inf, as intended
         tilt = np.where(mass > 0, tilt[new], -inf)
@@ -269,15 +270,6 @@ def taken_apart(scheme: Scheme, table: Table) -> Weights:
     pairs = Entries(used, np.full(used.size, np.nan), none[: used.size], np.zeros(used.size), W[used])
     rewards = Entries(pair, table.r[new], none, tilt, W[pair] + tilt)
     return Weights(raw, pairs, rewards, Entries(table.pair, table.r, table.place, within, W[table.pair] + within))
-
-
-def _by_reward(reward: Ints, tilt: Floats, share: Floats) -> tuple[Floats, Floats]:
-    """A tilt over outcomes as one over rewards and shares within them: e^tilt·share, summed over the outcomes of a reward."""
-    with np.errstate(divide="ignore"):
-        log_w = tilt + np.log(share)
-    of_reward = log_sums(reward, int(reward[-1]) + 1, log_w)[reward]
-    whole = np.isfinite(of_reward)
-    return of_reward, np.exp(log_w - np.where(whole, of_reward, 0.0), where=whole, out=np.zeros_like(log_w))
 
 
 def valued(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats) -> tuple[Floats, Operator]:

@@ -33,10 +33,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
-from .._types import Bools, Floats, Ints
+from .._types import Floats, Ints
 from ..kernels import episodes as kernels
 from ..mdp import TabularMDP
-from .chain import ROUNDING, Chain, Episodes, chain_of
+from .chain import ROUNDING, Chain, chain_of
 
 RESIDUE = 1e-16  # probability that may remain when the distribution is cut off
 MAX_WORK = 6e9  # (step, return, outcome) triples before the lattice is abandoned: seconds
@@ -135,8 +135,9 @@ class RiskProfile:
     @cached_property
     def worst(self) -> float:
         """The infimum of the possible returns; −inf if a loop of negative total can be taken."""
-        worst = float(self.per_state.worst[self.source.start > 0].min())
-        return min(worst, self.mean)  # up to rounding; nan is ignored
+        return min(
+            float(self.per_state.worst[self.source.start > 0].min()), self.mean
+        )  # up to rounding; nan is ignored
 
     @cached_property
     def per_state(self) -> PerState:
@@ -145,14 +146,36 @@ class RiskProfile:
 
     @cached_property
     def distribution(self) -> Distribution:
-        """The distribution of the return."""
-        return _distribution(self.source)
+        """The distribution of the return: carried, certain, enumerated or sampled, in this order."""
+        source, gamma = self.source, self.source.gamma
+        chain, start = (source.chain if gamma < 1.0 else source.chain.settled()).restricted(source.start)
+        kept = np.isfinite(chain.r)
+        atoms: list[tuple[float, float]] = []  # (return, probability) of episodes that never end
+        for fate in (-inf, inf, nan) if not kept.all() else ():
+            goal = np.isnan(chain.r) if isnan(fate) else chain.r == fate
+            p = float(_snapped(start @ chain.solve(goal, ~chain.terminal, chain.can_reach(goal))))
+            if p > 0.0:
+                atoms.append((fate, p))
+        if sum(p for _, p in atoms) >= 1.0 - RESIDUE:
+            return Distribution(*_with_atoms(np.empty(0), np.empty(0), atoms), True)
+        columns = ("s", "p", "s_next", "r", "terminal", "unsafe")
+        finite = chain if kept.all() else replace(chain, **{c: getattr(chain, c)[kept] for c in columns})
+        length = inf
+        if chain.ends[chain.active].all():
+            length = float(start @ chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active))
+        units, found = lattice(finite.r) if gamma == 1.0 else None, None
+        if units is not None and length * finite.s.size <= MAX_WORK:
+            found = _carried(finite, start, units, length)
+        if found is None and gamma < 1.0:
+            found = _sure(chain, start, gamma)
+        if found is None:
+            found = _enumerated(finite, start, gamma)
+        if found is None:
+            return _sampled(source, chain, start, length, atoms)
+        return Distribution(*_with_atoms(*found[:2], atoms), True, cut=found[2])
 
     def quantile(self, q: float) -> float:
-        """The smallest return that at least a share q of episodes does not exceed.
-
-        It is nan if some episodes have no return, or if too much is missing from the samples.
-        """
+        """The smallest return that a share q of episodes does not exceed; nan if some have none, or samples miss too much."""
         q = _checks.between("q", q, "(0, 1]")
         if not self.distribution.known:
             return nan
@@ -161,17 +184,12 @@ class RiskProfile:
         return self._no_worse(float(returns[min(k, returns.size - 1)]))
 
     def cvar(self, alpha: float = 0.1) -> float:
-        """The mean return of the worst share α of episodes.
-
-        It is nan if some episodes have no return, or if too much is missing from the samples. It is never below the
-        worst return or above the mean.
-        """
+        """The mean return of the worst share α of episodes, between the worst and the mean; nan where quantiles are."""
         alpha = _checks.between("alpha", alpha, "(0, 1]")
         if not self.distribution.known:
             return nan
         returns, probabilities = self.distribution[:2]
-        before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
-        mass = np.clip(alpha - before, 0.0, probabilities)
+        mass = np.clip(alpha - np.concatenate(([0.0], np.cumsum(probabilities)[:-1])), 0.0, probabilities)
         k = mass > 0.0
         tail = returns[k]
         value = float(np.clip((mass[k] * tail).sum() / mass.sum(), tail[0], tail[-1]))
@@ -184,8 +202,7 @@ class RiskProfile:
     def cvar_error(self, alpha: float = 0.1) -> float:
         """The standard error of :meth:`cvar`, σ((q − G)⁺) / (α·√n) with q the α-quantile, and a bound on its bias.
 
-        The bias is that of truncated samples, rest / √α. The error is 0 if CVaR is exact, and inf if too much is
-        missing.
+        The bias is that of truncated samples, rest / √α. The error is 0 if CVaR is exact, inf if too much is missing.
         """
         value, found = self.cvar(alpha), self.distribution
         if found.unseen > UNSEEN:
@@ -206,17 +223,13 @@ class RiskProfile:
         return {**plain, "exact": self.distribution.exact}
 
 
-#: The solutions of the linear equations: the first five fields of PerState.
-_Solved = tuple[Floats, Floats, Floats, Floats, Floats]
-
-
 class _Source(NamedTuple):
     """The data that a profile is computed from."""
 
     chain: Chain
     start: Floats
     gamma: float
-    solved: _Solved
+    solved: tuple[Floats, Floats, Floats, Floats, Floats]  #: the first five fields of PerState
     seed: int
     threads: int | None
     quiet: bool
@@ -262,27 +275,22 @@ def evaluate(
     chain, gamma = chain_of(mdp, policy), mdp.gamma if _checks.flag("discounted", discounted) else 1.0
     seed = _checks.whole("seed", seed, 0, 64)
     threads = None if threads is None else _checks.whole("threads", threads, 1)
-    solved = _solved(chain, gamma)
-    chain.forget()
-    source = _Source(chain, start_p, gamma, solved, seed, threads, quiet)
-    w, (m, s, unsafe, never, length) = start_p[start_p > 0], (x[start_p > 0] for x in solved)
-    with np.errstate(invalid="ignore"):  # inf − inf has no mean
-        mean = float((w * m).sum())
-    std = sqrt(float(w @ (s**2 + (m - mean) ** 2))) if isfinite(mean) else nan
-    return RiskProfile(mean, std, float(_snapped(w @ unsafe)), float(_snapped(w @ never)), float(w @ length), source)
-
-
-def _solved(chain: Chain, gamma: float) -> _Solved:
     mean, variance = _moments(chain, gamma)
     doomed = chain.active & ~chain.ends
     entering = ~chain.terminal & doomed[chain.s_next]
     may_not_end = chain.can_reach(entering)
     p_never = doomed + chain.solve(entering, ~chain.terminal, chain.ends & may_not_end)
     steps = chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active & ~may_not_end)
-    exposed = chain.can_reach(chain.unsafe)
-    p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, exposed)
+    p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, chain.can_reach(chain.unsafe))
     std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
-    return mean, std, _snapped(p_unsafe), _snapped(p_never), length
+    solved = mean, std, _snapped(p_unsafe), _snapped(p_never), length
+    chain.forget()
+    source = _Source(chain, start_p, gamma, solved, seed, threads, quiet)
+    w, (m, s, unsafe, never, steps) = start_p[start_p > 0], (x[start_p > 0] for x in solved)
+    with np.errstate(invalid="ignore"):  # inf − inf has no mean
+        whole = float((w * m).sum())
+    spread = sqrt(float(w @ (s**2 + (m - whole) ** 2))) if isfinite(whole) else nan
+    return RiskProfile(whole, spread, float(_snapped(w @ unsafe)), float(_snapped(w @ never)), float(w @ steps), source)
 
 
 def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
@@ -295,8 +303,7 @@ def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
         inside = chain.active & ~chain.endless & ~(fallen | risen | unclear)
     onward = np.where(chain.terminal, 0.0, gamma)
     m = chain.solve(chain.r, onward, inside)
-    spread = (chain.r + onward * m[chain.s_next] - m[chain.s]) ** 2
-    variance = chain.solve(spread, onward**2, inside)
+    variance = chain.solve((chain.r + onward * m[chain.s_next] - m[chain.s]) ** 2, onward**2, inside)
     m = np.select([unclear | (fallen & risen), fallen, risen], [nan, -inf, inf], m)
     return m, np.where(np.isfinite(m), variance, nan)
 
@@ -307,44 +314,6 @@ def _snapped(p: Any) -> Floats:
 
 
 _Found = tuple[Floats, Floats, float]  # finite returns, their probabilities, and the part cut off
-
-
-def _distribution(source: _Source) -> Distribution:
-    """Carried, certain, enumerated or sampled, in this order; with the fate of episodes that never end."""
-    gamma = source.gamma
-    chain, start = (source.chain if gamma < 1.0 else source.chain.settled()).restricted(source.start)
-    atoms = [(x, p) for x in (-inf, inf, nan) if (p := _chance(chain, start, x)) > 0.0]
-    if sum(p for _, p in atoms) >= 1.0 - RESIDUE:
-        return Distribution(*_with_atoms(np.empty(0), np.empty(0), atoms), True)
-    finite = _without(chain, ~np.isfinite(chain.r))
-    length = inf
-    if chain.ends[chain.active].all():
-        length = float(start @ chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active))
-    units = lattice(finite.r) if gamma == 1.0 else None
-    found = None
-    if units is not None and length * finite.s.size <= MAX_WORK:
-        found = _carried(finite, start, units, length)
-    if found is None and gamma < 1.0:
-        found = _sure(chain, start, gamma)
-    if found is None:
-        found = _enumerated(finite, start, gamma)
-    if found is not None:
-        return Distribution(*_with_atoms(*found[:2], atoms), True, cut=found[2])
-    return _sampled(source, chain, start, length, atoms)
-
-
-def _chance(chain: Chain, start: Floats, fate: float) -> float:
-    """The probability of ending with ``fate`` in a settled chain."""
-    if np.isfinite(chain.r).all():
-        return 0.0
-    goal = np.isnan(chain.r) if isnan(fate) else chain.r == fate
-    return float(_snapped(start @ chain.solve(goal, ~chain.terminal, chain.can_reach(goal))))
-
-
-def _without(chain: Chain, gone: Bools) -> Chain:
-    """The chain without some outcomes; their probability is lost."""
-    columns = ("s", "p", "s_next", "r", "terminal", "unsafe")
-    return replace(chain, **{c: getattr(chain, c)[~gone] for c in columns}) if gone.any() else chain
 
 
 def _with_atoms(returns: Floats, probabilities: Floats, atoms: list[tuple[float, float]]) -> tuple[Floats, Floats]:
@@ -358,12 +327,11 @@ def _with_atoms(returns: Floats, probabilities: Floats, atoms: list[tuple[float,
 
 
 def lattice(r: Floats) -> tuple[float, Ints] | None:
-    """(unit, r/unit as whole numbers), or None if rewards have no common unit of reasonable size.
-
-    Rewards are expressed in multiples of the smallest nonzero one, so the answer does not depend on their scale.
-    """
+    """(unit, r/unit as whole numbers), or None if rewards have no common unit of reasonable size."""
     rewards = np.unique(r)
-    one = float(np.abs(rewards[rewards != 0.0]).min(initial=inf))
+    one = float(
+        np.abs(rewards[rewards != 0.0]).min(initial=inf)
+    )  # multiples of it do not depend on the scale of rewards
     if one == inf:
         return 1.0, np.zeros(r.size, np.int64)
     fractions = [Fraction(float(x) / one).limit_denominator(MAX_DENOMINATOR) for x in rewards]
@@ -394,7 +362,10 @@ def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: flo
     moves = (chain.s, chain.p, target, shift, down, up)
     while said := kernels.carry(*moves, alive, ended, window, sums, RESIDUE, spare, budget):
         if said == kernels.TOO_MUCH:
-            if budget >= MAX_WORK or _ahead(window, sums, length) > MAX_WORK:
+            # The pace so far gives the total work: by the remaining steps, or by how fast episodes end.
+            steps, left = max(1, window[kernels.STEPS]), float(sums[kernels.LEFT])
+            ahead = float(sums[kernels.WORK]) * (length / steps if left > 0.5 else log(RESIDUE) / log(left))
+            if budget >= MAX_WORK or ahead > MAX_WORK:
                 return None
             budget *= 8
             continue
@@ -407,12 +378,6 @@ def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: flo
             ended = np.pad(ended, ended.size)
     k = np.flatnonzero(ended)
     return np.asarray(unit * (k - zero), np.float64), ended[k], float(sums[kernels.CUT] + sums[kernels.LEFT])
-
-
-def _ahead(window: Ints, sums: Floats, length: float) -> float:
-    """The estimated total work, from the pace so far: by the remaining steps, or by how fast episodes end."""
-    done, left = float(sums[kernels.WORK]), float(sums[kernels.LEFT])
-    return done * (length / max(1, window[kernels.STEPS]) if left > 0.5 else log(RESIDUE) / log(left))
 
 
 def _sure(chain: Chain, start: Floats, gamma: float) -> _Found | None:
@@ -475,24 +440,18 @@ def _sampled(
     limit = int(min(100.0 * length + 100.0, horizon + 1.0, MAX_LENGTH))
     count = int(np.clip(MAX_SAMPLED_STEPS / min(length, limit), 1_000, MAX_SAMPLES))
     played = chain.play(start, gamma, count, limit, source.seed, source.threads, source.quiet)
-    expected, rest = _remainder(chain, gamma, played)
-    finite = np.isfinite(played.returns)
-    returns, counts = np.unique((played.returns + expected)[finite], return_counts=True)
+    expected, rest = np.zeros(count), 0.0  # of truncated episodes: the expected rest, [n], and its error √E[γ^2T·σ²]
+    if not played.ended.all() and not np.isfinite(chain.r).all():
+        rest = inf
+    elif not played.ended.all():
+        mean, variance = _moments(chain, gamma)
+        discount = np.where(played.ended, 0.0, gamma**played.lengths)
+        expected = discount * mean[played.last]
+        rest = sqrt(float((discount**2 * np.maximum(variance, 0.0)[played.last]).mean()))
+    returns, counts = np.unique((played.returns + expected)[np.isfinite(played.returns)], return_counts=True)
     samples = int(counts.sum())
     room = 1.0 - sum(p for _, p in atoms)
     cut = 0.0 if limit > horizon else 1.0 - float(played.ended.mean())
     error = room * sqrt(log(2.0 / DOUBT) / (2.0 * max(1, samples))) + cut
     found = _with_atoms(returns, counts.astype(np.float64), atoms)
     return Distribution(*found, False, min(1.0, error), samples, cut, rest)
-
-
-def _remainder(chain: Chain, gamma: float, played: Episodes) -> tuple[Floats, float]:
-    """The expected rest of truncated episodes, [n], and its error √E[γ^2T·σ²], inf if unknown."""
-    left = ~played.ended
-    if not left.any():
-        return np.zeros(left.size), 0.0
-    if not np.isfinite(chain.r).all():
-        return np.zeros(left.size), inf
-    mean, variance = _moments(chain, gamma)
-    discount = np.where(left, gamma**played.lengths, 0.0)
-    return discount * mean[played.last], sqrt(float((discount**2 * np.maximum(variance, 0.0)[played.last]).mean()))

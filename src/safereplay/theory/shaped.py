@@ -25,7 +25,7 @@ next state, no tilt on rewards can detect it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple, cast
@@ -94,10 +94,8 @@ def shaped_limit(
     mdp : TabularMDP
     scheme : Scheme, optional; default: :class:`~safereplay.EntropicReplay`
     v : float; share of tilted draws, in [0, 1]
-    tilt_on : {"reward", "target"}
-        As in :class:`~safereplay.Shaper`. For targets, Q is iterated with the p̃ of the previous Q.
-    unit : float, optional
-        The unit of the memory, ``shaper.index.unit``. Default: that of equal visits of all pairs.
+    tilt_on : {"reward", "target"}; as in :class:`~safereplay.Shaper`; for targets, Q is iterated with p̃ of the previous Q
+    unit : float, optional; that of the memory, ``shaper.index.unit``; default: that of equal visits of all pairs
 
     Returns
     -------
@@ -114,12 +112,7 @@ def shaped_limit(
     if unit is not None:
         unit = _checks.between("unit", unit, "(0, inf)")
     Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r, unit)[0])
-    return Q if tilt_on == "reward" else _fitting_itself(mdp, scheme, v, Q, unit)
-
-
-def _fitting_itself(mdp: TabularMDP, scheme: Scheme, v: float, Q: Floats, unit: float | None) -> Floats:
-    """A Q that is the fixed point for the p̃ of its own targets, iterated from this one."""
-    near, backups = False, 0
+    near, backups = tilt_on == "reward", 0
     while not near:
         backups += 1
         _checks.require(backups <= MAX_BACKUPS, "scheme", "let targets converge", scheme, "try a smaller beta or v")
@@ -165,9 +158,9 @@ class Soundness:
         """The names of the properties that fail."""
         return tuple(name for name, part in self.parts() if part.holds is False)
 
-    def parts(self) -> Iterator[tuple[str, Part]]:
+    def parts(self) -> list[tuple[str, Part]]:
         """The four properties by name."""
-        yield from ((name, getattr(self, name)) for name in ("order", "direction", "units", "rarity"))
+        return [(name, getattr(self, name)) for name in SEARCHES]
 
 
 def judge(scheme: Scheme, memory: str = "table") -> Soundness:
@@ -177,16 +170,14 @@ def judge(scheme: Scheme, memory: str = "table") -> Soundness:
     if memory == "transitions" and (reason := unfit(scheme)) is not None:
         _checks.fail("scheme", "suit a memory of transitions", scheme, reason)
     _checks.require(memory == "transitions" or not scheme.POOLED, "scheme", "suit a table", scheme)
-    return Soundness(memory, **{name: _judged(search, scheme, memory) for name, search in SEARCHES.items()})
-
-
-def _judged(search: Callable[[Scheme, str], Iterator[str]], scheme: Scheme, memory: str) -> Part:
-    """The first counterexample; None for a scheme without weights of its own on gambles."""
-    try:
-        text = next(search(scheme, memory), None)
-    except BadInput as error:
-        return Part(None, f"cannot be said: {error}")
-    return Part(text is None, text or "no counterexample among the gambles tried")
+    parts = {}
+    for name, search in SEARCHES.items():
+        try:
+            text = next(search(scheme, memory), None)
+            parts[name] = Part(text is None, text or "no counterexample among the gambles tried")
+        except BadInput as error:  # the scheme has no weights of its own on gambles
+            parts[name] = Part(None, f"cannot be said: {error}")
+    return Soundness(memory, **parts)
 
 
 class _Shaped(NamedTuple):
@@ -255,8 +246,7 @@ def _misdirection(scheme: Scheme, memory: str) -> Iterator[str]:
             schemes = (replace(cast(Any, scheme), beta=beta) for beta in betas)
             dials.append(("β", betas, [_shaped(one, memory, 0.5, _risks(loss), flagged) for one in schemes]))
         for dial, settings, found in dials:
-            falls = np.argwhere(np.diff([one.bad for one in found], axis=0) < -ROUNDING)
-            for k, i in falls[:1]:
+            for k, i in np.argwhere(np.diff([one.bad for one in found], axis=0) < -ROUNDING)[:1]:
                 yield (
                     f"{-loss:g} with probability {PROBABILITIES[i]:g} has p̃ = {found[k].bad[i]:.4g} at {dial} = {settings[k]:g}, "
                     f"and less, {found[k + 1].bad[i]:.4g}, at {settings[k + 1]:g}"
@@ -280,11 +270,8 @@ def _rare(scheme: Scheme, memory: str) -> Iterator[str]:
     for loss in LOSSES:
         w = _shaped(scheme, memory, 0.5, _risks(loss)).replayed
         for i in np.flatnonzero(np.diff(w) <= 0.0)[:1]:
-            less, more = (
-                f"{w[i]:.4g} at probability {PROBABILITIES[i]:g}",
-                f"{w[i + 1]:.4g} at {PROBABILITIES[i + 1]:g}",
-            )
-            yield f"the bad outcome of 0 or {-loss:g} has ŵ = {less}, and {more}"
+            less = f"{w[i]:.4g} at probability {PROBABILITIES[i]:g}"
+            yield f"the bad outcome of 0 or {-loss:g} has ŵ = {less}, and {w[i + 1]:.4g} at {PROBABILITIES[i + 1]:g}"
 
 
 SEARCHES = {"order": _disorder, "direction": _misdirection, "units": _units, "rarity": _rare}

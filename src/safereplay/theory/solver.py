@@ -121,12 +121,7 @@ def by_products(P: Any, b: Floats) -> Floats | None:
 
 
 def _bicgstab(P: Any, b: Floats) -> Floats:
-    """x with x − P·x = b, approximately: at most STEPS steps of BiCGSTAB, fewer if the residual is 1e-10 of b.
-
-    Scalar products use einsum: those of BLAS start threads, and wait long for them if the cores are busy.
-
-    Ref: van der Vorst (1992), Bi-CGSTAB.
-    """
+    """x with x − P·x = b, approximately: up to STEPS steps of van der Vorst's Bi-CGSTAB (1992), to a residual of 1e-10 of b."""
     x, r = np.zeros(b.size), b
     p = v = np.zeros(b.size)
     rho = alpha = omega = 1.0
@@ -149,6 +144,7 @@ def _bicgstab(P: Any, b: Floats) -> Floats:
 
 
 def _dot(x: Floats, y: Floats) -> float:
+    """x·y by einsum: products of BLAS start threads, and wait long for them if the cores are busy."""
     return float(np.einsum("i,i", x, y))
 
 
@@ -211,18 +207,18 @@ def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Float
 def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
     """Q of the best policy by sweeps, [S, A], to ``tolerance``, by default 1e-10 of the largest value; ``near`` as in :func:`optimal`.
 
-    A tolerance below the rounding error, about 10⁻¹⁵/(1−γ) of the largest value, is replaced by it. A maximising sweep, then sweeps under its policy, repeated until the error bound is small enough.
-    From a V below every return this always terminates. From values ``near`` it may not; if it takes long, the search is
-    restarted from below. The error bound holds in both cases.
+    A tolerance below the rounding error, about 10⁻¹⁵/(1−γ) of the largest value, is replaced by it. A maximising sweep,
+    then sweeps under its policy, repeated until the error bound is small enough. From a V below every return this always
+    terminates. From values ``near`` it may not; if it takes long, the search is restarted from below. The error bound
+    holds in both cases.
     """
     model, chain, order = made_ready(mdp, p)
     width, most = int(np.diff(mdp.row).max()), ceil(log(1e-32) / log(mdp.gamma))
     V = np.zeros(0) if near is None else near[order]
     if near is None or not _swept(model, chain, V, width, mdp.gamma, tolerance, min(NEAR_ROUNDS, most)):
-        V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - mdp.gamma))  # below every return
-        _swept(
-            model, chain, V, width, mdp.gamma, tolerance, most
-        )  # to 1e-32 of the first change: only rounding is left
+        # From below every return, to 1e-32 of the first change: then only rounding is left.
+        V = np.full(mdp.n_states, min(0.0, float(model.reward.min())) / (1.0 - mdp.gamma))
+        _swept(model, chain, V, width, mdp.gamma, tolerance, most)
     Q = np.empty(mdp.n_pairs)
     sweep.values(model, V, order, Q)
     return Q.reshape(mdp.n_states, mdp.n_actions)
@@ -240,19 +236,14 @@ def _swept(
         if change <= goal:
             return True
         enough = max(goal / 2.0, rounding, SETTLED * change if switched else 0.0)
-        _evaluate(chain, V, enough, SWEEPS if switched else LAST_SWEEPS, rounding / 8.0, gamma)
+        sweep.fade(chain, 1e-3 * (1.0 - gamma))
+        for _ in range(SWEEPS if switched else LAST_SWEEPS):  # under the chain's policy
+            change, alpha = sweep.evaluate(chain, V, rounding / 8.0)
+            if change <= enough:
+                break
+            if 0.1 * change < alpha < inf:
+                sweep.shift(chain, V, alpha)
     return False
-
-
-def _evaluate(chain: sweep.Chain, V: Floats, enough: float, most: int, slack: float, gamma: float) -> None:
-    """Sweep V under the chain's policy until it changes by at most ``enough``; apply the shift if it is worth it."""
-    sweep.fade(chain, 1e-3 * (1.0 - gamma))
-    for _ in range(most):
-        change, alpha = sweep.evaluate(chain, V, slack)
-        if change <= enough:
-            return
-        if 0.1 * change < alpha < inf:
-            sweep.shift(chain, V, alpha)
 
 
 def made_ready(mdp: TabularMDP, p: Floats) -> tuple[sweep.Model, sweep.Chain, AnyArray]:
@@ -284,10 +275,7 @@ def finite(values: Floats) -> Floats:
 
 
 def iterate(H: Callable[[Floats], Floats], mdp: TabularMDP) -> Floats:
-    """The fixed point [S, A] of a γ-contraction by iteration from 0, to TOLERANCE of the largest value.
-
-    An error is raised if H is not a contraction, or overflows: the iteration would not end.
-    """
+    """The fixed point [S, A] of a γ-contraction H, by iteration from 0; an error if H is not one, or overflows."""
     Q, gamma, change, within = np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma, inf, 0.0
     for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding is left
         after = H(Q)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from itertools import pairwise
 from math import inf, isnan
 from typing import Any, NamedTuple
@@ -107,15 +106,16 @@ class Tracer:
     def view(self, scheme: Scheme, u: float, v: float | None = None) -> View:
         """The limits at one v."""
         v = self.v_at(scheme, u) if v is None else v
-        numbers = sorted({self.number(policy) for policy in self._limits(scheme, v)})
-        worst = max(numbers, key=lambda n: (self.badness(n), n))
-        key = tuple(sorted({_fingerprint(self.profile(n)) for n in numbers}))
-        return View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key)
-
-    def _limits(self, scheme: Scheme, v: float) -> list[Ints]:
         if self.matched or v == 0.0:
-            return [self.along(scheme)(v).argmax(1)]
-        return [np.asarray(x.policy) for x in self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)]
+            policies = [self.along(scheme)(v).argmax(1)]
+        else:
+            found = self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)
+            policies = [np.asarray(x.policy) for x in found]
+        numbers = sorted({self.number(policy) for policy in policies})
+        worst = max(numbers, key=lambda n: (self.badness(n), n))
+        risks = ((x.mean, x.std, x.p_unsafe, x.p_never) for x in map(self.profile, numbers))
+        key = tuple(sorted({" ".join(f"{x:.9g}" for x in risk) for risk in risks}))
+        return View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key)
 
     def stretches(self, scheme: Scheme) -> list[View]:
         """The first view of every interval of v with the same risks, from v = 0 on."""
@@ -141,10 +141,7 @@ class Tracer:
         low, high = self.view(view.scheme, max(0.0, view.u - width)), view
         while high.u - low.u > tight:
             middle = self.view(view.scheme, 0.5 * (low.u + high.u))
-            if self.keeps(goal, middle.badness):
-                high = middle
-            else:
-                low = middle
+            low, high = (low, middle) if self.keeps(goal, middle.badness) else (middle, high)
         return high
 
 
@@ -158,19 +155,15 @@ def dial_at(u: float, W: float) -> float:
     return u / (u + (1.0 - u) * W)
 
 
-def _fingerprint(profile: RiskProfile) -> str:
-    return " ".join(f"{x:.9g}" for x in (profile.mean, profile.std, profile.p_unsafe, profile.p_never))
-
-
 def candidates(mdp: TabularMDP, scheme: Scheme, betas: Iterable[float] | None, mixing: str) -> list[Scheme]:
     """The scheme at each β to try; only itself if it has no such dial."""
     if "beta" not in scheme.params_names():
         _checks.require(betas is None, "betas", f"be None: {type(scheme).__name__} has no dial named beta", betas)
         return [scheme]
-    own = float(scheme.beta)  # type: ignore[attr-defined]
     if betas is None and mixing == "literal":
         return [scheme]
     if betas is None:
+        own = float(scheme.beta)  # type: ignore[attr-defined]
         lowest, highest = extremes(mdp)
         spread = float((highest - lowest).max()) or 1.0
         betas = [own, 0.0, *(float(f"{tilt / spread * (-1 if own < 0 else 1):.3g}") for tilt in TILTS)]
@@ -256,13 +249,10 @@ def switches(
     Parameters
     ----------
     mdp : TabularMDP
-    learner : ReplayQLearning, RiskSensitive or Pessimistic
-        Its dial is v, kappa or beta; the learner's own setting of it is not used.
-    steps : int, optional
-        Steps of the grid: 32, or 19 for literal mixing. An interval narrower than a step may be missed.
+    learner : ReplayQLearning, RiskSensitive or Pessimistic; its own setting of the dial v, kappa or beta is not used
+    steps : int, optional; of the grid: 32, or 19 for literal mixing. An interval narrower than a step may be missed.
     tight : float; width to which each switch is found, from above
-    most : float, optional
-        End of the grid: ρ = 0.99 at the most replayed pair, v = 0.95 for literal mixing, kappa = 0.99, beta = 1.
+    most : float, optional; end of the grid: ρ = 0.99 at the most replayed pair (literal: v = 0.95), kappa = 0.99, beta = 1
     exploration, starts, solves : optional; of the search for limits of literal mixing
 
     Returns
@@ -286,8 +276,7 @@ def switches(
 
     def look(x: float) -> Floats:
         """The lead of the action that is best at 0 over the others of its state, [S]."""
-        found = dial.limit(x)
-        if found is None:
+        if (found := dial.limit(x)) is None:
             return np.full(before.size, np.finfo(np.float64).tiny)
         Q, error = found
         policies[x] = np.asarray(Q.argmax(1), np.int64)
@@ -310,13 +299,14 @@ class _Dial(NamedTuple):
     back: Callable[[float], float] = float  #: the inverse
 
 
-@singledispatch
 def _dial(learner: Any, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
-    _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
+    if isinstance(learner, RiskSensitive):
+        return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, lambda x: (exact(mdp, replace(learner, kappa=x)), 0.0))
+    if isinstance(learner, Pessimistic):
+        return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, lambda x: (exact(mdp, replace(learner, beta=x)), 0.0))
+    if not isinstance(learner, ReplayQLearning):
+        _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
 
-
-@_dial.register
-def _(learner: ReplayQLearning, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
     def literal(v: float) -> tuple[Floats, float] | None:
         found = self_consistent(mdp, learner.scheme, v, seeds=0, **search)
         if not found:
@@ -330,13 +320,3 @@ def _(learner: ReplayQLearning, mdp: TabularMDP, search: dict[str, Any]) -> _Dia
     W = along.most_weight
     bounds = ("v", "(0, 1)", dial_at(MOST_RHO, W), STEPS)
     return _Dial(*bounds, lambda v: (along(v), 0.0), lambda u: dial_at(u, W), lambda v: dial_at(v, 1.0 / W))
-
-
-@_dial.register
-def _(learner: RiskSensitive, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
-    return _Dial("kappa", "(0, 1)", MOST_KAPPA, STEPS, lambda x: (exact(mdp, replace(learner, kappa=x)), 0.0))
-
-
-@_dial.register
-def _(learner: Pessimistic, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
-    return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, lambda x: (exact(mdp, replace(learner, beta=x)), 0.0))

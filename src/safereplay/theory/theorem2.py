@@ -155,7 +155,10 @@ def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
     No scheme can satisfy this at *every* reward if a calm pair has a reward that a more volatile one lacks: there
     w of the volatile pair is 0. So the first reading compares only rewards that both pairs can give.
     """
-    level = _levels(mdp.reward_variance.ravel())
+    variance = mdp.reward_variance.ravel()
+    order, level = np.argsort(variance, kind="stable"), np.empty(variance.size, np.int64)
+    rising = np.diff(variance[order]) > TIE * variance[order][1:]
+    level[order] = np.concatenate(([0], np.cumsum(rising)))  # ranks; variances equal up to rounding share one
     rewards, outcomes = weights.rewards, weights.outcomes
     same_reward = np.unique(rewards.r, return_inverse=True)[1]
     same_outcome = np.unique(np.stack([outcomes.r, outcomes.place]), axis=1, return_inverse=True)[1].ravel()
@@ -166,39 +169,15 @@ def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
         _rising(mdp, "summed over rewards", weights.pairs, level, np.zeros_like(weights.pairs.pair)),
         _at_every_reward(mdp, weights, level, same_reward, shared),
     )
-    return Point.of(
-        readings,
-        "no two pairs of different variance share a reward",
-        "more volatile pairs have more weight at each reward that both can give",
-        "{} of {} rewards of a pair have no more weight than at a calmer pair",
-    )
-
-
-def _levels(variance: Floats) -> Ints:
-    """Ranks of the variances; those equal up to rounding share one."""
-    order = np.argsort(variance, kind="stable")
-    rising = np.diff(variance[order]) > TIE * variance[order][1:]
-    level = np.empty(variance.size, np.int64)
-    level[order] = np.concatenate(([0], np.cumsum(rising)))
-    return level
+    vacuous = "no two pairs of different variance share a reward"
+    holds = "more volatile pairs have more weight at each reward that both can give"
+    fails = "{} of {} rewards of a pair have no more weight than at a calmer pair"
+    return Point.of(readings, vacuous, holds, fails)
 
 
 def _rising(mdp: TabularMDP, name: str, entries: Entries, level: Ints, key: Ints) -> Reading:
     """Whether weights increase with the level of their pair, among entries of the same key."""
-    broken, by, compared = _outweighed(key, level[entries.pair], entries.log_w)
-    if not broken.size:
-        return Reading(name, True, compared, 0, None)
-    worst = int(np.argmax(entries.log_w[by]))
-    witness = _volatile_but_light(mdp, entries, int(broken[worst]), int(by[worst]))
-    return Reading(name, False, compared, int(broken.size), witness)
-
-
-def _outweighed(key: Ints, level: Ints, log_w: Floats) -> tuple[Ints, Ints, int]:
-    """Entries with at most the weight of one of lower level and the same key: (which, by which, how many were compared).
-
-    Sorted by key and level, the heaviest entry so far is a running maximum; ranks offset by key keep keys separate.
-    """
-    size = log_w.size
+    level, log_w, size = level[entries.pair], entries.log_w, entries.log_w.size
     by_weight = np.argsort(log_w, kind="stable")
     rank = np.empty(size, np.int64)
     rank[by_weight] = np.arange(size)
@@ -207,13 +186,19 @@ def _outweighed(key: Ints, level: Ints, log_w: Floats) -> tuple[Ints, Ints, int]
     new[1:] = (np.diff(key[order]) != 0) | (np.diff(level[order]) != 0)
     run, first = np.cumsum(new) - 1, np.flatnonzero(new)
     run_key = key[order[first]]
+    # The heaviest entry so far is a running maximum; ranks offset by key keep keys separate.
     heaviest = np.maximum.accumulate(run_key * size + np.maximum.reduceat(rank[order], first))
     has_lower = np.concatenate(([False], run_key[1:] == run_key[:-1]))[run]
     entry = order[has_lower]
     rival = by_weight[heaviest[run[has_lower] - 1] - key[entry] * size]
     margin = LOG_TIE + 1e-13 * np.abs(np.where(np.isfinite(log_w[rival]), log_w[rival], 0.0))
     lost = ~(log_w[entry] > log_w[rival] + margin)
-    return entry[lost], rival[lost], int(entry.size)
+    if not lost.any():
+        return Reading(name, True, int(entry.size), 0, None)
+    broken, by = entry[lost], rival[lost]
+    worst = int(np.argmax(log_w[by]))
+    witness = _volatile_but_light(mdp, entries, int(broken[worst]), int(by[worst]))
+    return Reading(name, False, int(entry.size), int(broken.size), witness)
 
 
 def _volatile_but_light(mdp: TabularMDP, entries: Entries, i: int, j: int, lacks: int | None = None) -> Witness:
@@ -300,32 +285,29 @@ def _point_3(mdp: TabularMDP, scheme: Scheme, table: Table, weights: Weights) ->
     enough: the pair's own, divided by it plus the sum of the others'.
     """
     volatile, calm = np.flatnonzero(mdp.reward_variance.ravel() > 0), table.stats.copy()
-    calm[:, _columns("var", "down", "spread")] = 0.0
-    calm[:, _columns("r_min", "r_max")] = calm[:, _columns("mean")]
+
+    def columns(*names: str) -> list[int]:
+        return [STATISTICS.index(name) for name in names]
+
+    calm[:, columns("var", "down", "spread")] = 0.0
+    calm[:, columns("r_min", "r_max")] = calm[:, columns("mean")]
     calm_weight = evaluated(scheme, table._replace(stats=calm))[0]
     calm_weight[np.diff(mdp.row) == 0] = 0.0
-    spread = taken_apart(scheme, _spread(table, volatile))
+    # The rewards of each volatile pair, spread to WIDE times the widest range.
+    low, high = table.stats[:, columns("r_min", "r_max")].T
+    width, scale, wide = high - low, np.ones(low.size), table.stats.copy()
+    scale[volatile] = WIDE * width.max(initial=0.0) / width[volatile]
+    rewards = columns("mean", "r_min", "r_max")
+    wide[:, rewards] = low[:, None] + scale[:, None] * (wide[:, rewards] - low[:, None])
+    wide[:, columns("var", "down")] *= scale[:, None] ** 2
+    r = low[table.pair] + scale[table.pair] * (table.r - low[table.pair])
+    spread = taken_apart(scheme, table._replace(r=r, stats=wide))
     readings = (
         _reaching(mdp, "as the other pairs grow calm", weights, calm_weight, volatile, 0.0),
         _reaching(mdp, "as the pair's own rewards spread", spread, weights.raw, volatile, 1.0 - NEARLY),
     )
     failed = "w stays below 1/|S_rmin| at {} of {} volatile pairs"
     return Point.of(readings, "no pair is volatile", "all of w is on the worst reward of the pair", failed)
-
-
-def _columns(*names: str) -> list[int]:
-    return [STATISTICS.index(name) for name in names]
-
-
-def _spread(table: Table, volatile: Ints) -> Table:
-    """The table with the rewards of each volatile pair spread to WIDE times the widest range."""
-    low, high = table.stats[:, _columns("r_min", "r_max")].T
-    width, scale, stats = high - low, np.ones(low.size), table.stats.copy()
-    scale[volatile] = WIDE * width.max(initial=0.0) / width[volatile]
-    rewards = _columns("mean", "r_min", "r_max")
-    stats[:, rewards] = low[:, None] + scale[:, None] * (stats[:, rewards] - low[:, None])
-    stats[:, _columns("var", "down")] *= scale[:, None] ** 2
-    return table._replace(r=low[table.pair] + scale[table.pair] * (table.r - low[table.pair]), stats=stats)
 
 
 def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile: Ints, slack: float) -> Reading:
@@ -344,7 +326,9 @@ def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile
     with np.errstate(divide="ignore", invalid="ignore"):
         on_worst = log_sums(outcomes.pair[worst], n, outcomes.within[worst])
         elsewhere = log_sums(outcomes.pair[~worst], n, outcomes.within[~worst])
-        rest = np.log(_sums_of_the_others(others))
+        # Σ_{j ≠ i} x_j for each i, without subtracting x_i from the sum, which could lose the rest to rounding.
+        before, after = np.cumsum(others)[:-1], np.cumsum(others[::-1])[::-1][1:]
+        rest = np.log(np.append(0.0, before) + np.append(after, 0.0))
         total = np.logaddexp(np.log(own.raw), rest)
         W = np.log(own.raw) - total
         uneven = least + np.log(size) - on_worst  # log of the smallest next state's share, relative to an even one
@@ -364,12 +348,6 @@ def _reaching(mdp: TabularMDP, name: str, own: Weights, others: Floats, volatile
     )
     witness = Witness(text, (divmod(i, mdp.n_actions),), (r,), (s_next,), (log_w, wanted))
     return Reading(name, False, int(volatile.size), int(short.sum()), witness)
-
-
-def _sums_of_the_others(x: Floats) -> Floats:
-    """Σ_{j ≠ i} x_j for each i, without subtracting x_i from the sum, which could lose the rest to rounding."""
-    before, after = np.cumsum(x)[:-1], np.cumsum(x[::-1])[::-1][1:]
-    return np.asarray(np.append(0.0, before) + np.append(after, 0.0))
 
 
 @dataclass(frozen=True)
@@ -502,12 +480,10 @@ def critical_share(mdp: TabularMDP, s: int, a: int) -> float:
     """
     here = mdp.pair == s * mdp.n_actions + a
     floor = -2.0 * largest(mdp.r) / (1.0 - mdp.gamma)  # below every value, so it is never chosen
-    without = replace(mdp, r=np.where(here, floor, mdp.r), terminal=mdp.terminal | here)
-    V = optimal(without, mdp.p).max(1)
+    V = optimal(replace(mdp, r=np.where(here, floor, mdp.r), terminal=mdp.terminal | here), mdp.p).max(1)
     y = targets(mdp, V)
     T, U = float(mdp.expect(y)[s, a]), float(mdp.expect(y, _worst_outcomes(mdp))[s, a])
-    ahead = T - float(V[s])
-    if ahead <= 0.0:
+    if (ahead := T - float(V[s])) <= 0.0:
         return 0.0
     rho = ahead / (T - U) if T > U else inf
     return rho if rho < 1.0 else inf
@@ -517,8 +493,7 @@ def _worst_outcomes(mdp: TabularMDP) -> Floats:
     """The limit of the replays of a pair: the next states of its worst reward equally, [K]."""
     slot = slots_of(mdp)
     worst = (slot == np.arange(slot.size)) & (mdp.r == extremes(mdp)[0][mdp.pair])
-    size = np.bincount(mdp.pair, weights=worst, minlength=mdp.n_pairs)
-    return np.asarray(worst / size[mdp.pair])
+    return np.asarray(worst / np.bincount(mdp.pair, weights=worst, minlength=mdp.n_pairs)[mdp.pair])
 
 
 def _ways_back(mdp: TabularMDP) -> Bools:

@@ -57,10 +57,7 @@ CEILINGS = 13  # points of the best frontier
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """The exact limit of a replay, from v up to the next point of the same β.
-
-    ``pareto``: no other point has both a better mean and a better risk, in the limit's measure.
-    """
+    """The exact limit of a replay, from v up to the next point of the same β."""
 
     v: float
     beta: float | None  #: None if the scheme has no such dial
@@ -72,7 +69,7 @@ class FrontierPoint:
     p_never: float
     policy: int  #: index into the plan's policies
     meets: bool
-    pareto: bool = False
+    pareto: bool = False  #: no other point has both a better mean and a better risk, in the limit's measure
 
 
 @dataclass(frozen=True)
@@ -94,13 +91,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Price:
-    """The price of safety in mean return: for any policy, and for replay on top. nan if a ceiling is unknown.
+    """The price of safety in mean return: for any policy, and for replay on top. nan if a ceiling is unknown."""
 
-    ``safety`` is negative where the best policy under the limit has a better mean than plain Q-learning, which
-    maximises the discounted return.
-    """
-
-    safety: float  #: plain − ceiling
+    safety: float  #: plain − ceiling; can be negative, since plain Q-learning maximises the discounted return
     replay: float  #: ceiling − plan
     safety_discounted: float
     replay_discounted: float
@@ -165,22 +158,21 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; numbers that are not finite become None."""
         first = ("limit", "meets", "confirmed", "v", "beta", "v_smallest", "confirmation", "frontier", "plain")
-        second = (
-            "learner",
-            "profile",
-            "policy",
-            "policies",
-            "ceiling",
-            "ceiling_frontier",
-            "price",
-            "start",
-            "episodes",
-        )
-        values = {name: getattr(self, name) for name in (*first, *second, "exploration", "step_size")}
+        second = ("learner", "profile", "policy", "policies", "ceiling", "ceiling_frontier", "price")
+        third = ("start", "episodes", "exploration", "step_size")
+        values = {name: getattr(self, name) for name in (*first, *second, *third)}
         return {name: x.to_dict() if hasattr(x, "to_dict") else plain(x) for name, x in values.items()}
 
     def __str__(self) -> str:
-        return "\n".join([_headline(self), *(f"  {label:<20}{text}" for label, text in _lines(self))])
+        name, limit = self.learner.describe(), self.limit
+        if self.meets:
+            head = f"{name} keeps it" + " in the exact limit; not confirmed by learning" * (not self.confirmed)
+        elif self.profile.p_never > SLACK:
+            head = f"no replay setting keeps it. Under {name} episodes may never end"
+        else:
+            best = f"Best found: {name} with {limit.label} {limit.shown(self.risk)} in the exact limit"
+            head = f"no replay setting keeps it. {best}"
+        return "\n".join([f"{limit}: {head}", *(f"  {label:<20}{text}" for label, text in _lines(self))])
 
 
 def tune(
@@ -212,13 +204,10 @@ def tune(
 
     Parameters
     ----------
-    mdp : TabularMDP
-    scheme : Scheme
-    max_p_unsafe, min_cvar, max_std : float
-        The limit: exactly one of them. A policy that may never end keeps no limit.
+    mdp, scheme : the model and the scheme
+    max_p_unsafe, min_cvar, max_std : float; the limit: exactly one of them; a policy that may never end keeps none
     alpha : float; share of the worst episodes in CVaR
-    start : state or distribution [S], optional
-        The start of the episodes whose risk is limited. Learners always begin at the model's start.
+    start : state or distribution [S], optional; of the episodes whose risk is limited; learners begin at the model's start
     mixing : {"matched", "literal"}
         With "literal" there may be dozens of limits, and all that are found must keep the limit. Then v is searched in
         steps of 0.05, and the smallest is found to 0.001.
@@ -253,17 +242,15 @@ def tune(
     views = traced(tracer, scheme, schemes, quiet)
     meets = any(tracer.keeps(limit, view.badness) for view in views)
     goal = limit if meets else limit.at(limit.sign * min(view.badness for view in views))
-    first = _gentlest(tracer, views, goal, v_step)
-    offered = _offered(tracer, first, goal, v_step)
+    # The smallest v on the grid, then the smallest |β|; the v of ``first`` is the exact one.
+    kept = [view for view in views if tracer.keeps(goal, view.badness)] or views[:1]
+    near = min(kept, key=lambda view: (_up(view.v, v_step), abs(_beta(view.scheme) or 0.0), _beta(view.scheme) or 0.0))
+    first = tracer.sharpened(near, goal)
+    grid = _grid(first.v, tracer.v_at(first.scheme, tracer.most), v_step) or [first.v]
+    seen = (tracer.view(first.scheme, nan, v) for v in grid)
+    offered = (view for view in seen if tracer.keeps(goal, view.badness))
     chosen, trials = _confirmed(tracer, test, first, goal, offered) if meets else (next(offered, first), ())
     return _plan(tracer, test, views, first, chosen, trials, meets)
-
-
-def _gentlest(tracer: Tracer, views: Sequence[View], goal: Limit, v_step: float) -> View:
-    """The view with the smallest v on the grid, then the smallest |β|; its v is the exact one."""
-    kept = [view for view in views if tracer.keeps(goal, view.badness)] or views[:1]
-    first = min(kept, key=lambda view: (_up(view.v, v_step), abs(_beta(view.scheme) or 0.0), _beta(view.scheme) or 0.0))
-    return tracer.sharpened(first, goal)
 
 
 def _beta(scheme: Scheme) -> float | None:
@@ -302,15 +289,6 @@ def _grid(v: float, most: float, v_step: float) -> list[float]:
     return points
 
 
-def _offered(tracer: Tracer, first: View, goal: Limit, v_step: float) -> Iterator[View]:
-    """The views on the grid whose exact limit keeps the limit, in order."""
-    most = tracer.v_at(first.scheme, tracer.most)
-    for v in _grid(first.v, most, v_step) or [first.v]:
-        view = tracer.view(first.scheme, nan, v)
-        if tracer.keeps(goal, view.badness):
-            yield view
-
-
 def _confirmed(
     tracer: Tracer, test: _Test, first: View, goal: Limit, offered: Iterator[View]
 ) -> tuple[View, tuple[Trial, ...]]:
@@ -321,8 +299,7 @@ def _confirmed(
     for view in offered:
         trials.append(_trial(tracer, test, view, goal, test.seeds))
         if trials[-1].passed:
-            fresh = list(islice(unused, FRESH * len(test.seeds)))
-            trials.append(_trial(tracer, test, view, goal, fresh))
+            trials.append(_trial(tracer, test, view, goal, list(islice(unused, FRESH * len(test.seeds)))))
             if trials[-1].passed:
                 return view, tuple(trials)
         tried.append((trials[-1].met, view))
@@ -347,12 +324,12 @@ def _plan(
     meets: bool,
 ) -> Plan:
     frontier = _frontier(tracer, views)
-    profile = tracer.profile(chosen.worst)
     ceilings = Ceilings(tracer.mdp, tracer.limit, tracer.start)
     ceiling = ceilings.at(tracer.limit.value)
     # If replay misses the limit, its mean is compared with the best one at the risk that it reaches.
     fair = ceiling if meets or not isfinite(chosen.badness) else ceilings.at(tracer.limit.sign * chosen.badness)
     own = _point(tracer, chosen)
+    given = f"state {tracer.start}" if np.ndim(tracer.start) == 0 else "the start distribution given"
     return Plan(
         limit=tracer.limit,
         meets=meets,
@@ -361,7 +338,7 @@ def _plan(
         beta=_beta(chosen.scheme),
         scheme=chosen.scheme,
         learner=ReplayQLearning(chosen.scheme, v=chosen.v, mixing=tracer.mixing),
-        profile=profile,
+        profile=tracer.profile(chosen.worst),
         policy=tracer.policies[chosen.worst],
         v_smallest=first.v,
         confirmation=trials,
@@ -371,7 +348,7 @@ def _plan(
         ceiling=ceiling,
         ceiling_frontier=_best_frontier(ceilings, frontier, test.quiet),
         price=_price(frontier[0], fair, own, tracer.size),
-        start=_where(tracer.start),
+        start="the model's start distribution" if tracer.start is None else given,
         episodes=test.episodes,
         exploration=test.exploration,
         step_size=test.step_size,
@@ -382,15 +359,14 @@ def _price(plain: FrontierPoint, fair: Ceiling, own: FrontierPoint, size: float)
     """The price of safety; nan if the ceiling is unknown."""
     if fair.status == UNKNOWN:
         return Price(nan, nan, nan, nan)
-    pairs = [(plain.mean, fair.value), (fair.value, own.mean)]
-    pairs += [(plain.mean_discounted, fair.value_discounted), (fair.value_discounted, own.mean_discounted)]
-    return Price(*(_gap(more, less, size) for more, less in pairs))
 
+    def gap(more: float, less: float) -> float:
+        """more − less, or 0 if they differ by rounding."""
+        return 0.0 if abs(more - less) <= SLACK * max(size, abs(less)) < inf else more - less
 
-def _gap(more: float, less: float, size: float) -> float:
-    """more − less, or 0 if they differ by rounding; ``size`` is that of the rewards."""
-    gap = more - less
-    return 0.0 if abs(gap) <= SLACK * max(size, abs(less)) < inf else gap
+    means = gap(plain.mean, fair.value), gap(fair.value, own.mean)
+    discounted = fair.value_discounted
+    return Price(*means, gap(plain.mean_discounted, discounted), gap(discounted, own.mean_discounted))
 
 
 def _point(tracer: Tracer, view: View) -> FrontierPoint:
@@ -416,12 +392,11 @@ def _frontier(tracer: Tracer, views: Sequence[View]) -> tuple[FrontierPoint, ...
 
 
 def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet: bool) -> tuple[CeilingPoint, ...]:
-    """The ceilings from the best risk of any policy to the worst of a replay, at the limit, and at the risk of every
-    replay that is not dominated: the best frontier is concave, so it may lie above a line between two points.
-    """
+    """The ceilings from the best risk of any policy to the worst of a replay, at the limit, and at undominated replays."""
     limit = ceilings.limit
     risks = [getattr(point, limit.measure) for point in frontier if point.p_never <= SLACK]
     ends = [x for x in (ceilings.best, *risks, limit.value) if isfinite(x)]
+    # At the risk of each undominated replay too: the best frontier is concave, so it may lie above a line between points.
     own = {getattr(point, limit.measure) for point in frontier if point.pareto and point.p_never <= SLACK}
     values = sorted({limit.value, *own, *np.linspace(min(ends), max(ends), CEILINGS).tolist()})
     found: list[CeilingPoint] = []
@@ -430,22 +405,6 @@ def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet:
             bar.update(i)
             found += ceilings.frontier([value])
     return tuple(found)
-
-
-def _where(start: Any) -> str:
-    """The start of episodes, in words."""
-    if start is None:
-        return "the model's start distribution"
-    return f"state {start}" if np.ndim(start) == 0 else "the start distribution given"
-
-
-def _headline(plan: Plan) -> str:
-    name, limit = plan.learner.describe(), plan.limit
-    if plan.meets:
-        return f"{limit}: {name} keeps it" + " in the exact limit; not confirmed by learning" * (not plan.confirmed)
-    best = f"Best found: {name} with {limit.label} {limit.shown(plan.risk)} in the exact limit"
-    endless = plan.profile.p_never > SLACK
-    return f"{limit}: no replay setting keeps it. {f'Under {name} episodes may never end' if endless else best}"
 
 
 def _lines(plan: Plan) -> list[tuple[str, str]]:

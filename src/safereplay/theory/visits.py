@@ -44,7 +44,14 @@ TIE = 1e-9  # values that differ by less than this share of the range are equal
 ALIKE = 1e-6  # limits that differ by less than this share of the range are the same
 RESIDUAL = 1e-3  # of a mixture, as a share of the range, maximum
 ROUNDS = 1_000  # of an iteration, maximum
-BLOCKS = (32, 32, 64, 128, 256, 512)  # rounds of averaging; each block uses only the one before
+BLOCKS = (
+    32,
+    32,
+    64,
+    128,
+    256,
+    512,
+)  # of averaging; each uses only the one before: where W is small, even few old visits matter
 NEWTON = 8  # steps of Newton's method, maximum
 NUDGE = 1e-5  # of its differences
 LOOK = 16  # steps between two checks of the remaining probability
@@ -82,33 +89,24 @@ def visitation(mdp: TabularMDP, behaviour: Any, max_steps: int = 1_000) -> Float
     _checks.require(fair, "behaviour", "be probabilities that sum to 1 in each state", b)
     steps = _checks.whole("max_steps", max_steps, 1)
     onward = np.where(mdp.terminal, 0.0, mdp.p * b.ravel()[mdp.pair])
-    entries = (onward, (mdp.pair // mdp.n_actions, mdp.s_next))
-    P = sparse.coo_array(entries, shape=(mdp.n_states, mdp.n_states))
-    visits = _doubled(P.toarray(), mdp.start, steps) if mdp.n_states <= DENSE else _stepped(P, mdp.start, steps)
-    return np.asarray(visits[:, None] * b / visits.sum())
-
-
-def _doubled(P: Floats, x: Floats, steps: int) -> Floats:
-    """Σ_{t<T} x·P^t from G_k = Σ_{t<k} P^t, since G_2k = G_k + P^k·G_k: T is split into powers of two."""
-    total, G = np.zeros_like(x), np.eye(x.size)
-    while steps:
-        if steps % 2:
-            total, x = total + x @ G, x @ P
-        steps //= 2
-        if steps:
-            G, P = G + P @ G, P @ P
-    return total
-
-
-def _stepped(P: Any, x: Floats, steps: int) -> Floats:
-    """Σ_{t<T} x·P^t, until the remaining probability is negligible."""
-    onward, total = sparse.csr_array(P.T), np.zeros_like(x)
-    for step in range(steps):
-        total += x
-        x = onward @ x
-        if step % LOOK == 0 and x.sum() <= 1e-17 * total.sum():
-            break
-    return total
+    moves = sparse.coo_array((onward, (mdp.pair // mdp.n_actions, mdp.s_next)), shape=(mdp.n_states, mdp.n_states))
+    x, total = mdp.start, np.zeros(mdp.n_states)
+    if mdp.n_states <= DENSE:  # G_k = Σ_{t<k} P^t, and G_2k = G_k + P^k·G_k: T is split into powers of two
+        P, G = moves.toarray(), np.eye(mdp.n_states)
+        while steps:
+            if steps % 2:
+                total, x = total + x @ G, x @ P
+            steps //= 2
+            if steps:
+                G, P = G + P @ G, P @ P
+    else:  # until the remaining probability is negligible
+        back = sparse.csr_array(moves.T)
+        for step in range(steps):
+            total += x
+            x = back @ x
+            if step % LOOK == 0 and x.sum() <= 1e-17 * total.sum():
+                break
+    return np.asarray(total[:, None] * b / total.sum())
 
 
 class SelfConsistent(NamedTuple):
@@ -195,7 +193,6 @@ def self_consistent(
     first = _checks.whole("seed", seed, 0)
     most = inf if solves is None else _checks.whole("solves", solves, 1)
     search = _Search(mdp, scheme, learner.v, exploration, _checks.whole("max_steps", max_steps, 1), most)
-    search.check()
     for Q in _starts(search, count, first):
         search.follow(Q, 1)
     search.average_cycles()
@@ -213,8 +210,7 @@ def self_consistent(
 
 def _starts(search: _Search, count: int, seed: int) -> Iterator[Floats]:
     """Q*, the Q of constant visits, the learner's initial Q, and random values between the extremes of these."""
-    mdp = search.mdp
-    shape = (mdp.n_states, mdp.n_actions)
+    mdp, shape = search.mdp, (search.mdp.n_states, search.mdp.n_actions)
     known = [optimal(mdp, mdp.p), *(search.values(np.full(shape, x)) for x in (1.0, 1.0 / mdp.n_pairs, 0.0))]
     low, high = min(float(Q.min()) for Q in known), max(float(Q.max()) for Q in known)
     known.append(np.zeros(shape))
@@ -260,12 +256,9 @@ class _Search:
         self.cycles: list[tuple[list[Floats], Ints, int]] = []  # cycles that a bounded search has still to average
         self.open: list[SelfConsistent] = []  # results of averaging that did not converge
         self.states = np.arange(mdp.n_states)
-
-    def check(self) -> None:
-        """Raise an error if there is no limit, or if the start does not lead to every pair in w^∞."""
-        H = weighted(self.mdp, self.w, self.v, np.zeros((self.mdp.n_states, self.mdp.n_actions)))
-        anything = np.full(H.rho.shape, 1.0 / self.mdp.n_actions)
-        lost = (visitation(self.mdp, anything, self.max_steps) == 0.0) & (H.rho > 0.0)
+        H = weighted(mdp, self.w, v, np.zeros((mdp.n_states, mdp.n_actions)))
+        anything = np.full(H.rho.shape, 1.0 / mdp.n_actions)
+        lost = (visitation(mdp, anything, max_steps) == 0.0) & (H.rho > 0.0)
         said = f"{int(lost.sum())} that cannot be reached"
         _checks.require(not lost.any(), "start", "lead to every pair that is replayed", said)
 
@@ -351,10 +344,7 @@ class _Search:
         return None if found is None else self.keep(found._replace(starts=starts))
 
     def averaging(self, d: Floats, k: int, policy: Ints) -> SelfConsistent | None:
-        """d ← d + (d_π − d)/k, π greedy for the Q of d: a settled policy, a tie, or None.
-
-        Each block discards everything before the last one: where W is small, even few old visits matter.
-        """
+        """d ← d + (d_π − d)/k, π greedy for the Q of d: a settled policy, a tie, or None."""
         known: dict[bytes, Floats] = {}
         for rounds in BLOCKS:
             met: Counter[bytes] = Counter()
@@ -368,7 +358,9 @@ class _Search:
                 met[name] += 1
                 k += 1
                 d = d + (known[name] - d) / k
-            mix = _mix(met, known)
+            names, counts = zip(*met.most_common(), strict=True)
+            policies = np.array([np.frombuffer(name, np.int64) for name in names])
+            mix = _Mix(policies, np.array(counts) / met.total(), np.array([known[name] for name in names]))
             found = self.tied(mix) or self.balance(mix)
             if found.residual <= TIE or self.tired():
                 break
@@ -426,21 +418,16 @@ class _Search:
         return _Mix(mix.policies[kept], x[kept] / x.sum(), mix.visits[kept])
 
     def keep(self, new: SelfConsistent) -> None:
-        """Add a limit, or count it for an equal one."""
+        """Add a limit, or count it for one that is equal in Q, or in the set of best actions."""
         seen = _Seen(new.d.sum(1) > 0.0, self.best(new), self.width(new.Q))
-        for k, old in enumerate(self.found):
-            if self.same(k, new, seen):
+        for k, (old, known) in enumerate(zip(self.found, self.seen, strict=True)):
+            either = (known.met | seen.met)[:, None]  # the states that either visits
+            tied_alike = not self.smooth and not (either & (known.best != seen.best)).any()
+            if tied_alike or np.abs(old.Q - new.Q).max(where=either, initial=0.0) <= ALIKE * known.width:
                 self.found[k] = old._replace(starts=old.starts + new.starts)
                 return
         self.found.append(new)
         self.seen.append(seen)
-
-    def same(self, k: int, new: SelfConsistent, seen: _Seen) -> bool:
-        """Whether a limit is the k-th: equal in Q, or in the set of best actions, in all states that either visits."""
-        apart, old = (self.seen[k].met | seen.met)[:, None], self.seen[k]
-        if not self.smooth and not (apart & (old.best != seen.best)).any():
-            return True
-        return float(np.abs(self.found[k].Q - new.Q).max(where=apart, initial=0.0)) <= ALIKE * old.width
 
     def best(self, one: SelfConsistent) -> Bools:
         """Which actions tie with the best, [S, A]."""
@@ -466,12 +453,6 @@ class _Search:
             medians = [float(np.median(far[which == k])) if x else None for k, x in enumerate(shares)]
             found = [one._replace(learned=x, distance=m) for one, x, m in zip(found, shares, medians, strict=True)]
         return tuple(sorted(found, key=lambda one: (-(one.learned or 0.0), -one.starts)))
-
-
-def _mix(met: Counter[bytes], known: dict[bytes, Floats]) -> _Mix:
-    names, counts = zip(*met.most_common(), strict=True)
-    policies = np.array([np.frombuffer(name, np.int64) for name in names])
-    return _Mix(policies, np.array(counts) / met.total(), np.array([known[name] for name in names]))
 
 
 def often_visited(visits: Ints) -> Bools:

@@ -152,8 +152,8 @@ class Xray:
         outcomes = (self.p, self.p_tilde, self.p * self.r, self.p_tilde * self.r)
         P, P_tilde, gain, gain_tilde = (np.bincount(group, weights=x).astype(np.float64) for x in outcomes)
         s, a = np.divmod(pair, self._n_actions)
-        rewards = _ratio(gain, P), _ratio(gain_tilde, P_tilde)
-        return Transitions(s, a, s_next, terminal.astype(bool), P, P_tilde, *rewards)
+        model = P, P_tilde, _ratio(gain, P), _ratio(gain_tilde, P_tilde)
+        return Transitions(s, a, s_next, terminal.astype(bool), *model)
 
     @property
     def rho(self) -> Floats:
@@ -200,8 +200,7 @@ class Xray:
         """The share of unsafe outcomes among replays and among real outcomes; None if the unsafe flags are unknown."""
         if self.unsafe is None:
             return None
-        replayed, fresh = (float(_ratio(x[self.unsafe].sum(), x.sum())) for x in (self.replayed, self.seen))
-        return Shares(replayed, fresh)
+        return Shares(*(float(_ratio(x[self.unsafe].sum(), x.sum())) for x in (self.replayed, self.seen)))
 
     @property
     def entropy(self) -> float:
@@ -242,25 +241,52 @@ class Xray:
         tables = ("visits", "replays", "rho", "rho_predicted", "W", "R", "R_tilde", "shift", "luck", "gap")
         numbers = ("entropy", "effective_outcomes", "unaccounted", "empirical")
         s, a = np.divmod(self.pair, self._n_actions)
-        outcomes = {"s": s, "a": a, **{name: getattr(self, name) for name in columns}}
         shares = self.unsafe_share
         whole: dict[str, Any] = {
             "title": self.title,
             "learner": self.learner.to_dict(),
             **{name: getattr(self, name) for name in numbers},
             "unsafe_share": None if shares is None else shares._asdict(),
-            "outcomes": outcomes,
+            "outcomes": {"s": s, "a": a, **{name: getattr(self, name) for name in columns}},
             "pairs": {name: getattr(self, name) for name in tables},
         }
-        found: dict[str, Any] = plain(whole)
-        return found
+        return dict(plain(whole))
 
     def __repr__(self) -> str:
         replays, outcomes = int(self.replays.sum()), int((self.replayed > 0).sum())
         return f"Xray({self.title}: {replays:,} replays of {outcomes} outcomes)"
 
     def __str__(self) -> str:
-        return "\n".join([*self._headlines(), "", *self._replayed_table(), *self._shifted_table()])
+        visits, replays = int(self.visits.sum()), int(self.replays.sum())
+        share = replays / max(visits + replays, 1)
+        lines = [f"X-ray of {self.title}", f"{visits + replays:,} updates, {replays:,} of them replays ({share:.1%})"]
+        if replays and self.unsafe_share is not None:
+            lines += ["unsafe: {:.2%} of the replays, {:.2%} of what happened".format(*self.unsafe_share)]
+        if replays:
+            distinct, happened = int((self.replayed > 0).sum()), int((self.seen > 0).sum())
+            lines += [
+                f"{distinct} of the {happened} outcomes that happened were replayed, as diverse as "
+                f"{self.effective_outcomes:.1f} replayed alike (entropy {self.entropy:.2f})"
+            ]
+        if self.unaccounted:
+            lines += [f"{self.unaccounted:,} updates are from outcomes that the memory no longer tells apart"]
+        head = "state\taction\tleads to\treward\t\treplayed\tshare\tp\tp̃"
+        rows = [head if self.p_predicted is None else f"{head}\tpredicted"]
+        for x in self.most_replayed():
+            what = f"{self.place(x.s)}\t{self.action(x.a)}\t{self.place(x.s_next)}\t{x.r:g}"
+            marks = ", ".join(["unsafe"] * bool(x.unsafe) + ["ends"] * x.terminal)
+            predicted = "" if x.p_predicted is None else f"\t{x.p_predicted:.4f}"
+            rows += [f"{what}\t{marks}\t{x.replayed:,.0f}\t{x.share:.1%}\t{x.p:.4f}\t{x.p_tilde:.4f}{predicted}"]
+        lines += ["", *(["replayed most", *_aligned(rows)] if len(rows) > 1 else ["nothing was replayed"])]
+        by_luck = "" if self.empirical else "\tby luck"
+        rows = [f"state\taction\tvisits\treplays\tρ\tshift{by_luck}\tR\tR̃\tR̃ − R"]
+        for y in self.most_shifted():
+            what = f"{self.place(y.s)}\t{self.action(y.a)}\t{y.visits:,}\t{y.replays:,}\t{y.rho:.3f}"
+            shift = f"{y.shift:.4f}" if self.empirical else f"{y.shift:.4f}\t{y.luck:.4f}"
+            rows += [f"{what}\t{shift}\t{y.R:.3f}\t{y.R_tilde:.3f}\t{y.R_shift:.3f}"]
+        if len(rows) > 1:
+            lines += ["", f"furthest from {'what happened' if self.empirical else 'the model'}", *_aligned(rows)]
+        return "\n".join(lines)
 
     @property
     def _n_actions(self) -> int:
@@ -289,42 +315,6 @@ class Xray:
         """An action for display: its direction on a grid."""
         return str(a) if self.layout is None else ACTIONS[a]
 
-    def _headlines(self) -> list[str]:
-        visits, replays = int(self.visits.sum()), int(self.replays.sum())
-        share = replays / max(visits + replays, 1)
-        lines = [f"X-ray of {self.title}", f"{visits + replays:,} updates, {replays:,} of them replays ({share:.1%})"]
-        if replays and self.unsafe_share is not None:
-            lines += ["unsafe: {:.2%} of the replays, {:.2%} of what happened".format(*self.unsafe_share)]
-        if replays:
-            distinct, happened = int((self.replayed > 0).sum()), int((self.seen > 0).sum())
-            lines += [
-                f"{distinct} of the {happened} outcomes that happened were replayed, as diverse as "
-                f"{self.effective_outcomes:.1f} replayed alike (entropy {self.entropy:.2f})"
-            ]
-        if self.unaccounted:
-            lines += [f"{self.unaccounted:,} updates are from outcomes that the memory no longer tells apart"]
-        return lines
-
-    def _replayed_table(self) -> list[str]:
-        head = "state\taction\tleads to\treward\t\treplayed\tshare\tp\tp̃"
-        rows = [head if self.p_predicted is None else f"{head}\tpredicted"]
-        for x in self.most_replayed():
-            what = f"{self.place(x.s)}\t{self.action(x.a)}\t{self.place(x.s_next)}\t{x.r:g}"
-            marks = ", ".join(["unsafe"] * bool(x.unsafe) + ["ends"] * x.terminal)
-            predicted = "" if x.p_predicted is None else f"\t{x.p_predicted:.4f}"
-            rows += [f"{what}\t{marks}\t{x.replayed:,.0f}\t{x.share:.1%}\t{x.p:.4f}\t{x.p_tilde:.4f}{predicted}"]
-        return ["replayed most", *_aligned(rows)] if len(rows) > 1 else ["nothing was replayed"]
-
-    def _shifted_table(self) -> list[str]:
-        by_luck = "" if self.empirical else "\tby luck"
-        rows = [f"state\taction\tvisits\treplays\tρ\tshift{by_luck}\tR\tR̃\tR̃ − R"]
-        for x in self.most_shifted():
-            what = f"{self.place(x.s)}\t{self.action(x.a)}\t{x.visits:,}\t{x.replays:,}\t{x.rho:.3f}"
-            shift = f"{x.shift:.4f}" if self.empirical else f"{x.shift:.4f}\t{x.luck:.4f}"
-            rows += [f"{what}\t{shift}\t{x.R:.3f}\t{x.R_tilde:.3f}\t{x.R_shift:.3f}"]
-        what = "what happened" if self.empirical else "the model"
-        return ["", f"furthest from {what}", *_aligned(rows)] if len(rows) > 1 else []
-
 
 def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
     """The outcomes that a learner replayed most, the effective model of its updates, and where it differs from the truth.
@@ -345,8 +335,7 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
     source : Runs or Agent
         Runs of a learner that replays. The true model of an agent's environment is unknown, so p are observed
         frequencies, and there is no prediction. If its memory has merged rewards, their replays count for the merged one.
-    seed : int, optional
-        One seed of the runs. Default: all seeds added up.
+    seed : int, optional; one seed of the runs; default: all seeds added up
 
     Returns
     -------
@@ -360,13 +349,15 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
     """
     if isinstance(source, Agent):
         _checks.require(seed is None, "seed", "be left out for an agent, which has one", seed)
-        return _of_agent(source)
+        learner, known = source.settings.learner, source.remembered
+        _checks.require(learner.replay is not None, "learner", "replay, to be X-rayed", learner)
+        pair, happened = known.s * source.Q.shape[1] + known.a, known.seen.astype(np.float64)
+        shares = _ratio(happened, np.bincount(pair, weights=happened)[pair])
+        columns = (pair, known.r, known.s_next, known.terminal, None, shares)
+        numbers = (happened, known.replayed.astype(np.float64), known.w, source.visits, source.replays)
+        return Xray(repr(source), learner, None, *columns, *numbers, None, None, empirical=True)
     _checks.require(isinstance(source, Runs), "source", "be Runs or an Agent", source)
-    return _of_runs(source, seed)
-
-
-def _of_runs(runs: Runs, seed: int | None) -> Xray:
-    mdp = runs.mdp
+    runs, mdp = source, source.mdp
     if runs.learner.replay is None or runs.seen is None or runs.replayed is None or runs.w is None:
         _checks.fail("learner", "replay, to be X-rayed", runs.learner)
     chosen = np.arange(len(runs.seeds))
@@ -379,33 +370,17 @@ def _of_runs(runs: Runs, seed: int | None) -> Xray:
     outcomes = (mdp.pair, mdp.r, mdp.s_next, mdp.terminal, mdp.unsafe, mdp.p)
     counts = (runs.seen[chosen].sum(0), runs.replayed[chosen].sum(0), runs.w[chosen].mean(0))
     seen, replayed, w = (_spread(mdp, x) for x in counts)
-    predicted = _predicted(mdp, runs.learner, visits)
-    return Xray(title, runs.learner, mdp.layout, *outcomes, seen, replayed, w, visits, replays, *predicted)
-
-
-def _of_agent(agent: Agent) -> Xray:
-    learner, known = agent.settings.learner, agent.remembered
-    _checks.require(learner.replay is not None, "learner", "replay, to be X-rayed", learner)
-    pair, seen = known.s * agent.Q.shape[1] + known.a, known.seen.astype(np.float64)
-    outcomes = (pair, known.r, known.s_next, known.terminal, None, _ratio(seen, np.bincount(pair, weights=seen)[pair]))
-    counts = (seen, known.replayed.astype(np.float64), known.w, agent.visits, agent.replays)
-    return Xray(repr(agent), learner, None, *outcomes, *counts, None, None, empirical=True)
+    p, rho, (scheme, v, mixing) = None, None, runs.learner.replay
+    if scheme.has_limit:  # with d(s,a) for literal mixing, with d ≡ 1 for matched
+        limit = operator(mdp, scheme, v, visits / visits.sum() if mixing == "literal" else None)
+        p, rho = _spread(mdp, np.bincount(slots_of(mdp), weights=limit.p, minlength=mdp.p.size)), limit.rho
+    return Xray(title, runs.learner, mdp.layout, *outcomes, seen, replayed, w, visits, replays, p, rho)
 
 
 def _spread(mdp: TabularMDP, counts: AnyArray) -> Floats:
     """Counts at the first of the outcomes that differ only in their unsafe flag, divided in proportion to p."""
     slot = slots_of(mdp)
     return np.asarray(counts[slot] * (mdp.p / np.bincount(slot, weights=mdp.p)[slot]), np.float64)
-
-
-def _predicted(mdp: TabularMDP, learner: Learner, visits: Ints) -> tuple[Floats | None, Floats | None]:
-    """p̃ and ρ of the limit for these visits: with d(s,a) for literal mixing, with d ≡ 1 for matched."""
-    scheme, v, mixing = learner.replay or (None, 0.0, "")
-    if scheme is None or not scheme.has_limit:
-        return None, None
-    limit = operator(mdp, scheme, v, visits / visits.sum() if mixing == "literal" else None)
-    slot = slots_of(mdp)
-    return _spread(mdp, np.bincount(slot, weights=limit.p, minlength=slot.size)), limit.rho
 
 
 def _ratio(x: Any, total: Any) -> Floats:
@@ -416,7 +391,6 @@ def _ratio(x: Any, total: Any) -> Floats:
 
 
 def _row(columns: Sequence[AnyArray | None], k: int) -> list[Any]:
-    """Entry k of each column, as Python numbers; None for a missing column."""
     return [None if x is None else x[k].item() for x in columns]
 
 
