@@ -1,8 +1,10 @@
 import json
+import pickle
 import shutil
 import textwrap
 from pathlib import Path
 
+import numba
 import pytest
 
 import safereplay
@@ -213,3 +215,20 @@ def test_a_change_in_what_a_packaged_factor_reads_is_never_answered_with_old_cod
     after = copied_package()
     assert after["misses"][0] == 1
     assert after["w"] != before["w"]
+
+
+def test_an_index_of_another_release_is_not_unpickled(tmp_path, monkeypatch):
+    """It may name classes that have moved: what ``numba`` wrote for them cannot be read any more."""
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+
+    def doubled(x):
+        return 2.0 * x
+
+    cache = comp.DigestCache(doubled, "digest")
+    cache._cache_file._version = numba.__version__  # as release 0.1 wrote it
+    index = Path(cache._cache_file._index_path)
+    index.parent.mkdir(parents=True, exist_ok=True)
+    index.write_bytes(pickle.dumps(numba.__version__) + b"csafereplay.kernels.gone\nModel\n.")
+    with pytest.raises(ModuleNotFoundError):
+        cache._cache_file._load_index()
+    assert comp.specialise(doubled, "digest")(2.0) == 4.0
