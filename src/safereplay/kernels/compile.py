@@ -147,12 +147,9 @@ def _is_own(function: Callable[..., Any]) -> bool:
     """Whether a function is defined in this package and depends on its code alone: no closure, no globals except
     builtins and the functions of :mod:`math`."""
     ours = getattr(function, "__module__", "").partition(".")[0] == PACKAGE
-    return ours and not function.__closure__ and all(_is_common(function, name) for name in function.__code__.co_names)
-
-
-def _is_common(function: Callable[..., Any], name: str) -> bool:
-    known = getattr(function, "__globals__", {})
-    return known[name] is getattr(math, name, None) if name in known else hasattr(builtins, name)
+    names, known = function.__code__.co_names, getattr(function, "__globals__", {})
+    common = (known[x] is getattr(math, x, None) if x in known else hasattr(builtins, x) for x in names)
+    return ours and not function.__closure__ and all(common)
 
 
 def _code_digest(code: CodeType) -> str:

@@ -62,9 +62,6 @@ class History(NamedTuple):
     states: Array  #: dyna: [S] the states that were seen
 
 
-# -- common to rules ---------------------------------------------------------------------------------------------------
-
-
 @jit
 def due(memory: History, tables: step.Tables, dials: step.Dials) -> bool:
     """Whether this iteration is a replay; with v = 0 no random number is drawn."""
@@ -113,9 +110,6 @@ def forget(memory: History, delta: float, dials: step.Dials) -> None:
     """Ignore the TD error of a replay."""
 
 
-# -- by age -------------------------------------------------------------------------------------------------------------
-
-
 @jit
 def recall_uniform(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
     """Any transition of the ring."""
@@ -142,25 +136,17 @@ def recall_combined(model: Model, memory: History, tables: step.Tables, dials: s
     return int(memory.ring[at(rng.below(tables.generator, filled(memory)))])
 
 
-# -- by TD error --------------------------------------------------------------------------------------------------------
-
-
-@jit
-def put_least(least: Array, i: int, value: float) -> None:
-    """Set entry i of a tree of minima."""
-    j = (least.size >> 1) + i
-    least[at(j)] = value
-    while j > 1:
-        j >>= 1
-        least[at(j)] = min(least[at(2 * j)], least[at(2 * j + 1)])
-
-
 @jit
 def prioritise(memory: History, place: int, priority: float) -> None:
     """Set the priority of a ring position."""
     tree.put(memory.tree, place, priority)
-    if memory.least.size > 1:
-        put_least(memory.least, place, priority)
+    least = memory.least
+    if least.size > 1:
+        j = (least.size >> 1) + place
+        least[at(j)] = priority
+        while j > 1:
+            j >>= 1
+            least[at(j)] = min(least[at(2 * j)], least[at(2 * j + 1)])
 
 
 @jit
@@ -282,9 +268,6 @@ def note_by_rank(memory: History, delta: float, dials: step.Dials) -> None:
     sink(memory, memory.where[at(place)], filled(memory), 1.0)
 
 
-# -- by episode ---------------------------------------------------------------------------------------------------------
-
-
 @jit
 def store_episode(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
     """Store a transition; at the end of an episode record it, and drop episodes that are no longer complete."""
@@ -335,9 +318,6 @@ def target_backward(model: Model, memory: History, tables: step.Tables, k: int, 
 def go_back(memory: History, delta: float, dials: step.Dials) -> None:
     """Move one step towards the start of the episode."""
     memory.marks[AT] -= 1
-
-
-# -- from a model -------------------------------------------------------------------------------------------------------
 
 
 @jit
@@ -401,9 +381,6 @@ def recall_counted(model: Model, memory: History, tables: step.Tables, dials: st
     return int(k)
 
 
-# -- rules and their loop -----------------------------------------------------------------------------------------------
-
-
 class Rule(NamedTuple):
     """The functions of a replay rule."""
 
@@ -454,14 +431,6 @@ class Recipe(NamedTuple):
         marks[AT] = NOTHING  # no episode has begun
         ranks, episodes = n if kind == "rank" else 1, n if kind == "backward" else 1
         outcomes, states, pairs = (mdp.r.size, mdp.n_states, mdp.n_pairs) if kind == "dyna" else (1, 1, 1)
-        whole = {
-            "order": ranks,
-            "where": ranks,
-            "first": episodes,
-            "last": episodes,
-            "seen": outcomes,
-            "states": states,
-        }
         return History(
             ring=np.zeros(n, np.int64),
             pair=mdp.pair,
@@ -470,9 +439,14 @@ class Recipe(NamedTuple):
             tree=tree.allocate(n if kind == "proportional" else 1),
             least=np.full(tree.allocate(n).size, np.inf) if self.rule == "proportional weighed" else np.zeros(1),
             key=np.zeros(ranks),
+            order=np.zeros(ranks, np.int64),
+            where=np.zeros(ranks, np.int64),
             law=np.zeros(ranks),
+            first=np.zeros(episodes, np.int64),
+            last=np.zeros(episodes, np.int64),
             newest=np.full(pairs, NOTHING, np.int64),
-            **{name: np.zeros(size, np.int64) for name, size in whole.items()},
+            seen=np.zeros(outcomes, np.int64),
+            states=np.zeros(states, np.int64),
         )
 
 
@@ -493,15 +467,16 @@ def shuffled(Q: Array, s: int, n_actions: int, generator: Array) -> int:
     return best
 
 
-def make_learn(recipe: Recipe) -> Callable[..., None]:
-    """The function that learns from outcome k of pair i, fresh or replayed."""
-    step_size, rule = step.make_alpha(recipe.alpha), RULES[recipe.rule]
-    target, factor, note = rule.target, rule.factor, rule.note
+def make_iterate(recipe: Recipe) -> Callable[..., int]:
+    """The function of one iteration in state s, a replay or a step of the MDP; returns the next state."""
+    recall, keep, note, factor, target, due = RULES[recipe.rule]
+    choose, step_size, shuffles = step.make_choose(recipe), step.make_alpha(recipe.alpha), recipe.shuffles
 
     @jit
     def learn(
         model: Model, memory: History, tables: step.Tables, i: int, k: int, fresh: bool, dials: step.Dials
     ) -> None:
+        """Learn from outcome k of pair i, fresh or replayed."""
         q = tables.Q[at(i)]
         alpha = step_size(tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1, dials)
         if fresh:
@@ -513,14 +488,6 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
             alpha *= factor(memory, dials)
             note(memory, y - q, dials)
         tables.Q[at(i)] = (1.0 - alpha) * q + alpha * y
-
-    return learn
-
-
-def make_iterate(recipe: Recipe) -> Callable[..., int]:
-    """The function of one iteration in state s, a replay or a step of the MDP; returns the next state."""
-    recall, keep, due = RULES[recipe.rule].recall, RULES[recipe.rule].store, RULES[recipe.rule].due
-    choose, learn, shuffles = step.make_choose(recipe), make_learn(recipe), recipe.shuffles
 
     @jit
     def iterate(model: Model, memory: History, tables: step.Tables, dials: step.Dials, s: int, max_steps: int) -> int:

@@ -98,9 +98,6 @@ def allocate(capacity: int, generator: Array, by_weight: bool) -> Layers:
     return Layers(slots, *of_pairs, heads, np.zeros(N_SCALE), weights, generator, np.zeros(2 * REACH + 2))
 
 
-# -- the unit ----------------------------------------------------------------------------------------------------------
-
-
 @kernel
 def measure(here: Layers) -> float:
     """u of the slots held, or 0 if no pair varies."""
@@ -113,8 +110,6 @@ def measure(here: Layers) -> float:
             squares += d * d
     return squares / total if total > 0.0 else 0.0
 
-
-# -- from keys to pairs ------------------------------------------------------------------------------------------------
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
@@ -193,9 +188,6 @@ def enlist_all(here: Layers) -> None:
             _enlist(here, i)
 
 
-# -- stretches of the pool ---------------------------------------------------------------------------------------------
-
-
 @jit
 def _stretch(here: Layers, size: int) -> int:
     """The start of a free stretch of 2**size entries."""
@@ -252,9 +244,6 @@ def repack(here: Layers, pool: Array) -> None:
                 b = layer["next"]
     here.heads[POOL_TOP] = top
     here.heads[FREE_ROOM:] = NONE
-
-
-# -- slots in and out of layers ----------------------------------------------------------------------------------------
 
 
 @jit
@@ -363,18 +352,14 @@ def is_sound(here: Layers) -> bool:
             high = slot + 1
     if held != heads[HELD] or not high <= heads[HIGH] <= n:
         return False
-    return _table_is_sound(here) and _pairs_are_sound(here, held) and _lists_are_sound(here)
-
-
-@jit
-def _table_is_sound(here: Layers) -> bool:
-    """Whether every entry is a pair with slots and all of them are there; then some entries are free, and searches end."""
     listed = 0
     for j in range(here.table.size):
-        if not NONE <= here.table[j] < here.heads[PAIR_TOP]:
+        if not NONE <= here.table[j] < heads[PAIR_TOP]:
             return False
         listed += here.table[j] != NONE
-    return bool(listed == here.heads[N_PAIRS] < here.table.size)
+    if not listed == heads[N_PAIRS] < here.table.size:  # with a free entry, searches end
+        return False
+    return _pairs_are_sound(here, held) and _lists_are_sound(here)
 
 
 @jit

@@ -70,20 +70,12 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
 
     @jit
     def learn(
-        tables: step.Tables,
-        memory: Memory,
-        i: int,
-        k: int,
-        r: float,
-        s_next: int,
-        ends: bool,
-        dials: step.Dials,
+        tables: step.Tables, memory: Memory, i: int, k: int, r: float, s_next: int, ends: bool, dials: step.Dials
     ) -> None:
         n = tables.counts[at(i), step.VISITS] + 1
         tables.counts[at(i), step.VISITS] = n
         alpha = step_size(n, dials)
-        best = 0.0
-        ahead = 0.0
+        best = ahead = 0.0
         if not ends:
             j = s_next * dials.n_actions + greedy(tables.Q, s_next, dials.n_actions)
             best, ahead = memory.X[at(j)], memory.M[at(j)]

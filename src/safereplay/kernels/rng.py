@@ -14,11 +14,7 @@ from .compile import Array, at, jit
 
 Word: TypeAlias = np.uint64
 
-_17 = np.uint64(17)
-_23 = np.uint64(23)
-_45 = np.uint64(45)
-_11 = np.uint64(11)
-_64 = np.uint64(64)
+_11, _17, _23, _45, _64 = np.uint64(11), np.uint64(17), np.uint64(23), np.uint64(45), np.uint64(64)
 TO_UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 

@@ -28,9 +28,6 @@ class Pieces(NamedTuple):
     weigh: Callable[..., None]
 
 
-# -- the statistics of a pair ------------------------------------------------------------------------------------------
-
-
 @jit
 def _join(row: Array, x: float) -> None:
     """Add an x."""
@@ -78,9 +75,6 @@ def _make_slope(log_tilt: Bound) -> Callable[..., float]:
         return float(fall / step)
 
     return slope
-
-
-# -- changes ------------------------------------------------------------------------------------------------------------
 
 
 @jit
@@ -298,8 +292,6 @@ def _checked(here: Layers, slot: int, x: float) -> int:
         return lay.BAD_SLOT
     return lay.BAD_X if abs(x) > lay.LARGEST else lay.FINE
 
-
-# -- draws -------------------------------------------------------------------------------------------------------------
 
 TRIES = 10_000  # upper bound that is not reached: at least one try in seven is accepted
 
