@@ -206,23 +206,20 @@ class Agent(runs.Learned):
         """
         steps = _checks.whole("steps", steps, 1)
         with Bar(f"learning {self.settings.learner.describe()}", steps, quiet) as bar:
+            world, turn, tables, slots, dials = self._world, self._turn, self._tables, self._pool.slots, self._dials
             for done in range(0, steps, CHUNK):
                 bar.update(done)
-                self._walk(min(CHUNK, steps - done))
-                runs.check_weights(self.settings.learner, self._tables, self._pool.slots.memory)
+                s, n_actions = world.here(), world.actions.n
+                a = turn(tables, slots, dials, (NOTHING, 0.0, 0, False), s)
+                for left in range(min(CHUNK, steps - done) - 1, -1, -1):
+                    outcome = (s * n_actions + a, *world.step(a))
+                    s = world.here() if left else NOTHING
+                    a = turn(tables, slots, dials, outcome, s)
+                    if a == NO_ROOM:
+                        slots = self._pool.grow(outcome[0])
+                        a = turn(tables, slots, dials, outcome, s)
+                runs.check_weights(self.settings.learner, tables, slots.memory)
         return self
-
-    def _walk(self, steps: int) -> None:
-        world, turn, tables, slots, dials = self._world, self._turn, self._tables, self._pool.slots, self._dials
-        s, n_actions = world.here(), world.actions.n
-        a = turn(tables, slots, dials, (NOTHING, 0.0, 0, False), s)
-        for left in range(steps - 1, -1, -1):
-            outcome = (s * n_actions + a, *world.step(a))
-            s = world.here() if left else NOTHING
-            a = turn(tables, slots, dials, outcome, s)
-            if a == NO_ROOM:
-                slots = self._pool.grow(outcome[0])
-                a = turn(tables, slots, dials, outcome, s)
 
     @property
     def steps(self) -> int:

@@ -112,10 +112,6 @@ def footprint(
     -------
     Footprint : ``total`` is the peak number of bytes.
 
-    Raises
-    ------
-    BadInput : an argument is not what it must be.
-
     >>> import safereplay as sr
     >>> sr.footprint(sr.grids.cliff(), sr.ReplayQLearning(), snapshots=10).kept
     Part(pair=184, outcome=104, state=0)

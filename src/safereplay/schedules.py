@@ -178,7 +178,8 @@ def _measured(schedule: Schedule) -> Decay:
     def level(octave: int) -> float:
         return sum(value_of((2.0**octave + k, *params)) for k in range(WINDOW)) / WINDOW
 
-    near, middle, far = (_local_exponent(level(octave), level(octave + 1)) for octave in OCTAVES)
+    levels = [(level(octave), level(octave + 1)) for octave in OCTAVES]
+    near, middle, far = (log2(x / twice) if x > 0.0 and twice > 0.0 else inf for x, twice in levels)
     if far == inf:  # all zero there: either a decay, or these counts lie between two pulses
         quarter, half = (float(schedule.table()[n // 2 : n].max()) for n in (TABLE_SIZE // 2, TABLE_SIZE))
         return Decay(inf, 0.0, False) if half <= quarter / 8.0 else Decay(float("nan"), float("nan"), False)
@@ -187,10 +188,6 @@ def _measured(schedule: Schedule) -> Decay:
     power = far - logs * slope_far
     fits = abs(power + logs * slope_middle - middle) <= MARGIN
     return Decay(power, logs, False) if fits else Decay(float("nan"), float("nan"), False)
-
-
-def _local_exponent(here: float, doubled: float) -> float:
-    return log2(here / doubled) if here > 0.0 and doubled > 0.0 else inf
 
 
 def one_over(n: float) -> float:
@@ -308,21 +305,19 @@ class Exploration(Schedule):
         Ref: Szlak & Shamir (2021), Theorem 1 (GLIE).
         """
         decay = self.decay()
-        return _cooling(self, decay) if self.SOFTMAX else _fading(self, decay)
-
-
-def _fading(exploration: Exploration, decay: Decay) -> Glie:
-    """Both parts of GLIE for ε-greedy."""
-    if not exploration.table().any() and decay.proved:
-        return Glie(False, True, decay, "ε = 0: an action that is not greedy is never taken")
-    explores = {True: False, False: True, None: None}[decay.summable()]
-    said = {
-        True: "Σε = ∞ over the visits of a state",
-        False: "Σε < ∞ over the visits of a state: sooner or later only the greedy action is taken",
-        None: "whether Σε = ∞ cannot be told from its values",
-    }[explores]
-    falls = {True: "ε → 0", False: "ε stays above 0", None: "whether ε → 0 cannot be told from its values"}
-    return Glie(explores, decay.vanishes, decay, f"{said}; {falls[decay.vanishes]}")
+        if self.SOFTMAX:
+            return _cooling(self, decay)
+        if not self.table().any() and decay.proved:
+            return Glie(False, True, decay, "ε = 0: an action that is not greedy is never taken")
+        summable = decay.summable()
+        said = {
+            False: "Σε = ∞ over the visits of a state",
+            True: "Σε < ∞ over the visits of a state: sooner or later only the greedy action is taken",
+            None: "whether Σε = ∞ cannot be told from its values",
+        }[summable]
+        falls = {True: "ε → 0", False: "ε stays above 0", None: "whether ε → 0 cannot be told from its values"}
+        explores = None if summable is None else not summable
+        return Glie(explores, decay.vanishes, decay, f"{said}; {falls[decay.vanishes]}")
 
 
 def _cooling(exploration: Exploration, decay: Decay) -> Glie:

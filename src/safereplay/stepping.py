@@ -141,7 +141,11 @@ class Stepper(Learned):
         log, events = np.empty(min(left, TRACED), np.int64), list[Event]()
         while left:
             done = self._go(min(left, TRACED), log=log)
-            events += self._events(log[:done])
+            outcome, replayed = np.divmod(log[:done], 2)
+            s, a = np.divmod(self.mdp.pair[outcome], self.mdp.n_actions)
+            of_model = (self.mdp.r, self.mdp.s_next, self.mdp.terminal, self.mdp.unsafe)
+            columns = [s, a, *(x[outcome] for x in of_model), replayed == 1]
+            events += [Event(*row) for row in zip(*(x.tolist() for x in columns), strict=True)]
             left -= done
         return events
 
@@ -150,12 +154,6 @@ class Stepper(Learned):
         before = self.iterations
         self._run.advance(episodes, budget, log)
         return self.iterations - before
-
-    def _events(self, log: Ints) -> list[Event]:
-        mdp, (outcome, replayed) = self.mdp, np.divmod(log, 2)
-        s, a = np.divmod(mdp.pair[outcome], mdp.n_actions)
-        columns = [s, a, *(x[outcome] for x in (mdp.r, mdp.s_next, mdp.terminal, mdp.unsafe)), replayed == 1]
-        return [Event(*row) for row in zip(*(x.tolist() for x in columns), strict=True)]
 
     @property
     def iterations(self) -> int:

@@ -117,14 +117,6 @@ class Form(NamedTuple):
 FULL = Form()
 
 
-class Pieces(NamedTuple):
-    """The compiled pieces of an iteration."""
-
-    recall: Callable[..., int]
-    choose: Callable[..., int]
-    learn: Callable[..., None]
-
-
 def allocate(
     n_states: int, n_actions: int, c0: float, generator: Array, Q: Array = None, counts: Array = None
 ) -> Tables:
@@ -208,10 +200,7 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     def backup(tables: Tables, memory: mem.Memory, place: Place, outcome: Outcome, fresh: bool, dials: Dials) -> None:
         (i, row, slot), (r, s_next, ends) = place, outcome
         visits, replayed, q = tables.counts[at(i), VISITS], tables.counts[at(i), REPLAYS], tables.Q[at(i)]
-        best = 0.0
-        worst = 0.0
-        worst_state = 0.0
-        worst_outcome = 0.0
+        best = worst = worst_state = worst_outcome = 0.0
         if not ends:
             best = mem.highest(tables.Q, s_next, dials.n_actions)
             if needs_worst:
@@ -238,9 +227,9 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     return backup
 
 
-def make(recipe: Recipe, form: Form = FULL) -> Pieces:
-    """The pieces of an iteration for a recipe."""
-    return Pieces(make_recall(recipe, form), make_choose(recipe), make_learn(recipe, form))
+def make(recipe: Recipe, form: Form = FULL) -> tuple[Callable[..., int], Callable[..., int], Callable[..., None]]:
+    """The pieces of an iteration for a recipe: recall, choose and learn."""
+    return make_recall(recipe, form), make_choose(recipe), make_learn(recipe, form)
 
 
 def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
@@ -275,14 +264,6 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
     matched = replays and recipe.mixing == MATCHED
 
     @jit
-    def follow_up(tables: Tables, memory: mem.Memory, row: int, dials: Dials) -> None:
-        total = total_of(memory.tree)
-        if tables.clock[ITERATION] >= dials.T0 and total > 0.0:
-            share = leaf(memory.tree, row) / total if dense or row != mem.NO_ROW else 0.0
-            tables.clock[DUE] = int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
-            tables.clock[DUE_ROW] = row
-
-    @jit
     def learn(
         tables: Tables, memory: mem.Memory, place: Place, outcome: Outcome, fresh: bool, moved: bool, dials: Dials
     ) -> None:
@@ -291,7 +272,11 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
         if replays and (dense or row != mem.NO_ROW):
             follow(tables, memory, i, row, slot, fresh, moved, dials)
         if matched and fresh:
-            follow_up(tables, memory, row, dials)
+            total = total_of(memory.tree)
+            if tables.clock[ITERATION] >= dials.T0 and total > 0.0:
+                share = leaf(memory.tree, row) / total if dense or row != mem.NO_ROW else 0.0
+                tables.clock[DUE] = int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
+                tables.clock[DUE_ROW] = row
 
     return learn
 
@@ -309,17 +294,6 @@ def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
     tilts_always = recipe.log_tilt.uses("td", "spread", "y")
 
     @jit
-    def reweigh(tables: Tables, memory: mem.Memory, i: int, row: int, dials: Dials) -> None:
-        stats = mem.statistics(memory, row, tables.counts[at(i), VISITS])
-        weight = pair_weight((*stats, *dials.scheme_params))
-        if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
-            tables.clock[WRONG] = i + 1
-            weight = 0.0
-        if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
-            weight = 0.0
-        put(memory.tree, row, weight)
-
-    @jit
     def follow(
         tables: Tables, memory: mem.Memory, i: int, row: int, slot: int, fresh: bool, moved: bool, dials: Dials
     ) -> None:
@@ -330,6 +304,12 @@ def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
         if renew and not refresh(memory, tables.Q, row, n, dials.gamma, dials.n_actions, dials.scheme_params):
             tables.clock[WRONG] = i + 1
         if fresh or always:
-            reweigh(tables, memory, i, row, dials)
+            weight = pair_weight((*mem.statistics(memory, row, n), *dials.scheme_params))
+            if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
+                tables.clock[WRONG] = i + 1
+                weight = 0.0
+            if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
+                weight = 0.0
+            put(memory.tree, row, weight)
 
     return follow

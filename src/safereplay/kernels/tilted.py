@@ -16,6 +16,8 @@ from . import rng, tree
 from .compile import Array, Bound, digest_of, jit, specialise
 from .layers import Layers
 
+_Change: TypeAlias = Callable[..., int]
+
 
 class Pieces(NamedTuple):
     """The kernels for one scheme."""
@@ -33,13 +35,6 @@ def _join(row: Array, x: float) -> None:
     """Add an x."""
     row["n"] += 1
     row["mean"], row["m2"] = mem.joined(row["mean"], row["m2"], x, row["n"])
-
-
-@jit
-def _part(row: Array, x: float) -> None:
-    """Remove an x."""
-    row["n"] -= 1
-    row["mean"], row["m2"] = mem.parted(row["mean"], row["m2"], x, row["n"])
 
 
 @jit
@@ -92,9 +87,6 @@ def _gathered(here: Layers, i: int, slot: int) -> int:
             chain = int(member)
         lay.unchain(here, i, b)
     return chain
-
-
-_Change: TypeAlias = Callable[..., int]
 
 
 def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -184,8 +176,10 @@ def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Calla
         """Remove a slot from its layer, if it is in one."""
         i = here.slots[slot]["pair"]
         if here.slots[slot]["layer"] != lay.NONE:
+            row = here.pairs[i]
             lay.leave(here, i, slot)
-            _part(here.pairs[i], here.slots[slot]["x"])
+            row["n"] -= 1
+            row["mean"], row["m2"] = mem.parted(row["mean"], row["m2"], here.slots[slot]["x"], row["n"])
             settle(here, i, lay.NONE, params)
 
     @jit
@@ -296,15 +290,6 @@ def _checked(here: Layers, slot: int, x: float) -> int:
 TRIES = 10_000  # upper bound that is not reached: at least one try in seven is accepted
 
 
-@jit
-def _anchor(here: Layers) -> int:
-    """A slot that is held, drawn uniformly."""
-    slot = rng.below(here.generator, here.heads[lay.HIGH])
-    while here.slots[slot]["pair"] == lay.NONE:
-        slot = rng.below(here.generator, here.heads[lay.HIGH])
-    return int(slot)
-
-
 def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | None) -> Callable[..., None]:
     weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
 
@@ -347,8 +332,11 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | 
         With a tree of weights: with probability v a slot of a pair drawn by weight, else a uniform one (literal mixing). Without: a
         uniform one, replaced with probability ρ = v·min(1, weight) by one of its own pair (matched mixing).
         """
-        for k in range(out.size):  # in three passes, so that memory accesses overlap
-            out[k] = _anchor(here)
+        for k in range(out.size):  # in three passes, so that memory accesses overlap; first any slots that are held
+            slot = rng.below(here.generator, here.heads[lay.HIGH])
+            while here.slots[slot]["pair"] == lay.NONE:
+                slot = rng.below(here.generator, here.heads[lay.HIGH])
+            out[k] = slot
         for k in range(out.size):
             if here.tree.size > 2:
                 tilted[k] = rng.uniform(here.generator) < v and here.tree[1] > 0.0
@@ -366,7 +354,10 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | 
     return specialise(draw, digest)
 
 
-def _make_weigh(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Callable[..., None]:
+@lru_cache(maxsize=64)
+def make_pieces(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> Pieces:
+    """The kernels for a scheme's two factors; ``pooled`` is :attr:`Scheme.POOLED <safereplay.schemes.Scheme.POOLED>`."""
+    digest = digest_of([pair_weight, log_tilt], "layers", pooled)
     weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
 
     def weigh(pairs: Array, params: tuple[float, ...], weights: Array, slopes: Array) -> None:
@@ -375,15 +366,5 @@ def _make_weigh(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Call
             weights[i] = weight_of(pairs[i], params)
             slopes[i] = slope_of(pairs[i], params) if weights[i] > 0.0 else 0.0
 
-    return specialise(weigh, digest)
-
-
-@lru_cache(maxsize=64)
-def make_pieces(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> Pieces:
-    """The kernels for a scheme's two factors; ``pooled`` is :attr:`Scheme.POOLED <safereplay.schemes.Scheme.POOLED>`."""
-    digest = digest_of([pair_weight, log_tilt], "layers", pooled)
-    return Pieces(
-        *_make_changes(*_make_settle(pair_weight, log_tilt, pooled), digest),
-        _make_draw(pair_weight, log_tilt, pooled, digest),
-        _make_weigh(pair_weight, log_tilt, digest),
-    )
+    changes = _make_changes(*_make_settle(pair_weight, log_tilt, pooled), digest)
+    return Pieces(*changes, _make_draw(pair_weight, log_tilt, pooled, digest), specialise(weigh, digest))

@@ -278,8 +278,7 @@ def iterated(
 
 
 def _swept(mdp: TabularMDP, learner: LedgerLearner, price: float) -> Ledger:
-    """The tables after expected updates of all pairs, from the learner's initial values, for as many sweeps as a
-    γ-contraction needs to converge."""
+    """The tables after as many expected updates of all pairs as a γ-contraction needs to converge."""
     x = np.where(mdp.is_terminal, 0.0, learner.initial_value(float(mdp.r.max()), mdp.gamma))
     m, states = np.zeros(mdp.n_states), np.arange(mdp.n_states)
     for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):
@@ -293,8 +292,6 @@ def _swept(mdp: TabularMDP, learner: LedgerLearner, price: float) -> Ledger:
 @dataclass(frozen=True)
 class MeanVariance(LedgerLearner):
     """Sato, Kimura & Kobayashi (2001), value-based: score = mean − risk·variance of the discounted return.
-
-    Mean and variance of the return, learned together: the score is the mean minus a multiple of the variance.
 
     The variance of the discounted return satisfies an equation like that of its mean. Sobel (1982), *The variance of
     discounted Markov decision processes*, gives it for a fixed policy; Sato, Kimura & Kobayashi (2001), *TD algorithm for
@@ -365,8 +362,6 @@ class MeanVariance(LedgerLearner):
 @dataclass(frozen=True)
 class ErrorStates(HarmLedger):
     """Geibel & Wysotzki (2005): score = (1 − weight)·value − weight·scale·P(ever unsafe).
-
-    The probability of harm as a second table, weighted against the value.
 
     Geibel & Wysotzki (2005), *Risk-sensitive reinforcement learning applied to control under constraints*: the risk of a
     policy is the probability of ever reaching an error state. It is itself a return, with a cost of 1 at the first unsafe
