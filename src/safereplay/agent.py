@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -340,8 +340,12 @@ class Agent(runs.Learned):
         BadInput : the environment cannot be made, or has other spaces
         """
         file = _File(path, *_files.load_arrays(path, "Agent", FORMAT))
-        settings = vars(file.settings())
-        agent = cls(made_again(path, file.meta.get("env")) if env is None else env, **settings)
+        try:
+            settings = Config.from_dict(file.get("settings", dict))
+        except (BadInput, TypeError) as error:
+            raise BadFile(f"{path} must be a saved Agent that can be built here, got: {error}") from None
+        file.require(isinstance(settings, AgentSettings), "settings")
+        agent = cls(made_again(path, file.meta.get("env")) if env is None else env, **vars(settings))
         for name, found in (("observation_space", agent._world.states), ("action_space", agent._world.actions)):
             saved = file.get(name, str)
             _checks.require(found.text == saved, f"env.{name}", f"be {saved} as saved", getattr(agent.env, name))
@@ -454,12 +458,3 @@ class _File:
         self.require(found.dtype == dtype and (found.ndim == 1 if shape is None else found.shape == shape), name)
         self.require(low is None or bool(((found >= low) & (found < high)).all()), name)
         return found
-
-    def settings(self) -> AgentSettings:
-        """The agent's settings."""
-        try:
-            settings = Config.from_dict(self.get("settings", dict))
-        except (BadInput, TypeError) as error:
-            raise BadFile(f"{self.path} must be a saved Agent that can be built here, got: {error}") from None
-        self.require(isinstance(settings, AgentSettings), "settings")
-        return cast(AgentSettings, settings)

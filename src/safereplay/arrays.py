@@ -55,8 +55,7 @@ def model_memory(
 ) -> mem.Memory:
     """An empty memory whose slots are the model's outcomes; a minimal one for a learner that does not remember.
 
-    ``columns`` are optional zero arrays for count, replayed and share; ``used`` is the optional number of outcomes per pair.
-    Statistics that ``recipe`` does not name are not allocated.
+    ``columns`` are zeros for count, replayed and share; ``used`` the outcomes per pair; ``recipe`` names the statistics kept.
     """
     if not remembers:
         none, flag = np.zeros(1, np.int64), np.zeros(1, bool)

@@ -49,9 +49,7 @@ from .schemes import NO_REPLAY, Scheme, VarianceReplay, check_arguments, check_c
 
 
 class Family(Protocol):
-    """The source of a run's compiled code, for learners with a loop of their own. Equal instances build the same
-    code.
-    """
+    """The source of a run's compiled code, for learners with a loop of their own; equal ones build the same code."""
 
     def __hash__(self) -> int: ...
 

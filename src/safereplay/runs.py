@@ -231,8 +231,7 @@ class Program(NamedTuple):
     dials: step.Dials
 
     def advance(self, model: rng.Model, memory: Any, tables: step.Tables, *limits: int, log: Ints = NO_LOG) -> None:
-        """Run with the limits episodes, max_steps and budget: for ``budget`` iterations, or until this many episodes are
-        over and no replay is due."""
+        """Run with the limits episodes, max_steps and budget (see :meth:`OneRun.advance`)."""
         self.run(model, memory, tables, self.dials, *limits, log)
 
 

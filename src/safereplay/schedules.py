@@ -34,7 +34,8 @@ import numpy as np
 from . import _checks
 from ._config import Config, dial
 from ._types import Floats
-from .kernels.compile import MOST_NAMES, Bound, bind, digest_of, parameters, specialise, trouble
+from .kernels.compile import Bound, bind, digest_of, specialise
+from .schemes import check_arguments, check_compiles
 
 TABLE_SIZE = 1 << 16  # schedules are tabulated up to this n
 MARGIN = 0.02  # of a measured exponent: within this distance of the limit of convergence nothing is concluded ...
@@ -106,17 +107,12 @@ class Schedule(Config):
         _checks.require(own is not None, kind.__name__, "be subclassed with a function of its own", "none")
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
-        _checks.own_names(kind.__name__, self.params_names(), ("n",))
-        names = "n", *self.params_names()
-        _checks.arguments(
-            f"{kind.__name__}.{kind.FUNCTION}", parameters(getattr(kind, kind.FUNCTION)), names, MOST_NAMES
-        )
+        check_arguments(kind, kind.FUNCTION, ("n",), self.params_names())
 
     def bound(self) -> Bound:
         """The schedule's function, compiled; raises an error if numba cannot compile it."""
         found = bind(getattr(type(self), self.FUNCTION), ("n", *self.params_names()))
-        where, reason = f"{self.FUNCTION} of {type(self).__name__}", trouble(found)
-        _checks.require(reason is None, where, "be code that numba can compile", reason)
+        check_compiles(self, **{self.FUNCTION: found})
         return found
 
     def table(self, size: int = TABLE_SIZE) -> Floats:
@@ -285,7 +281,8 @@ class Exploration(Schedule):
     @property
     def limit_rate(self) -> float:
         """The rate as n → ∞; for a custom schedule, the last tabulated value."""
-        return float(self.table()[-1])
+        known = _POWERS.get(getattr(type(self), self.FUNCTION))
+        return 0.0 if known is not None and known(self) > 0.0 else float(self.table()[-1])
 
     def glie(self) -> Glie:
         """Whether every action is taken infinitely often, and whether the policy becomes greedy.
@@ -353,11 +350,6 @@ class EpsilonGreedy(Exploration):
     epsilon: float = dial(0.1, "[0, 1]")
     power: float = dial(0.0, "[0, 1]")
 
-    @property
-    def limit_rate(self) -> float:
-        """ε if it is constant, 0 if it falls."""
-        return self.epsilon if self.power == 0.0 else 0.0
-
     @staticmethod
     def rate(n: float, epsilon: float, power: float) -> float:
         """ε · n^−power."""
@@ -381,11 +373,6 @@ class Softmax(Exploration):
     SOFTMAX: ClassVar[bool] = True
     temperature: float = dial(1.0, "(0, inf)")
     power: float = dial(0.0, "[0, 1]")
-
-    @property
-    def limit_rate(self) -> float:
-        """The temperature if it is constant, 0 if it falls."""
-        return self.temperature if self.power == 0.0 else 0.0
 
     @staticmethod
     def rate(n: float, temperature: float, power: float) -> float:

@@ -161,7 +161,14 @@ class World:
     """
 
     def __init__(self, env: Env | str, seed: int) -> None:
-        self.env, self.seed = _environment(env), seed
+        hint = ""
+        if isinstance(env, str):
+            try:
+                env = gymnasium.make(env)
+            except (gymnasium.error.Error, ImportError) as error:
+                hint = _one_line(error)
+        _checks.require(isinstance(env, gymnasium.Env), "env", "be a Gymnasium environment or the id of one", env, hint)
+        self.env, self.seed = cast(Env, env), seed
         self.states = codec("observation", getattr(self.env, "observation_space", None))
         self.actions = codec("action", getattr(self.env, "action_space", None))
         pairs = float(min(self.states.n * self.actions.n, 10**300))
@@ -273,17 +280,6 @@ def made_again(path: str | Path, address: Any) -> Env:
     _checks.require(env is not None, "env", GIVEN, None, f"nothing is registered as '{name}'")
     _checks.require(str(env) == wrapped, "env", GIVEN, None, f"it was wrapped as {wrapped}")
     return cast(Env, env)
-
-
-def _environment(env: Any) -> Env:
-    hint = ""
-    if isinstance(env, str):
-        try:
-            return gymnasium.make(env)
-        except (gymnasium.error.Error, ImportError) as error:
-            hint = _one_line(error)
-    _checks.require(isinstance(env, gymnasium.Env), "env", "be a Gymnasium environment or the id of one", env, hint)
-    return env  # type: ignore[no-any-return]
 
 
 def _one_line(error: Exception) -> str:

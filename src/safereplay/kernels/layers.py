@@ -359,7 +359,21 @@ def is_sound(here: Layers) -> bool:
         listed += here.table[j] != NONE
     if not listed == heads[N_PAIRS] < here.table.size:  # with a free entry, searches end
         return False
-    return _pairs_are_sound(here, held) and _lists_are_sound(here)
+    if not _pairs_are_sound(here, held):
+        return False
+    j, steps = heads[FREE_PAIR], 0  # the free lists are complete and end (those of the pool are rebuilt)
+    while j != NONE:
+        if not 0 <= j < heads[PAIR_TOP] or pairs[j]["held"] != 0 or steps > heads[PAIR_TOP]:
+            return False
+        j, steps = pairs[j]["first"], steps + 1
+    if steps != heads[PAIR_TOP] - heads[N_PAIRS]:
+        return False
+    j, steps = heads[FREE_LAYER], 0
+    while j != NONE:
+        if not 0 <= j < heads[LAYER_TOP] or layers[j]["n"] != 0 or steps > heads[LAYER_TOP]:
+            return False
+        j, steps = layers[j]["next"], steps + 1
+    return bool(steps == heads[LAYER_TOP] - heads[N_LAYERS])
 
 
 @jit
@@ -406,22 +420,3 @@ def _layers_of(here: Layers, i: int) -> int:
         known, count = known + n, count + 1
         before, b = layer["bin"], layer["next"]
     return count if known == row["n"] <= row["held"] else -1
-
-
-@jit
-def _lists_are_sound(here: Layers) -> bool:
-    """Whether the free lists of pairs and layers are complete and end. (Those of the pool are rebuilt.)"""
-    heads = here.heads
-    j, steps = heads[FREE_PAIR], 0
-    while j != NONE:
-        if not 0 <= j < heads[PAIR_TOP] or here.pairs[j]["held"] != 0 or steps > heads[PAIR_TOP]:
-            return False
-        j, steps = here.pairs[j]["first"], steps + 1
-    if steps != heads[PAIR_TOP] - heads[N_PAIRS]:
-        return False
-    j, steps = heads[FREE_LAYER], 0
-    while j != NONE:
-        if not 0 <= j < heads[LAYER_TOP] or here.layers[j]["n"] != 0 or steps > heads[LAYER_TOP]:
-            return False
-        j, steps = here.layers[j]["next"], steps + 1
-    return bool(steps == heads[LAYER_TOP] - heads[N_LAYERS])

@@ -229,11 +229,6 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
 
 def make(recipe: Recipe, form: Form = FULL) -> tuple[Callable[..., int], Callable[..., int], Callable[..., None]]:
     """The pieces of an iteration for a recipe: recall, choose and learn."""
-    return make_recall(recipe, form), make_choose(recipe), make_learn(recipe, form)
-
-
-def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
-    """The function that begins an iteration: the memory's row that it replays, or NO_ROW."""
     literal, matched = recipe.replays and recipe.mixing == LITERAL, recipe.replays and recipe.mixing == MATCHED
     total_of, find = form.sums.total, form.sums.find
 
@@ -249,19 +244,44 @@ def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
                 return int(find(memory.tree, rng.uniform(tables.generator) * total))
         return mem.NO_ROW
 
-    return recall
+    return recall, make_choose(recipe), make_learn(recipe, form)
 
 
 def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that learns from an outcome; ``moved`` tells whether the pair's slots have moved.
 
-    With matched mixing a visit is followed by replays of the same pair,
-    v·W/(1−v) of them on average, W the pair's share of the weights. They become due here, and ``recall`` returns them.
+    With matched mixing a visit is followed by replays of the same pair, v·W/(1−v) of them on average, W the pair's share
+    of the weights. They become due here, and ``recall`` returns them. Quantities that depend on Q of next states are
+    updated only with their pair, as Q itself is.
     """
-    backup, follow = make_backup(recipe, form), make_follow(recipe, form)
-    total_of, leaf = form.sums.total, form.sums.leaf
-    replays, dense = recipe.replays, form.dense
-    matched = replays and recipe.mixing == MATCHED
+    backup, dense, replays = make_backup(recipe, form), form.dense, recipe.replays
+    total_of, leaf, put = form.sums.total, form.sums.leaf, form.sums.put
+    matched, pair_weight = replays and recipe.mixing == MATCHED, recipe.pair_weight.call
+    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
+    survey = mem.make_survey(recipe.pair_weight, recipe.log_tilt)
+    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS, "count") or recipe.next_weight.uses("count")
+    surveys, always = recipe.weighs(*mem.SURVEYED), recipe.weighs("td", "spread", "y")
+    tilts_always = recipe.log_tilt.uses("td", "spread", "y")
+
+    @jit
+    def follow(
+        tables: Tables, memory: mem.Memory, i: int, row: int, slot: int, fresh: bool, moved: bool, dials: Dials
+    ) -> None:
+        """Update w_t after an update of pair i."""
+        n = tables.counts[at(i), VISITS]
+        if surveys and (fresh or always):
+            survey(memory, tables.Q, row, n, dials.gamma, dials.n_actions)
+        renew = tilts_always or (fresh and (tilt_moves or moved or memory.count[at(slot)] == 1.0))
+        if renew and not refresh(memory, tables.Q, row, n, dials.gamma, dials.n_actions, dials.scheme_params):
+            tables.clock[WRONG] = i + 1
+        if fresh or always:
+            weight = pair_weight((*mem.statistics(memory, row, n), *dials.scheme_params))
+            if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
+                tables.clock[WRONG] = i + 1
+                weight = 0.0
+            if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
+                weight = 0.0
+            put(memory.tree, row, weight)
 
     @jit
     def learn(
@@ -279,37 +299,3 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
                 tables.clock[DUE_ROW] = row
 
     return learn
-
-
-def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that updates w_t after an update of pair i.
-
-    Quantities that depend on Q of next states are updated only with their pair, as Q itself is.
-    """
-    pair_weight, put = recipe.pair_weight.call, form.sums.put
-    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
-    survey = mem.make_survey(recipe.pair_weight, recipe.log_tilt)
-    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS, "count") or recipe.next_weight.uses("count")
-    surveys, always = recipe.weighs(*mem.SURVEYED), recipe.weighs("td", "spread", "y")
-    tilts_always = recipe.log_tilt.uses("td", "spread", "y")
-
-    @jit
-    def follow(
-        tables: Tables, memory: mem.Memory, i: int, row: int, slot: int, fresh: bool, moved: bool, dials: Dials
-    ) -> None:
-        n = tables.counts[at(i), VISITS]
-        if surveys and (fresh or always):
-            survey(memory, tables.Q, row, n, dials.gamma, dials.n_actions)
-        renew = tilts_always or (fresh and (tilt_moves or moved or memory.count[at(slot)] == 1.0))
-        if renew and not refresh(memory, tables.Q, row, n, dials.gamma, dials.n_actions, dials.scheme_params):
-            tables.clock[WRONG] = i + 1
-        if fresh or always:
-            weight = pair_weight((*mem.statistics(memory, row, n), *dials.scheme_params))
-            if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
-                tables.clock[WRONG] = i + 1
-                weight = 0.0
-            if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
-                weight = 0.0
-            put(memory.tree, row, weight)
-
-    return follow

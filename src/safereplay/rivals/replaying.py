@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
 from .._config import dial
-from .._types import Bools, Floats
+from .._types import Floats
 from ..kernels import history
 from ..learners import Learner, replay_chance
 from ..mdp import TabularMDP, reached
@@ -379,10 +379,13 @@ def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Float
     _checks.require(even, "behaviour", "give each state probabilities that sum to 1", pi.sum(1).tolist())
     onward = np.zeros((mdp.n_pairs, mdp.n_states))  # next states of each pair; an end leads to a start
     np.add.at(onward, (mdp.pair, mdp.s_next), np.where(mdp.terminal, 0.0, mdp.p))
-    onward += (
-        np.bincount(mdp.pair, weights=np.where(mdp.terminal, mdp.p, 0.0), minlength=mdp.n_pairs)[:, None] * mdp.start
-    )
-    seen = _seen(mdp, pi, onward)
+    ends = np.bincount(mdp.pair, weights=np.where(mdp.terminal, mdp.p, 0.0), minlength=mdp.n_pairs)
+    onward += ends[:, None] * mdp.start
+    moves = np.einsum("sa,sat->st", pi, onward.reshape(*shape, -1)) > 0
+    seen = reached(mdp.n_states, np.flatnonzero(mdp.start > 0), *np.nonzero(moves))  # states that are visited
+    classes = connected_components(moves[np.ix_(seen, seen)], connection="strong")[0]
+    hint = "it must return to every state that it visits"
+    _checks.require(classes == 1, "classes of states under the behaviour", "number 1", classes, hint)
     tried = (pi > 0) & seen[:, None]
     p = mdp.p.copy()
     for i in np.flatnonzero(tried.ravel()):
@@ -397,13 +400,3 @@ def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Float
         weight = mdp.p[k] * (1.0 + learner.planning * tau / (seen.sum() * tried[s].sum()))
         p[k] = weight / weight.sum()
     return optimal(mdp, p)
-
-
-def _seen(mdp: TabularMDP, pi: Floats, onward: Floats) -> Bools:
-    """The states that the behaviour visits, [S]; it must return to each of them infinitely often."""
-    chain = np.einsum("sa,sat->st", pi, onward.reshape(*pi.shape, -1)) > 0
-    seen = reached(mdp.n_states, np.flatnonzero(mdp.start > 0), *np.nonzero(chain))
-    classes = connected_components(chain[np.ix_(seen, seen)], connection="strong")[0]
-    hint = "it must return to every state that it visits"
-    _checks.require(classes == 1, "classes of states under the behaviour", "number 1", classes, hint)
-    return np.asarray(seen, np.bool_)
