@@ -130,11 +130,7 @@ def of_runs(mdp: TabularMDP, recipe: Recipe, seeds: int, snapshots: int, workers
     n_stats = recipe.n_stats if isinstance(recipe, step.Recipe) else 0
     marked = isinstance(recipe, step.Recipe) and recipe.weighs("harm", "unsafe")
     return Footprint(
-        mdp.n_pairs,
-        mdp.r.size,
-        mdp.n_states,
-        seeds,
-        min(seeds, workers),
+        *(mdp.n_pairs, mdp.r.size, mdp.n_states, seeds, min(seeds, workers)),
         kept=Part(WORD * (3 + 2 * snapshots), WORD * (remembers + (2 + snapshots) * replays)),
         working=Part(WORD * (n_stats * remembers + 2 * replays), int(marked), WORD),
         shared=Part(WORD * remembers, WORD + 4, 2 * WORD),

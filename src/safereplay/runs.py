@@ -249,7 +249,9 @@ def make_program(
 @lru_cache(maxsize=256)
 def compiled_loop(recipe: Recipe) -> Callable[..., None]:
     """The loop for a recipe, built once per process."""
-    return loop.make(recipe) if isinstance(recipe, step.Recipe) else recipe.make()
+    if isinstance(recipe, step.Recipe):
+        return loop.compiled(loop.make_iterate(recipe), recipe.digest())
+    return recipe.make()
 
 
 class Plan(NamedTuple):

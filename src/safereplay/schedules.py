@@ -69,9 +69,7 @@ class Decay(NamedTuple):
         """Whether x_n → 0; None if a measured decay is too slow to tell."""
         if self.power != self.power:
             return None
-        if self.power > (0.0 if self.proved else MARGIN):
-            return True
-        if self.logs > (0.0 if self.proved else 5 * MARGIN):
+        if self.power > (0.0 if self.proved else MARGIN) or self.logs > (0.0 if self.proved else 5 * MARGIN):
             return True
         return False if self.proved or max(abs(self.power), abs(self.logs)) <= EXACT else None
 

@@ -123,9 +123,8 @@ class Scheme(Config):
                 _checks.require(0.0 <= weight < inf, f"next_weight of {name}", "be finite and at least 0", weight)
                 of_outcome = memory.count[k], memory.r[k], float(memory.unsafe.size > k and memory.unsafe[k])
                 tilt = self.bound("log_tilt").call((memory.r[k], *stats, *of_outcome, *params))
-                _checks.require(
-                    tilt < inf, f"log_tilt of {name} at r={memory.r[k]:g}", "be a number below infinity", tilt
-                )
+                where = f"log_tilt of {name} at r={memory.r[k]:g}"
+                _checks.require(tilt < inf, where, "be a number below infinity", tilt)
         _checks.fail(f"factors of {name}", "give the same result for the same arguments", "different results")
 
     #: Whether replayed outcomes of a pair are distributed as real ones, ŵ = q. Then p̃ = q for every v and mixing,

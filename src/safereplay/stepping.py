@@ -1,10 +1,7 @@
-"""A run that can be observed: the same bits as :func:`safereplay.learn`, any number of iterations at a time.
+"""A run that can be observed: the same bits as :func:`safereplay.learn`, however its iterations are split or traced.
 
 An iteration is one update of Q, fresh or replayed. Literal mixing chooses between the two at each iteration. With matched
 mixing, replays of (s,a) follow each visit of it; each replay is an iteration of its own, and a run can stop between them.
-
-The compiled loop is the same. So Q is identical to the last bit, however the iterations are split, with or without
-tracing.
 """
 
 from __future__ import annotations

@@ -58,9 +58,8 @@ PAIR = np.dtype(
 LAYER = np.dtype([("bin", "i4"), ("n", "i4"), ("start", "i4"), ("room", "i4"), ("next", "i4")], align=True)
 
 #: Columns of ``heads``: counts, ends of the used parts, and heads of the free lists.
-HELD, HIGH, N_PAIRS, FREE_PAIR, PAIR_TOP, N_LAYERS, FREE_LAYER, LAYER_TOP, POOL_TOP, TROUBLE, WHERE, FREE_ROOM = range(
-    12
-)
+HELD, HIGH, N_PAIRS, FREE_PAIR, PAIR_TOP, N_LAYERS, FREE_LAYER, LAYER_TOP, POOL_TOP, TROUBLE, WHERE = range(11)
+FREE_ROOM = 11
 N_HEADS = FREE_ROOM + 32
 
 #: Entries of ``scale``: the unit, the one that the layers were built with, and the slots changed since it was measured.
@@ -219,12 +218,9 @@ def room_for(n: int) -> int:
 def live_pool(here: Layers) -> int:
     """The length of the pool after packing."""
     total = 0
-    for i in range(here.heads[PAIR_TOP]):
-        if here.pairs[i]["held"] > 0:
-            b = here.pairs[i]["first"]
-            while b != NONE:
-                total += 1 << room_for(here.layers[b]["n"])
-                b = here.layers[b]["next"]
+    for b in range(here.heads[LAYER_TOP]):
+        if here.layers[b]["n"] > 0:  # else the layer is free
+            total += 1 << room_for(here.layers[b]["n"])
     return total
 
 

@@ -186,8 +186,7 @@ def make_alpha(alpha: Bound) -> Callable[..., float]:
 def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that computes Q_t(s,a) from Q_{t−1}(s,a) and one transition, fresh or replayed, and stores it.
 
-    It first loads all values, then computes, then stores: a GPU waits at the first use of a value,
-    so it waits only once.
+    It first loads all values, then computes, then stores: a GPU, which waits at the first use of a value, waits only once.
     """
     step_size, update = make_alpha(recipe.alpha), recipe.update.call
     needs_worst, needs_state = recipe.update.uses("worst"), recipe.update.uses("worst_state")
@@ -218,9 +217,8 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             worst_state = mem.worst_state_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
         if needs_outcome:
             worst_outcome = mem.worst_outcome_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
-        tables.Q[at(i)] = update(
-            (q, r, best, worst, worst_state, worst_outcome, alpha, dials.gamma, *dials.update_params)
-        )
+        known = (q, r, best, worst, worst_state, worst_outcome, alpha, dials.gamma, *dials.update_params)
+        tables.Q[at(i)] = update(known)
         if follows_td and (dense or row != mem.NO_ROW):
             memory.stats[at(row), mem.TD] = r + dials.gamma * best - q
 

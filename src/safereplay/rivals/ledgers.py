@@ -246,8 +246,14 @@ def equilibrium(mdp: TabularMDP, learner: LedgerLearner, price: float = 0.0) -> 
     >>> print(equilibrium(sr.TabularMDP.from_outcomes(2, 2, rows), sr.MeanVariance(0.3)))
     None
     """
-    start = _swept(mdp, learner, price)
-    tries = (iterated(mdp, learner, start.policy, price, at_once=at_once) for at_once in (True, False))
+    x = np.where(mdp.is_terminal, 0.0, learner.initial_value(float(mdp.r.max()), mdp.gamma))
+    m, states = np.zeros(mdp.n_states), np.arange(mdp.n_states)
+    for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):  # as many as a γ-contraction needs to converge
+        before, book = (x, m), ahead(mdp, learner, x, m, price)
+        x, m = book.X[states, book.policy], book.M[states, book.policy]
+        if all(np.abs(a - b).max() <= 1e-12 * largest(b) for a, b in zip(before, (x, m), strict=True)):
+            break
+    tries = (iterated(mdp, learner, book.policy, price, at_once=at_once) for at_once in (True, False))
     return next((found for found in tries if found is not None), None)
 
 
@@ -275,18 +281,6 @@ def iterated(
             better &= states == int(np.argmax(better))
         policy = np.where(better, book.score.argmax(1), policy)
     return None
-
-
-def _swept(mdp: TabularMDP, learner: LedgerLearner, price: float) -> Ledger:
-    """The tables after as many expected updates of all pairs as a γ-contraction needs to converge."""
-    x = np.where(mdp.is_terminal, 0.0, learner.initial_value(float(mdp.r.max()), mdp.gamma))
-    m, states = np.zeros(mdp.n_states), np.arange(mdp.n_states)
-    for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):
-        before, book = (x, m), ahead(mdp, learner, x, m, price)
-        x, m = book.X[states, book.policy], book.M[states, book.policy]
-        if all(np.abs(a - b).max() <= 1e-12 * largest(b) for a, b in zip(before, (x, m), strict=True)):
-            break
-    return book
 
 
 @dataclass(frozen=True)
