@@ -93,8 +93,7 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
     ) -> int:
         memory, (i, r, s_next, ends) = slots.memory, outcome
         if i != NOTHING:
-            slot = 0
-            moved = False
+            slot, moved = 0, False
             if remembers:
                 slot = mem.locate(memory, i, r, s_next, ends)
                 if slot < 0 and memory.used[i] == slots.room[i]:
@@ -264,10 +263,6 @@ class Agent(runs.Learned):
         Returns
         -------
         int
-
-        Raises
-        ------
-        BadInput : it is not in the space
 
         >>> import safereplay as sr
         >>> sr.Agent("Blackjack-v1", sr.QLearning()).state_of((14, 10, 0))

@@ -21,7 +21,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -230,10 +230,6 @@ class Program(NamedTuple):
     recipe: Recipe  #: the source of the loop
     dials: step.Dials
 
-    def advance(self, model: rng.Model, memory: Any, tables: step.Tables, *limits: int, log: Ints = NO_LOG) -> None:
-        """Run with the limits episodes, max_steps and budget (see :meth:`OneRun.advance`)."""
-        self.run(model, memory, tables, self.dials, *limits, log)
-
 
 def make_program(
     learner: Learner, exploration: Exploration, step_size: StepSize, gamma: float, n_actions: int
@@ -354,8 +350,8 @@ class OneRun:
 
     def advance(self, episodes: int, budget: int, log: Ints = NO_LOG) -> None:
         """Run for ``budget`` iterations, or until this many episodes are over and no replay is due."""
-        limits = episodes, self.plan.max_steps, budget
-        self.plan.program.advance(self.model, self.memory, self.tables, *limits, log=log)
+        program, limits = self.plan.program, (episodes, self.plan.max_steps, budget)
+        program.run(self.model, self.memory, self.tables, program.dials, *limits, log)
         check_weights(self.plan.learner, self.tables, self.memory)
 
 

@@ -142,8 +142,7 @@ class Scheme(Config):
     def has_limit(self) -> bool:
         """Whether w_t depends on the outcomes alone, so that it converges as their statistics do (w^∞ exists).
 
-        TD errors and targets depend on Q, and visits on exploration; only whether a pair was seen at all does not
-        matter.
+        TD errors and targets depend on Q, visits on exploration; only whether a pair was seen at all does not matter.
         """
         return not self.names("td", "y", "spread", "n")
 
@@ -523,7 +522,4 @@ class DynaReplay(Scheme):
 
     FAITHFUL: ClassVar[bool] = True
 
-    @staticmethod
-    def log_tilt(count: float) -> float:
-        """log n_t(s,a,s',r)."""
-        return log(count)
+    log_tilt: ClassVar[Callable[..., float]] = staticmethod(UniformReplay.log_tilt)

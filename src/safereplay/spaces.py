@@ -166,7 +166,7 @@ class World:
             try:
                 env = gymnasium.make(env)
             except (gymnasium.error.Error, ImportError) as error:
-                hint = _one_line(error)
+                hint = " ".join(str(error).split())
         _checks.require(isinstance(env, gymnasium.Env), "env", "be a Gymnasium environment or the id of one", env, hint)
         self.env, self.seed = cast(Env, env), seed
         self.states = codec("observation", getattr(self.env, "observation_space", None))
@@ -276,14 +276,12 @@ def made_again(path: str | Path, address: Any) -> Env:
         name, kwargs, limit, wrapped = (address[key] for key in ("id", "kwargs", "max_episode_steps", "wrapped"))
         env = gymnasium.make(name, max_episode_steps=limit, **kwargs) if name in gymnasium.registry else None
     except Exception as error:  # a constructor may raise anything
-        raise BadFile(f"{path} must name an environment that can be made, got: {_one_line(error)}") from None
+        raise BadFile(
+            f"{path} must name an environment that can be made, got: {' '.join(str(error).split())}"
+        ) from None
     _checks.require(env is not None, "env", GIVEN, None, f"nothing is registered as '{name}'")
     _checks.require(str(env) == wrapped, "env", GIVEN, None, f"it was wrapped as {wrapped}")
     return cast(Env, env)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _counters(n: int, values: Iterable[int]) -> array[int]:

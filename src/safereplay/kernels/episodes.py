@@ -44,11 +44,8 @@ def play(
             ends = model.ends[at(k)]
             s = model.s_next[at(k)]
             steps += 1
-        returns[at(e)] = total
-        lengths[at(e)] = steps
-        harmed[at(e)] = harm
-        ended[at(e)] = ends
-        last[at(e)] = s
+        returns[at(e)], lengths[at(e)], last[at(e)] = total, steps, s
+        harmed[at(e)], ended[at(e)] = harm, ends
 
 
 @jit

@@ -88,9 +88,7 @@ def put_in(memory: History, k: int) -> int:
 @jit
 def one_step(model: Model, memory: History, tables: Tables, k: int, dials: Dials) -> float:
     """r + γ·max_b Q(s',b); r if the episode ends."""
-    best = 0.0
-    if not model.ends[at(k)]:
-        best = highest(tables.Q, model.s_next[at(k)], dials.n_actions)
+    best = 0.0 if model.ends[at(k)] else highest(tables.Q, model.s_next[at(k)], dials.n_actions)
     return float(model.r[at(k)] + dials.gamma * best)
 
 

@@ -86,8 +86,7 @@ def pick(cumulative: Array, low: int, high: int, u: float) -> int:
 @jit
 def sample(model: Model, i: int, generator: Array) -> int:
     """An outcome of pair i; draws no random number if there is only one."""
-    low = model.first[at(i)]
-    high = model.stop[at(i)]
+    low, high = model.first[at(i)], model.stop[at(i)]
     if high - low == 1:
         return int(low)
     return pick(model.p_cum, low, high, uniform(generator))

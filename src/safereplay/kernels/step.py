@@ -85,8 +85,7 @@ class Recipe(NamedTuple):
     @property
     def n_stats(self) -> int:
         """The number of statistics per pair that some function needs."""
-        names = ("r_min", "r_max", "td", *mem.SURVEYED)
-        return mem.N_STATS if self.weighs(*names) else mem.FEWER
+        return mem.N_STATS if self.weighs("r_min", "r_max", "td", *mem.SURVEYED) else mem.FEWER
 
     def weighs(self, *names: str) -> bool:
         """Whether w_t depends on any of these quantities."""
@@ -94,8 +93,7 @@ class Recipe(NamedTuple):
 
     def digest(self) -> str | None:
         """A digest of the source of the compiled code; None if it must not be cached on disk."""
-        bounds = [x for x in self if isinstance(x, Bound)]
-        return digest_of(bounds, self.softmax, self.replays, self.mixing)
+        return digest_of([x for x in self if isinstance(x, Bound)], self.softmax, self.replays, self.mixing)
 
 
 class Form(NamedTuple):
@@ -157,10 +155,7 @@ def make_choose(recipe: Any) -> Callable[..., int]:
         tables.visited[at(s)] = n
         if tables.clock[ITERATION] <= dials.T0:
             return rng.below(tables.generator, dials.n_actions)
-        if n < dials.rates.size:
-            rate = dials.rates[at(n)]
-        else:
-            rate = rate_of((float(n), *dials.rate_params))
+        rate = dials.rates[at(n)] if n < dials.rates.size else rate_of((float(n), *dials.rate_params))
         if softmax:
             return boltzmann(tables.Q, s, dials.n_actions, rate, tables.generator)
         if rng.uniform(tables.generator) < rate:
@@ -190,8 +185,7 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     """
     step_size, update = make_alpha(recipe.alpha), recipe.update.call
     needs_worst, needs_state = recipe.update.uses("worst"), recipe.update.uses("worst_state")
-    needs_outcome = recipe.update.uses("worst_outcome")
-    follows_td = recipe.weighs("td")
+    needs_outcome, follows_td = recipe.update.uses("worst_outcome"), recipe.weighs("td")
     record = mem.make_record(recipe.weighs("r_min", "r_max"))
     replays, remembers, tally, dense = recipe.replays, recipe.remembers, not form.gpu, form.dense
 

@@ -38,7 +38,7 @@ from ..kernels import ledger, rng, step
 from ..kernels.compile import bind, parameters
 from ..learners import Learner, towards_target
 from ..mdp import TabularMDP
-from ..runs import make_program, resolved
+from ..runs import NO_LOG, make_program, resolved
 from ..schedules import Exploration, StepSize
 from ..schemes import check_arguments, check_compiles
 from ..theory.chain import chain_of
@@ -189,8 +189,8 @@ def diary(
     memory: ledger.Memory = program.recipe.room(mdp)  # type: ignore[union-attr]
     model, shape, books = sampling_model(mdp), (mdp.n_states, mdp.n_actions), []
     for point in episodes:
-        last = _checks.whole("episodes", point, 1)
-        program.advance(model, memory, tables, last, _checks.whole("max_steps", max_steps, 1), 1 << 62)
+        limits = _checks.whole("episodes", point, 1), _checks.whole("max_steps", max_steps, 1), 1 << 62
+        program.run(model, memory, tables, program.dials, *limits, NO_LOG)
         X, M, Q = (x.reshape(shape).copy() for x in (memory.X, memory.M, tables.Q))
         books.append(Ledger(X, M, finite(Q), float(memory.book[ledger.PRICE]), int(memory.book[ledger.HARMS])))
     return books
