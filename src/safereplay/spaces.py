@@ -221,10 +221,7 @@ class World:
 
     def _next_origin(self) -> Any:
         """The origin of the next episode: the seed for the first one, then the state of the environment's generator."""
-        if not self.begun:
-            return self.seed
-        generator = self._generator
-        return None if generator is None else generator.state
+        return getattr(self._generator, "state", None) if self.begun else self.seed
 
     @property
     def _generator(self) -> Any:

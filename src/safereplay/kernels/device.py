@@ -195,8 +195,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
             slots.row,
             slots.pair,
         )
-        no_log = slabs.run[:0]
-        spent = 0
+        no_log, spent = slabs.run[:0], 0
         while spent < budget:
             if run == NO_RUN:
                 run = cuda.atomic.add(found.taken, 0, 1)

@@ -90,9 +90,7 @@ def make_again(recipe: Recipe) -> Callable[..., bool]:
         while cursor[TURN] < (stop - first) * times:
             t = first + cursor[TURN] // times
             cursor[TURN] += 1
-            later = stop - 1
-            if strategy == FUTURE:
-                later = t + rng.below(tables.generator, stop - t)
+            later = t + rng.below(tables.generator, stop - t) if strategy == FUTURE else stop - 1
             g = memory.goal_of[at(model.s_next[at(memory.outcome[at(later % window)])] % S)]
             pair, k = memory.pair[at(t % window)], memory.outcome[at(t % window)]
             if g == NO_GOAL or memory.goal_of[at(pair // A)] == g:

@@ -495,10 +495,7 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
         if k != NOTHING:
             learn(model, memory, tables, memory.pair[at(k)], k, False, dials)
             return s
-        if shuffles:
-            best = shuffled(tables.Q, s, dials.n_actions, generator)
-        else:
-            best = greedy(tables.Q, s, dials.n_actions)
+        best = shuffled(tables.Q, s, dials.n_actions, generator) if shuffles else greedy(tables.Q, s, dials.n_actions)
         i = s * dials.n_actions + choose(tables, s, best, dials)
         k = sample(model, i, generator)
         learn(model, memory, tables, i, k, True, dials)

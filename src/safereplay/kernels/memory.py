@@ -134,8 +134,7 @@ def weights(memory: Memory, out: Array) -> None:
         start = memory.first[i]
         stop = start + memory.used[i]
         weight = tree.leaf(memory.tree, i)
-        before = 0.0
-        last = memory.share[stop - 1]
+        before, last = 0.0, memory.share[stop - 1]
         for k in range(start, stop):
             if weight > 0.0:
                 share = memory.share[k]

@@ -71,8 +71,7 @@ def _make_settle(
         """Sum the statistics again and rebuild the layers."""
         row, chain = here.pairs[i], _gathered(here, i, slot)
         row["n"], row["mean"], row["m2"] = 0, 0.0, 0.0
-        lightest, heaviest = -inf, inf
-        member = chain
+        lightest, heaviest, member = -inf, inf, chain
         while member != lay.NONE:
             x = here.slots[member]["x"]
             row["n"] += 1
