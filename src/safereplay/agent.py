@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -93,8 +93,7 @@ def compiled_turn(recipe: step.Recipe) -> Callable[..., int]:
     ) -> int:
         memory, (i, r, s_next, ends) = slots.memory, outcome
         if i != NOTHING:
-            slot = 0
-            moved = False
+            slot, moved = 0, False
             if remembers:
                 slot = mem.locate(memory, i, r, s_next, ends)
                 if slot < 0 and memory.used[i] == slots.room[i]:
@@ -206,23 +205,20 @@ class Agent(runs.Learned):
         """
         steps = _checks.whole("steps", steps, 1)
         with Bar(f"learning {self.settings.learner.describe()}", steps, quiet) as bar:
+            world, turn, tables, slots, dials = self._world, self._turn, self._tables, self._pool.slots, self._dials
             for done in range(0, steps, CHUNK):
                 bar.update(done)
-                self._walk(min(CHUNK, steps - done))
-                runs.check_weights(self.settings.learner, self._tables, self._pool.slots.memory)
+                s, n_actions = world.here(), world.actions.n
+                a = turn(tables, slots, dials, (NOTHING, 0.0, 0, False), s)
+                for left in range(min(CHUNK, steps - done) - 1, -1, -1):
+                    outcome = (s * n_actions + a, *world.step(a))
+                    s = world.here() if left else NOTHING
+                    a = turn(tables, slots, dials, outcome, s)
+                    if a == NO_ROOM:
+                        slots = self._pool.grow(outcome[0])
+                        a = turn(tables, slots, dials, outcome, s)
+                runs.check_weights(self.settings.learner, tables, slots.memory)
         return self
-
-    def _walk(self, steps: int) -> None:
-        world, turn, tables, slots, dials = self._world, self._turn, self._tables, self._pool.slots, self._dials
-        s, n_actions = world.here(), world.actions.n
-        a = turn(tables, slots, dials, (NOTHING, 0.0, 0, False), s)
-        for left in range(steps - 1, -1, -1):
-            outcome = (s * n_actions + a, *world.step(a))
-            s = world.here() if left else NOTHING
-            a = turn(tables, slots, dials, outcome, s)
-            if a == NO_ROOM:
-                slots = self._pool.grow(outcome[0])
-                a = turn(tables, slots, dials, outcome, s)
 
     @property
     def steps(self) -> int:
@@ -267,10 +263,6 @@ class Agent(runs.Learned):
         Returns
         -------
         int
-
-        Raises
-        ------
-        BadInput : it is not in the space
 
         >>> import safereplay as sr
         >>> sr.Agent("Blackjack-v1", sr.QLearning()).state_of((14, 10, 0))
@@ -343,8 +335,12 @@ class Agent(runs.Learned):
         BadInput : the environment cannot be made, or has other spaces
         """
         file = _File(path, *_files.load_arrays(path, "Agent", FORMAT))
-        settings = vars(file.settings())
-        agent = cls(made_again(path, file.meta.get("env")) if env is None else env, **settings)
+        try:
+            settings = Config.from_dict(file.get("settings", dict))
+        except (BadInput, TypeError) as error:
+            raise BadFile(f"{path} must be a saved Agent that can be built here, got: {error}") from None
+        file.require(isinstance(settings, AgentSettings), "settings")
+        agent = cls(made_again(path, file.meta.get("env")) if env is None else env, **vars(settings))
         for name, found in (("observation_space", agent._world.states), ("action_space", agent._world.actions)):
             saved = file.get(name, str)
             _checks.require(found.text == saved, f"env.{name}", f"be {saved} as saved", getattr(agent.env, name))
@@ -457,12 +453,3 @@ class _File:
         self.require(found.dtype == dtype and (found.ndim == 1 if shape is None else found.shape == shape), name)
         self.require(low is None or bool(((found >= low) & (found < high)).all()), name)
         return found
-
-    def settings(self) -> AgentSettings:
-        """The agent's settings."""
-        try:
-            settings = Config.from_dict(self.get("settings", dict))
-        except (BadInput, TypeError) as error:
-            raise BadFile(f"{self.path} must be a saved Agent that can be built here, got: {error}") from None
-        self.require(isinstance(settings, AgentSettings), "settings")
-        return cast(AgentSettings, settings)

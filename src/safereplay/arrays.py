@@ -19,7 +19,14 @@ PIECE = 1 << 16  # pairs processed at a time
 
 def sampling_model(mdp: TabularMDP) -> Model:
     """The model's outcome table in the form that the loop samples from."""
-    p_cum = _running_sums(mdp.p, mdp.row)
+    p_cum = np.array(mdp.p)  # running sums within each row; exactly 1 at its end
+    for i in range(0, mdp.row.size - 1, PIECE):
+        begin, end = mdp.row[:-1][i : i + PIECE], mdp.row[1:][i : i + PIECE]
+        size = end - begin
+        for k in range(1, int(size.max())):  # within a row, so that earlier rows add no rounding error
+            here = begin[size > k] + k
+            p_cum[here] += p_cum[here - 1]
+        p_cum[end[size > 0] - 1] = 1.0
     start_state = np.flatnonzero(mdp.start > 0)
     start_cum = np.cumsum(mdp.start[start_state])
     start_cum[-1] = 1.0
@@ -39,19 +46,6 @@ def slots_of(mdp: TabularMDP) -> AnyArray:
     return np.asarray(np.maximum.accumulate(slots, out=slots))
 
 
-def _running_sums(p: Floats, row: Ints) -> Floats:
-    """Running sums of p within each row; exactly 1 at its end."""
-    sums = np.array(p)
-    for i in range(0, row.size - 1, PIECE):
-        begin, end = row[:-1][i : i + PIECE], row[1:][i : i + PIECE]
-        size = end - begin
-        for k in range(1, int(size.max())):  # within a row, so that earlier rows add no rounding error
-            here = begin[size > k] + k
-            sums[here] += sums[here - 1]
-        sums[end[size > 0] - 1] = 1.0
-    return sums
-
-
 def model_memory(
     mdp: TabularMDP,
     remembers: bool = True,
@@ -61,8 +55,7 @@ def model_memory(
 ) -> mem.Memory:
     """An empty memory whose slots are the model's outcomes; a minimal one for a learner that does not remember.
 
-    ``columns`` are optional zero arrays for count, replayed and share; ``used`` is the optional number of outcomes per pair.
-    Statistics that ``recipe`` does not name are not allocated.
+    ``columns`` are zeros for count, replayed and share; ``used`` the outcomes per pair; ``recipe`` names the statistics kept.
     """
     if not remembers:
         none, flag = np.zeros(1, np.int64), np.zeros(1, bool)

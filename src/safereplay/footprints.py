@@ -112,10 +112,6 @@ def footprint(
     -------
     Footprint : ``total`` is the peak number of bytes.
 
-    Raises
-    ------
-    BadInput : an argument is not what it must be.
-
     >>> import safereplay as sr
     >>> sr.footprint(sr.grids.cliff(), sr.ReplayQLearning(), snapshots=10).kept
     Part(pair=184, outcome=104, state=0)
@@ -124,8 +120,7 @@ def footprint(
     _checks.require(isinstance(learner, Learner), "learner", "be a Learner", learner)
     seeds, snapshots = _checks.whole("seeds", seeds, 1), _checks.whole("snapshots", snapshots, 0)
     workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
-    recipe = learner.recipe(EpsilonGreedy(), PowerStep())
-    return of_runs(mdp, recipe, seeds, snapshots, workers)
+    return of_runs(mdp, learner.recipe(EpsilonGreedy(), PowerStep()), seeds, snapshots, workers)
 
 
 def of_runs(mdp: TabularMDP, recipe: Recipe, seeds: int, snapshots: int, workers: int) -> Footprint:
@@ -134,11 +129,7 @@ def of_runs(mdp: TabularMDP, recipe: Recipe, seeds: int, snapshots: int, workers
     n_stats = recipe.n_stats if isinstance(recipe, step.Recipe) else 0
     marked = isinstance(recipe, step.Recipe) and recipe.weighs("harm", "unsafe")
     return Footprint(
-        mdp.n_pairs,
-        mdp.r.size,
-        mdp.n_states,
-        seeds,
-        min(seeds, workers),
+        *(mdp.n_pairs, mdp.r.size, mdp.n_states, seeds, min(seeds, workers)),
         kept=Part(WORD * (3 + 2 * snapshots), WORD * (remembers + (2 + snapshots) * replays)),
         working=Part(WORD * (n_stats * remembers + 2 * replays), int(marked), WORD),
         shared=Part(WORD * remembers, WORD + 4, 2 * WORD),
@@ -155,8 +146,7 @@ def refuse_what_does_not_fit(need: Footprint) -> None:
     free = free_memory() if need.total > MATTERS else None
     if free is None or need.total <= free:
         return
-    snapshots = need.kept.pair > 3 * WORD
-    ways = {"threads": need.at_once > 1, "seeds": need.seeds > 1, "snapshots": snapshots}
+    ways = {"threads": need.at_once > 1, "seeds": need.seeds > 1, "snapshots": need.kept.pair > 3 * WORD}
     less = [f"fewer {way}" for way, helps in ways.items() if helps]
     hint = f"; try {' or '.join(less)}" if less else ""
     raise BadInput(f"runs must fit into the {_amount(free)} of memory that are free, got {need}{hint}")

@@ -49,9 +49,7 @@ from .schemes import NO_REPLAY, Scheme, VarianceReplay, check_arguments, check_c
 
 
 class Family(Protocol):
-    """The source of a run's compiled code, for learners with a loop of their own. Equal instances build the same
-    code.
-    """
+    """The source of a run's compiled code, for learners with a loop of their own; equal ones build the same code."""
 
     def __hash__(self) -> int: ...
 
@@ -147,10 +145,9 @@ class Learner(Config):
 
     def algorithm_1(self, exploration: Exploration, step_size: StepSize, where: str) -> step.Recipe:
         """The same, for callers that support only Algorithm 1's loop."""
-        own = type(self).recipe is not Learner.recipe or (
-            type(self).training_model is not Learner.training_model and where != "sr.learn"
-        )
-        _checks.require(not own, "learner", f"be one of Algorithm 1's family in {where}", self.describe())
+        same_model = type(self).training_model is Learner.training_model or where == "sr.learn"
+        plain = type(self).recipe is Learner.recipe and same_model
+        _checks.require(plain, "learner", f"be one of Algorithm 1's family in {where}", self.describe())
         scheme, _, mixing = self.replay or (NO_REPLAY, 0.0, "literal")
         update = bind(type(self).update, (*step.UPDATE_OFFERS, *self.DIALS))
         alpha, rate, replays = step_size.bound(), exploration.bound(), self.replay is not None

@@ -21,13 +21,13 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from . import _checks, footprints
 from ._progress import Bar, ctrl_c_afterwards
-from ._types import AnyArray, Floats, Ints
+from ._types import Floats, Ints
 from .arrays import model_memory, sampling_model
 from .errors import Stopped
 from .footprints import Kept
@@ -190,6 +190,10 @@ def learn(
     done, interrupted = _run_all(plan, listed, kept, workers, quiet)
     kept, finished = kept.only(done), tuple(listed[k] for k in done)
     shape = (len(done), mdp.n_states, mdp.n_actions)
+    shots = None
+    if kept.shots is not None and kept.shot_visits is not None:
+        each = (*kept.shots.shape[:2], *shape[1:])
+        shots = Snapshots(mdp, points, kept.shots.reshape(each), kept.shot_w, kept.shot_visits.reshape(each))
     return Runs(
         *(mdp, learner, exploration, step_size, finished, 0 if by_steps else goal),
         Q=kept.Q.reshape(shape),
@@ -198,7 +202,7 @@ def learn(
         w=kept.w,
         seen=kept.seen,
         replayed=kept.replayed,
-        snapshots=_snapshots(plan, kept),
+        snapshots=shots,
         world=None if mdp is world else world,
         steps=goal if by_steps else None,
         interrupted=interrupted,
@@ -226,11 +230,6 @@ class Program(NamedTuple):
     recipe: Recipe  #: the source of the loop
     dials: step.Dials
 
-    def advance(self, model: rng.Model, memory: Any, tables: step.Tables, *limits: int, log: Ints = NO_LOG) -> None:
-        """Run with the limits episodes, max_steps and budget: for ``budget`` iterations, or until this many episodes are
-        over and no replay is due."""
-        self.run(model, memory, tables, self.dials, *limits, log)
-
 
 def make_program(
     learner: Learner, exploration: Exploration, step_size: StepSize, gamma: float, n_actions: int
@@ -246,7 +245,9 @@ def make_program(
 @lru_cache(maxsize=256)
 def compiled_loop(recipe: Recipe) -> Callable[..., None]:
     """The loop for a recipe, built once per process."""
-    return loop.make(recipe) if isinstance(recipe, step.Recipe) else recipe.make()
+    if isinstance(recipe, step.Recipe):
+        return loop.compiled(loop.make_iterate(recipe), recipe.digest())
+    return recipe.make()
 
 
 class Plan(NamedTuple):
@@ -288,26 +289,11 @@ class Learned:
         return np.array(self._tables.counts[:, step.REPLAYS].reshape(self._shape))
 
 
-class Finished(NamedTuple):
-    """One seed's results."""
-
-    seed: int
-    tables: step.Tables
-    kept: Kept
-
-
 def check_weights(learner: Learner, tables: step.Tables, memory: mem.Memory) -> None:
     """Raise an error if the scheme's factors gave invalid numbers; the loop only records at which pair."""
     if tables.clock[step.WRONG] and learner.replay is not None:
         i = int(tables.clock[step.WRONG]) - 1
         learner.replay[0].refuse(memory, i, int(tables.counts[i, step.VISITS]))
-
-
-def check_values(learner: Learner, tables: step.Tables) -> None:
-    """Raise an error if the learner's values have overflowed."""
-    size = float(np.abs(tables.Q).max())
-    hint = f"rewards, or the dials of {learner.describe()}, are too large"
-    _checks.require(isfinite(size), "learned values", "stay finite", size, hint)
 
 
 class OneRun:
@@ -321,33 +307,40 @@ class OneRun:
         self.kept = footprints.make_room(mdp, recipe, 1, len(plan.points)).row(0) if kept is None else kept
         c0 = plan.learner.initial_value(float(mdp.r.max()), mdp.gamma)
         self.tables = step.allocate(mdp.n_states, mdp.n_actions, c0, rng.seeded(seed), self.kept.Q, self.kept.counts)
-        if isinstance(recipe, step.Recipe):
-            self.memory = model_memory(mdp, recipe.remembers, self._columns(), used, recipe)
-        else:
+        if not isinstance(recipe, step.Recipe):
             self.memory = recipe.room(mdp)
-
-    def _columns(self) -> tuple[AnyArray, ...] | None:
-        """The memory's count arrays; those that the caller does not ask for are not allocated."""
+            return
         seen, replayed, w = self.kept.seen, self.kept.replayed, self.kept.w
-        if seen is None:
-            return None
-        replayed = np.zeros(seen.size, np.int64) if replayed is None else replayed
-        return seen.view(np.float64), replayed, np.zeros(seen.size) if w is None else w
+        columns = None
+        if seen is not None:  # the memory counts in the result arrays; those that are not asked for are made here
+            replayed = np.zeros(seen.size, np.int64) if replayed is None else replayed
+            columns = seen.view(np.float64), replayed, np.zeros(seen.size) if w is None else w
+        self.memory = model_memory(mdp, recipe.remembers, columns, used, recipe)
 
-    def finish(self, stop: threading.Event, report: Callable[[int], None]) -> Finished | None:
-        """Run to the end; None if stopped before."""
-        shots = 0
-        for point in [*self.plan.points, self.plan.goal]:
-            while (done := self._done()) < point or self.tables.clock[step.DUE] > 0:
+    def finish(self, stop: threading.Event, report: Callable[[int], None]) -> OneRun | None:
+        """Run to the end; None if stopped before. An iteration is at most one step, so no point is passed."""
+        plan, tables, kept = self.plan, self.tables, self.kept
+        for m, point in enumerate([*plan.points.tolist(), plan.goal]):
+            while (done := self._done()) < point or tables.clock[step.DUE] > 0:
                 if stop.is_set():
                     return None
-                self._run(int(point), done)
+                if plan.by_steps:
+                    self.advance(ENDLESS, min(CHUNK, max(point - done, int(tables.clock[step.DUE]))))
+                else:
+                    self.advance(point, CHUNK)
                 report(self._done() - done)
-            if shots < len(self.plan.points):
-                self._shoot(shots)
-                shots += 1
-        check_values(self.plan.learner, self.tables)
-        return Finished(self.seed, self.tables, self._close())
+            if m < len(plan.points) and kept.shots is not None and kept.shot_visits is not None:
+                kept.shots[m], kept.shot_visits[m] = tables.Q, tables.counts[:, step.VISITS]
+                if kept.shot_w is not None:
+                    mem.weights(self.memory, kept.shot_w[m])
+        size = float(np.abs(tables.Q).max())
+        hint = f"rewards, or the dials of {plan.learner.describe()}, are too large"
+        _checks.require(isfinite(size), "learned values", "stay finite", size, hint)
+        if kept.w is not None:
+            mem.weights(self.memory, kept.w)
+        if kept.seen is not None:
+            footprints.make_whole(kept.seen)
+        return self
 
     def _done(self) -> int:
         """The number of episodes, or steps of the MDP, so far."""
@@ -355,34 +348,11 @@ class OneRun:
             return int(self.tables.counts[:, step.VISITS].sum())
         return int(self.tables.clock[step.EPISODE])
 
-    def _run(self, point: int, done: int) -> None:
-        """Run to at most ``point`` and until no replay is due. An iteration is at most one step, so the budget is never exceeded."""
-        episodes, budget = point, CHUNK
-        if self.plan.by_steps:
-            episodes, budget = ENDLESS, min(CHUNK, max(point - done, int(self.tables.clock[step.DUE])))
-        self.advance(episodes, budget)
-
     def advance(self, episodes: int, budget: int, log: Ints = NO_LOG) -> None:
         """Run for ``budget`` iterations, or until this many episodes are over and no replay is due."""
-        limits = episodes, self.plan.max_steps, budget
-        self.plan.program.advance(self.model, self.memory, self.tables, *limits, log=log)
+        program, limits = self.plan.program, (episodes, self.plan.max_steps, budget)
+        program.run(self.model, self.memory, self.tables, program.dials, *limits, log)
         check_weights(self.plan.learner, self.tables, self.memory)
-
-    def _shoot(self, m: int) -> None:
-        """Take snapshot m."""
-        if self.kept.shots is not None and self.kept.shot_visits is not None:
-            self.kept.shots[m] = self.tables.Q
-            self.kept.shot_visits[m] = self.tables.counts[:, step.VISITS]
-        if self.kept.shot_w is not None:
-            mem.weights(self.memory, self.kept.shot_w[m])
-
-    def _close(self) -> Kept:
-        """Convert the working arrays into results."""
-        if self.kept.w is not None:
-            mem.weights(self.memory, self.kept.w)
-        if self.kept.seen is not None:
-            footprints.make_whole(self.kept.seen)
-        return self.kept
 
 
 def _run_all(plan: Plan, seeds: list[int], kept: Kept, workers: int, quiet: bool) -> tuple[list[int], bool]:
@@ -425,13 +395,6 @@ def _watch(futures: list[Future[bool]], tick: Callable[[], None]) -> None:
             for future in ready:
                 future.result()
         tick()
-
-
-def _snapshots(plan: Plan, kept: Kept) -> Snapshots | None:
-    if kept.shots is None or kept.shot_visits is None:
-        return None
-    shape = (*kept.shots.shape[:2], plan.mdp.n_states, plan.mdp.n_actions)
-    return Snapshots(plan.mdp, plan.points, kept.shots.reshape(shape), kept.shot_w, kept.shot_visits.reshape(shape))
 
 
 def seed_list(seeds: Iterable[int] | int) -> list[int]:

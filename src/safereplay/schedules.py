@@ -34,7 +34,8 @@ import numpy as np
 from . import _checks
 from ._config import Config, dial
 from ._types import Floats
-from .kernels.compile import MOST_NAMES, Bound, bind, digest_of, parameters, specialise, trouble
+from .kernels.compile import Bound, bind, digest_of, specialise
+from .schemes import check_arguments, check_compiles
 
 TABLE_SIZE = 1 << 16  # schedules are tabulated up to this n
 MARGIN = 0.02  # of a measured exponent: within this distance of the limit of convergence nothing is concluded ...
@@ -68,9 +69,7 @@ class Decay(NamedTuple):
         """Whether x_n → 0; None if a measured decay is too slow to tell."""
         if self.power != self.power:
             return None
-        if self.power > (0.0 if self.proved else MARGIN):
-            return True
-        if self.logs > (0.0 if self.proved else 5 * MARGIN):
+        if self.power > (0.0 if self.proved else MARGIN) or self.logs > (0.0 if self.proved else 5 * MARGIN):
             return True
         return False if self.proved or max(abs(self.power), abs(self.logs)) <= EXACT else None
 
@@ -106,17 +105,12 @@ class Schedule(Config):
         _checks.require(own is not None, kind.__name__, "be subclassed with a function of its own", "none")
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
-        _checks.own_names(kind.__name__, self.params_names(), ("n",))
-        names = "n", *self.params_names()
-        _checks.arguments(
-            f"{kind.__name__}.{kind.FUNCTION}", parameters(getattr(kind, kind.FUNCTION)), names, MOST_NAMES
-        )
+        check_arguments(kind, kind.FUNCTION, ("n",), self.params_names())
 
     def bound(self) -> Bound:
         """The schedule's function, compiled; raises an error if numba cannot compile it."""
         found = bind(getattr(type(self), self.FUNCTION), ("n", *self.params_names()))
-        where, reason = f"{self.FUNCTION} of {type(self).__name__}", trouble(found)
-        _checks.require(reason is None, where, "be code that numba can compile", reason)
+        check_compiles(self, **{self.FUNCTION: found})
         return found
 
     def table(self, size: int = TABLE_SIZE) -> Floats:
@@ -178,7 +172,8 @@ def _measured(schedule: Schedule) -> Decay:
     def level(octave: int) -> float:
         return sum(value_of((2.0**octave + k, *params)) for k in range(WINDOW)) / WINDOW
 
-    near, middle, far = (_local_exponent(level(octave), level(octave + 1)) for octave in OCTAVES)
+    levels = [(level(octave), level(octave + 1)) for octave in OCTAVES]
+    near, middle, far = (log2(x / twice) if x > 0.0 and twice > 0.0 else inf for x, twice in levels)
     if far == inf:  # all zero there: either a decay, or these counts lie between two pulses
         quarter, half = (float(schedule.table()[n // 2 : n].max()) for n in (TABLE_SIZE // 2, TABLE_SIZE))
         return Decay(inf, 0.0, False) if half <= quarter / 8.0 else Decay(float("nan"), float("nan"), False)
@@ -187,10 +182,6 @@ def _measured(schedule: Schedule) -> Decay:
     power = far - logs * slope_far
     fits = abs(power + logs * slope_middle - middle) <= MARGIN
     return Decay(power, logs, False) if fits else Decay(float("nan"), float("nan"), False)
-
-
-def _local_exponent(here: float, doubled: float) -> float:
-    return log2(here / doubled) if here > 0.0 and doubled > 0.0 else inf
 
 
 def one_over(n: float) -> float:
@@ -288,7 +279,8 @@ class Exploration(Schedule):
     @property
     def limit_rate(self) -> float:
         """The rate as n → ∞; for a custom schedule, the last tabulated value."""
-        return float(self.table()[-1])
+        known = _POWERS.get(getattr(type(self), self.FUNCTION))
+        return 0.0 if known is not None and known(self) > 0.0 else float(self.table()[-1])
 
     def glie(self) -> Glie:
         """Whether every action is taken infinitely often, and whether the policy becomes greedy.
@@ -308,21 +300,19 @@ class Exploration(Schedule):
         Ref: Szlak & Shamir (2021), Theorem 1 (GLIE).
         """
         decay = self.decay()
-        return _cooling(self, decay) if self.SOFTMAX else _fading(self, decay)
-
-
-def _fading(exploration: Exploration, decay: Decay) -> Glie:
-    """Both parts of GLIE for ε-greedy."""
-    if not exploration.table().any() and decay.proved:
-        return Glie(False, True, decay, "ε = 0: an action that is not greedy is never taken")
-    explores = {True: False, False: True, None: None}[decay.summable()]
-    said = {
-        True: "Σε = ∞ over the visits of a state",
-        False: "Σε < ∞ over the visits of a state: sooner or later only the greedy action is taken",
-        None: "whether Σε = ∞ cannot be told from its values",
-    }[explores]
-    falls = {True: "ε → 0", False: "ε stays above 0", None: "whether ε → 0 cannot be told from its values"}
-    return Glie(explores, decay.vanishes, decay, f"{said}; {falls[decay.vanishes]}")
+        if self.SOFTMAX:
+            return _cooling(self, decay)
+        if not self.table().any() and decay.proved:
+            return Glie(False, True, decay, "ε = 0: an action that is not greedy is never taken")
+        summable = decay.summable()
+        said = {
+            False: "Σε = ∞ over the visits of a state",
+            True: "Σε < ∞ over the visits of a state: sooner or later only the greedy action is taken",
+            None: "whether Σε = ∞ cannot be told from its values",
+        }[summable]
+        falls = {True: "ε → 0", False: "ε stays above 0", None: "whether ε → 0 cannot be told from its values"}
+        explores = None if summable is None else not summable
+        return Glie(explores, decay.vanishes, decay, f"{said}; {falls[decay.vanishes]}")
 
 
 def _cooling(exploration: Exploration, decay: Decay) -> Glie:
@@ -358,11 +348,6 @@ class EpsilonGreedy(Exploration):
     epsilon: float = dial(0.1, "[0, 1]")
     power: float = dial(0.0, "[0, 1]")
 
-    @property
-    def limit_rate(self) -> float:
-        """ε if it is constant, 0 if it falls."""
-        return self.epsilon if self.power == 0.0 else 0.0
-
     @staticmethod
     def rate(n: float, epsilon: float, power: float) -> float:
         """ε · n^−power."""
@@ -386,11 +371,6 @@ class Softmax(Exploration):
     SOFTMAX: ClassVar[bool] = True
     temperature: float = dial(1.0, "(0, inf)")
     power: float = dial(0.0, "[0, 1]")
-
-    @property
-    def limit_rate(self) -> float:
-        """The temperature if it is constant, 0 if it falls."""
-        return self.temperature if self.power == 0.0 else 0.0
 
     @staticmethod
     def rate(n: float, temperature: float, power: float) -> float:

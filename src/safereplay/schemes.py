@@ -123,9 +123,8 @@ class Scheme(Config):
                 _checks.require(0.0 <= weight < inf, f"next_weight of {name}", "be finite and at least 0", weight)
                 of_outcome = memory.count[k], memory.r[k], float(memory.unsafe.size > k and memory.unsafe[k])
                 tilt = self.bound("log_tilt").call((memory.r[k], *stats, *of_outcome, *params))
-                _checks.require(
-                    tilt < inf, f"log_tilt of {name} at r={memory.r[k]:g}", "be a number below infinity", tilt
-                )
+                where = f"log_tilt of {name} at r={memory.r[k]:g}"
+                _checks.require(tilt < inf, where, "be a number below infinity", tilt)
         _checks.fail(f"factors of {name}", "give the same result for the same arguments", "different results")
 
     #: Whether replayed outcomes of a pair are distributed as real ones, ŵ = q. Then p̃ = q for every v and mixing,
@@ -143,8 +142,7 @@ class Scheme(Config):
     def has_limit(self) -> bool:
         """Whether w_t depends on the outcomes alone, so that it converges as their statistics do (w^∞ exists).
 
-        TD errors and targets depend on Q, and visits on exploration; only whether a pair was seen at all does not
-        matter.
+        TD errors and targets depend on Q, visits on exploration; only whether a pair was seen at all does not matter.
         """
         return not self.names("td", "y", "spread", "n")
 
@@ -524,7 +522,4 @@ class DynaReplay(Scheme):
 
     FAITHFUL: ClassVar[bool] = True
 
-    @staticmethod
-    def log_tilt(count: float) -> float:
-        """log n_t(s,a,s',r)."""
-        return log(count)
+    log_tilt: ClassVar[Callable[..., float]] = staticmethod(UniformReplay.log_tilt)

@@ -58,7 +58,14 @@ def codec(name: str, space: Any, where: str = "") -> Codec:
     np.int64(-1)
     """
     if isinstance(space, spaces.Discrete):
-        return _single(name + where, space)
+        n, start, kind = int(space.n), int(space.start), space.dtype.type
+
+        def number(value: Any) -> int:
+            digit = int(value) - start
+            return digit if 0 <= digit < n and digit + start == value else -1
+
+        encode = _guarded(name + where, space, number)
+        return Codec(n, encode, lambda index: kind(start + index), f"Discrete({n}, start={start})")
     if isinstance(space, spaces.MultiDiscrete):
         text = f"MultiDiscrete({space.nvec.tolist()}, start={space.start.tolist()})"
         return _digits(name + where, space, space.nvec, space.start, text)
@@ -84,16 +91,6 @@ def _guarded(label: str, space: spaces.Space[Any], number: Callable[[Any], int])
         return index
 
     return encode
-
-
-def _single(label: str, space: spaces.Discrete) -> Codec:
-    n, start, kind = int(space.n), int(space.start), space.dtype.type
-
-    def number(value: Any) -> int:
-        digit = int(value) - start
-        return digit if 0 <= digit < n and digit + start == value else -1
-
-    return Codec(n, _guarded(label, space, number), lambda index: kind(start + index), f"Discrete({n}, start={start})")
 
 
 def _digits(label: str, space: spaces.Space[Any], radix: Any, start: Any, text: str) -> Codec:
@@ -164,7 +161,14 @@ class World:
     """
 
     def __init__(self, env: Env | str, seed: int) -> None:
-        self.env, self.seed = _environment(env), seed
+        hint = ""
+        if isinstance(env, str):
+            try:
+                env = gymnasium.make(env)
+            except (gymnasium.error.Error, ImportError) as error:
+                hint = " ".join(str(error).split())
+        _checks.require(isinstance(env, gymnasium.Env), "env", "be a Gymnasium environment or the id of one", env, hint)
+        self.env, self.seed = cast(Env, env), seed
         self.states = codec("observation", getattr(self.env, "observation_space", None))
         self.actions = codec("action", getattr(self.env, "action_space", None))
         pairs = float(min(self.states.n * self.actions.n, 10**300))
@@ -198,7 +202,14 @@ class World:
         """
         self.s = NO_STATE
         observation, reward, terminated, truncated, _ = self.env.step(self.actions.decode(a))
-        r, s_next = self._finite(reward), self.states.encode(observation)
+        try:
+            r = float(reward) + 0.0  # −0 and 0 are the same reward
+        except (TypeError, ValueError):
+            r = nan
+        if not isfinite(r):
+            where = f"step {len(self._taken) + 1} of episode {len(self.returns) + 1}"
+            _checks.fail(f"reward at {where}", "be finite", reward)
+        s_next = self.states.encode(observation)
         self._taken.append(a)
         self._trail.append(s_next)
         self._total += r
@@ -208,22 +219,9 @@ class World:
             self.s = s_next
         return r, s_next, bool(terminated)
 
-    def _finite(self, reward: Any) -> float:
-        try:
-            r = float(reward) + 0.0  # −0 and 0 are the same reward
-        except (TypeError, ValueError):
-            r = nan
-        if not isfinite(r):
-            where = f"step {len(self._taken) + 1} of episode {len(self.returns) + 1}"
-            _checks.fail(f"reward at {where}", "be finite", reward)
-        return r
-
     def _next_origin(self) -> Any:
         """The origin of the next episode: the seed for the first one, then the state of the environment's generator."""
-        if not self.begun:
-            return self.seed
-        generator = self._generator
-        return None if generator is None else generator.state
+        return getattr(self._generator, "state", None) if self.begun else self.seed
 
     @property
     def _generator(self) -> Any:
@@ -259,7 +257,10 @@ class World:
     def address(self) -> dict[str, Any] | None:
         """The arguments of :func:`gymnasium.make` for this environment; None if it cannot be made again."""
         spec = self.env.spec
-        if spec is None or not _is_plain(spec.kwargs):
+        try:
+            if spec is None or json.loads(json.dumps(spec.kwargs)) != spec.kwargs:
+                return None
+        except (TypeError, ValueError):  # not JSON
             return None
         limit = -1 if spec.max_episode_steps is None else spec.max_episode_steps
         return {"id": spec.id, "kwargs": spec.kwargs, "max_episode_steps": limit, "wrapped": str(self.env)}
@@ -272,33 +273,12 @@ def made_again(path: str | Path, address: Any) -> Env:
         name, kwargs, limit, wrapped = (address[key] for key in ("id", "kwargs", "max_episode_steps", "wrapped"))
         env = gymnasium.make(name, max_episode_steps=limit, **kwargs) if name in gymnasium.registry else None
     except Exception as error:  # a constructor may raise anything
-        raise BadFile(f"{path} must name an environment that can be made, got: {_one_line(error)}") from None
+        raise BadFile(
+            f"{path} must name an environment that can be made, got: {' '.join(str(error).split())}"
+        ) from None
     _checks.require(env is not None, "env", GIVEN, None, f"nothing is registered as '{name}'")
     _checks.require(str(env) == wrapped, "env", GIVEN, None, f"it was wrapped as {wrapped}")
     return cast(Env, env)
-
-
-def _environment(env: Any) -> Env:
-    hint = ""
-    if isinstance(env, str):
-        try:
-            return gymnasium.make(env)
-        except (gymnasium.error.Error, ImportError) as error:
-            hint = _one_line(error)
-    _checks.require(isinstance(env, gymnasium.Env), "env", "be a Gymnasium environment or the id of one", env, hint)
-    return env  # type: ignore[no-any-return]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a JSON round trip gives the same value."""
-    try:
-        return bool(json.loads(json.dumps(value)) == value)
-    except (TypeError, ValueError):
-        return False
 
 
 def _counters(n: int, values: Iterable[int]) -> array[int]:

@@ -1,10 +1,7 @@
-"""A run that can be observed: the same bits as :func:`safereplay.learn`, any number of iterations at a time.
+"""A run that can be observed: the same bits as :func:`safereplay.learn`, however its iterations are split or traced.
 
 An iteration is one update of Q, fresh or replayed. Literal mixing chooses between the two at each iteration. With matched
 mixing, replays of (s,a) follow each visit of it; each replay is an iteration of its own, and a run can stop between them.
-
-The compiled loop is the same. So Q is identical to the last bit, however the iterations are split, with or without
-tracing.
 """
 
 from __future__ import annotations
@@ -141,7 +138,11 @@ class Stepper(Learned):
         log, events = np.empty(min(left, TRACED), np.int64), list[Event]()
         while left:
             done = self._go(min(left, TRACED), log=log)
-            events += self._events(log[:done])
+            outcome, replayed = np.divmod(log[:done], 2)
+            s, a = np.divmod(self.mdp.pair[outcome], self.mdp.n_actions)
+            of_model = (self.mdp.r, self.mdp.s_next, self.mdp.terminal, self.mdp.unsafe)
+            columns = [s, a, *(x[outcome] for x in of_model), replayed == 1]
+            events += [Event(*row) for row in zip(*(x.tolist() for x in columns), strict=True)]
             left -= done
         return events
 
@@ -150,12 +151,6 @@ class Stepper(Learned):
         before = self.iterations
         self._run.advance(episodes, budget, log)
         return self.iterations - before
-
-    def _events(self, log: Ints) -> list[Event]:
-        mdp, (outcome, replayed) = self.mdp, np.divmod(log, 2)
-        s, a = np.divmod(mdp.pair[outcome], mdp.n_actions)
-        columns = [s, a, *(x[outcome] for x in (mdp.r, mdp.s_next, mdp.terminal, mdp.unsafe)), replayed == 1]
-        return [Event(*row) for row in zip(*(x.tolist() for x in columns), strict=True)]
 
     @property
     def iterations(self) -> int:

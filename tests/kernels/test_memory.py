@@ -44,7 +44,7 @@ class Driver:
 
     def __init__(self, learner):
         self.learner = learner
-        self.learn = step.make(learner.recipe(sr.EpsilonGreedy(), sr.PowerStep())).learn
+        _, _, self.learn = step.make(learner.recipe(sr.EpsilonGreedy(), sr.PowerStep()))
         self.schedules = sr.EpsilonGreedy(), sr.PowerStep()
 
     def start(self, mdp, scheme):

@@ -147,15 +147,11 @@ def trouble(bound: Bound) -> str | None:
 
 
 def _is_own(function: Callable[..., Any]) -> bool:
-    """Whether a function is defined in this package and depends on its code alone: no closure, no globals except
-    builtins and the functions of :mod:`math`."""
+    """Whether a function is this package's and depends on its code alone, builtins and :mod:`math`."""
     ours = getattr(function, "__module__", "").partition(".")[0] == PACKAGE
-    return ours and not function.__closure__ and all(_is_common(function, name) for name in function.__code__.co_names)
-
-
-def _is_common(function: Callable[..., Any], name: str) -> bool:
-    known = getattr(function, "__globals__", {})
-    return known[name] is getattr(math, name, None) if name in known else hasattr(builtins, name)
+    names, known = function.__code__.co_names, getattr(function, "__globals__", {})
+    common = (known[x] is getattr(math, x, None) if x in known else hasattr(builtins, x) for x in names)
+    return ours and not function.__closure__ and all(common)
 
 
 def _code_digest(code: CodeType) -> str:
@@ -177,8 +173,6 @@ CALLS: tuple[Callable[..., Any], ...] = (
     lambda f, a, b, c, d, e, g, h, i: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e], x[g], x[h], x[i]),
     lambda f, a, b, c, d, e, g, h, i, j: lambda x: 1.0 * f(x[a], x[b], x[c], x[d], x[e], x[g], x[h], x[i], x[j]),
 )
-
-
 MOST_NAMES = len(CALLS) - 1  #: maximum number of arguments of a function
 
 

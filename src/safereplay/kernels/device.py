@@ -160,30 +160,6 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
         for k in range(WORDS):
             generator[k] = orders.generator[run, k]
 
-    @jit
-    def dials_of(orders: Orders, run: int, n_actions: int) -> step.Dials:
-        row = orders.params[run]
-        return step.Dials(
-            orders.gamma[run],
-            orders.v[run],
-            orders.T0[run],
-            n_actions,
-            orders.alphas[orders.alpha_table[run]],
-            orders.rates[orders.rate_table[run]],
-            of_step(row, 0),
-            of_rate(row, at_rate),
-            of_update(row, at_update),
-            of_scheme(row, at_scheme),
-        )
-
-    @jit
-    def keep(slabs: Slabs, found: Found, t: int, run: int, clock: Array) -> None:
-        """Store the results of a finished run."""
-        copy(slabs.Q[t], found.Q[run])
-        for i in range(slabs.counts.shape[1]):
-            copy(slabs.counts[t, i], found.counts[run, i])
-        found.wrong[run] = clock[step.WRONG]
-
     def work(
         model: rng.Model,
         slots: Slots,
@@ -219,8 +195,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
             slots.row,
             slots.pair,
         )
-        no_log = slabs.run[:0]
-        spent = 0
+        no_log, spent = slabs.run[:0], 0
         while spent < budget:
             if run == NO_RUN:
                 run = cuda.atomic.add(found.taken, 0, 1)
@@ -228,7 +203,19 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
                     run = NO_RUN
                     break
                 begin(slabs, orders, t, run, clock, generator)
-            dials = dials_of(orders, run, n_actions)
+            row = orders.params[run]
+            dials = step.Dials(
+                orders.gamma[run],
+                orders.v[run],
+                orders.T0[run],
+                n_actions,
+                orders.alphas[orders.alpha_table[run]],
+                orders.rates[orders.rate_table[run]],
+                of_step(row, 0),
+                of_rate(row, at_rate),
+                of_update(row, at_update),
+                of_scheme(row, at_scheme),
+            )
             point = 0
             while point < n_points - 1 and orders.points[point] <= clock[step.EPISODE]:
                 point += 1
@@ -240,7 +227,10 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
                 if point < n_points - 1:
                     copy(slabs.Q[t], found.snapshots[run, point])
                 else:
-                    keep(slabs, found, t, run, clock)
+                    copy(slabs.Q[t], found.Q[run])
+                    for i in range(slabs.counts.shape[1]):
+                        copy(slabs.counts[t, i], found.counts[run, i])
+                    found.wrong[run] = clock[step.WRONG]
                     run = NO_RUN
         slabs.run[t] = run
         fetch(clock, generator, slabs.clock[t], slabs.generator[t])

@@ -35,11 +35,7 @@ def play(
     ended, and its last state; an episode that has not ended after ``max_steps`` is truncated there."""
     for e in range(returns.size):
         s = model.start_state[pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator))]
-        total = 0.0
-        discount = 1.0
-        steps = 0
-        harm = False
-        ends = False
+        total, discount, steps, harm, ends = 0.0, 1.0, 0, False, False
         while not ends and steps < max_steps:
             k = sample(model, s, generator)
             total += discount * model.r[at(k)]
@@ -48,11 +44,8 @@ def play(
             ends = model.ends[at(k)]
             s = model.s_next[at(k)]
             steps += 1
-        returns[at(e)] = total
-        lengths[at(e)] = steps
-        harmed[at(e)] = harm
-        ended[at(e)] = ends
-        last[at(e)] = s
+        returns[at(e)], lengths[at(e)], last[at(e)] = total, steps, s
+        harmed[at(e)], ended[at(e)] = harm, ends
 
 
 @jit
@@ -60,9 +53,8 @@ def mass(sheet: Array, low: int, high: int) -> float:
     """The sum of sheet[:, low:high]."""
     total = 0.0
     for i in range(sheet.shape[0]):
-        line = sheet[at(i)]
         for x in range(low, high):
-            total += line[at(x)]
+            total += sheet[at(i), at(x)]
     return total
 
 
@@ -103,18 +95,14 @@ def carry(
     """
     n_states = alive.shape[1]
     while sums[LEFT] > residue:
-        sheet = window[SHEET]
-        first = window[FIRST]
-        width = window[WIDTH]
-        low = window[LOW]
+        sheet, first, width, low = window[SHEET], window[FIRST], window[WIDTH], window[LOW]
         wide = width + up - down
         if wide > alive.shape[2] or low + down < 0 or low + width + up > ended.size:
             return NO_ROOM
         sums[WORK] += float(wide) * (p.size + n_states)
         if sums[WORK] > budget:
             return TOO_MUCH
-        here = alive[sheet]
-        there = alive[1 - sheet]
+        here, there = alive[sheet], alive[1 - sheet]
         for i in range(n_states):
             there[at(i), :wide] = 0.0
         for k in range(p.size):
@@ -130,25 +118,15 @@ def carry(
         last = wide - slight(there, wide - 1, -1, wide - first, tail)
         sums[CUT] += mass(there, 0, first) + mass(there, last, wide)
         sums[LEFT] = mass(there, first, last)
-        window[SHEET] = 1 - sheet
-        window[FIRST] = first
-        window[WIDTH] = last - first
-        window[LOW] = low + down + first
+        window[SHEET], window[FIRST] = 1 - sheet, first
+        window[WIDTH], window[LOW] = last - first, low + down + first
         window[STEPS] += 1
     return DONE
 
 
 @kernel
 def relax(
-    row: Array,
-    source: Array,
-    r: Array,
-    gamma: float,
-    x: Array,
-    choice: Array,
-    queue: Array,
-    queued: Array,
-    budget: int,
+    row: Array, source: Array, r: Array, gamma: float, x: Array, choice: Array, queue: Array, queued: Array, budget: int
 ) -> int:
     """Lower x(s) to r + γ·x(t) along every move s → t that lowers it, and record that move in ``choice``.
 
@@ -156,14 +134,12 @@ def relax(
     out, from every t with x(t) < ∞. Returns the number of updates; ``budget`` means that it was stopped.
     """
     n = x.size
-    head = 0
-    waiting = 0
+    head = waiting = lowered = 0
     for t in range(n):
         queued[at(t)] = x[at(t)] < inf
         if queued[at(t)]:
             queue[at(waiting)] = t
             waiting += 1
-    lowered = 0
     while waiting > 0 and lowered < budget:
         t = queue[at(head)]
         head = head + 1 if head + 1 < n else 0

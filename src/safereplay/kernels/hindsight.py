@@ -75,37 +75,6 @@ def make_backup(recipe: Recipe) -> Callable[..., None]:
     return backup
 
 
-def make_play(recipe: Recipe) -> Callable[..., int]:
-    """The function of one step of the MDP in state x: returns the next state, or NO_STATE if the episode is over."""
-    choose, backup = step.make_choose(recipe), make_backup(recipe)
-    keeps = recipe.strategy != NONE
-
-    @jit
-    def play(model: Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int) -> int:
-        clock, cursor = tables.clock, memory.cursor
-        if x == step.NO_STATE:
-            x = loop.begin(model, tables)
-            cursor[WRITTEN] = 0
-        clock[step.ITERATION] += 1
-        a = choose(tables, x, greedy(tables.Q, x, dials.n_actions), dials)
-        i = x * dials.n_actions + a
-        k = sample(model, i, tables.generator)
-        x_next, ends = model.s_next[at(k)], model.ends[at(k)]
-        backup(tables, i, model.r[at(k)], x_next, ends, step.VISITS, dials)
-        if keeps:
-            place = cursor[WRITTEN] % memory.pair.size
-            memory.pair[at(place)] = i % (memory.goal_of.size * dials.n_actions)
-            memory.outcome[at(place)] = k
-            cursor[WRITTEN] += 1
-        clock[step.STEP] += 1
-        if ends or clock[step.STEP] >= max_steps:
-            cursor[TURN], cursor[OVER] = 0, 1
-            x_next = step.NO_STATE
-        return int(x_next)
-
-    return play
-
-
 def make_again(recipe: Recipe) -> Callable[..., bool]:
     """The function that learns the next relabelled transition of an episode that is over; False when none is left."""
     backup, strategy = make_backup(recipe), recipe.strategy
@@ -121,9 +90,7 @@ def make_again(recipe: Recipe) -> Callable[..., bool]:
         while cursor[TURN] < (stop - first) * times:
             t = first + cursor[TURN] // times
             cursor[TURN] += 1
-            later = stop - 1
-            if strategy == FUTURE:
-                later = t + rng.below(tables.generator, stop - t)
+            later = t + rng.below(tables.generator, stop - t) if strategy == FUTURE else stop - 1
             g = memory.goal_of[at(model.s_next[at(memory.outcome[at(later % window)])] % S)]
             pair, k = memory.pair[at(t % window)], memory.outcome[at(t % window)]
             if g == NO_GOAL or memory.goal_of[at(pair // A)] == g:
@@ -141,15 +108,34 @@ def make_again(recipe: Recipe) -> Callable[..., bool]:
 
 def make_iterate(recipe: Recipe) -> Callable[..., int]:
     """The function of one iteration: a step of the MDP in state x, or a relabelled update after an episode."""
-    play, again = make_play(recipe), make_again(recipe)
+    choose, backup, again = step.make_choose(recipe), make_backup(recipe), make_again(recipe)
+    keeps = recipe.strategy != NONE
 
     @jit
     def iterate(model: Model, memory: Memory, tables: step.Tables, dials: step.Dials, x: int, max_steps: int) -> int:
-        if memory.cursor[OVER] == 0:
-            return play(model, memory, tables, dials, x, max_steps)
-        if not again(model, memory, tables, dials):
-            memory.cursor[OVER] = 0
-            tables.clock[step.EPISODE] += 1
-        return x
+        clock, cursor = tables.clock, memory.cursor
+        if cursor[OVER] != 0:
+            if not again(model, memory, tables, dials):
+                cursor[OVER] = 0
+                clock[step.EPISODE] += 1
+            return x
+        if x == step.NO_STATE:
+            x = loop.begin(model, tables)
+            cursor[WRITTEN] = 0
+        clock[step.ITERATION] += 1
+        i = x * dials.n_actions + choose(tables, x, greedy(tables.Q, x, dials.n_actions), dials)
+        k = sample(model, i, tables.generator)
+        x_next, ends = model.s_next[at(k)], model.ends[at(k)]
+        backup(tables, i, model.r[at(k)], x_next, ends, step.VISITS, dials)
+        if keeps:
+            place = cursor[WRITTEN] % memory.pair.size
+            memory.pair[at(place)] = i % (memory.goal_of.size * dials.n_actions)
+            memory.outcome[at(place)] = k
+            cursor[WRITTEN] += 1
+        clock[step.STEP] += 1
+        if ends or clock[step.STEP] >= max_steps:
+            cursor[TURN], cursor[OVER] = 0, 1
+            x_next = step.NO_STATE
+        return int(x_next)
 
     return iterate

@@ -33,6 +33,7 @@ from . import loop, rng, step, tree
 from .compile import Array, Bound, at, digest_of, jit
 from .memory import greedy, highest
 from .rng import Model, pick, sample
+from .step import Dials, Tables
 
 NOTHING = -1
 SCALE = 1000.0  # η is the decay over this many updates, in a cycle of any length
@@ -62,11 +63,8 @@ class History(NamedTuple):
     states: Array  #: dyna: [S] the states that were seen
 
 
-# -- common to rules ---------------------------------------------------------------------------------------------------
-
-
 @jit
-def due(memory: History, tables: step.Tables, dials: step.Dials) -> bool:
+def due(memory: History, tables: Tables, dials: Dials) -> bool:
     """Whether this iteration is a replay; with v = 0 no random number is drawn."""
     v = dials.update_params[0]
     return v > 0.0 and rng.uniform(tables.generator) < v
@@ -88,42 +86,37 @@ def put_in(memory: History, k: int) -> int:
 
 
 @jit
-def one_step(model: Model, memory: History, tables: step.Tables, k: int, dials: step.Dials) -> float:
+def one_step(model: Model, memory: History, tables: Tables, k: int, dials: Dials) -> float:
     """r + γ·max_b Q(s',b); r if the episode ends."""
-    best = 0.0
-    if not model.ends[at(k)]:
-        best = highest(tables.Q, model.s_next[at(k)], dials.n_actions)
+    best = 0.0 if model.ends[at(k)] else highest(tables.Q, model.s_next[at(k)], dials.n_actions)
     return float(model.r[at(k)] + dials.gamma * best)
 
 
 @jit
-def alike(memory: History, dials: step.Dials) -> float:
+def alike(memory: History, dials: Dials) -> float:
     """No importance weights."""
     return 1.0
 
 
 @jit
-def store(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
+def store(model: Model, memory: History, tables: Tables, k: int, stops: bool, dials: Dials) -> None:
     """Store in the ring only."""
     put_in(memory, k)
 
 
 @jit
-def forget(memory: History, delta: float, dials: step.Dials) -> None:
+def forget(memory: History, delta: float, dials: Dials) -> None:
     """Ignore the TD error of a replay."""
 
 
-# -- by age -------------------------------------------------------------------------------------------------------------
-
-
 @jit
-def recall_uniform(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def recall_uniform(model: Model, memory: History, tables: Tables, dials: Dials) -> int:
     """Any transition of the ring."""
     return int(memory.ring[at(rng.below(tables.generator, filled(memory)))])
 
 
 @jit
-def recall_recent(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def recall_recent(model: Model, memory: History, tables: Tables, dials: Dials) -> int:
     """The k-th replay of a cycle of K: one of the c_k most recent."""
     _, eta, least, cycle = dials.update_params
     memory.marks[PHASE] = memory.marks[PHASE] % int(cycle) + 1
@@ -133,7 +126,7 @@ def recall_recent(model: Model, memory: History, tables: step.Tables, dials: ste
 
 
 @jit
-def recall_combined(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def recall_combined(model: Model, memory: History, tables: Tables, dials: Dials) -> int:
     """The newest transition once per batch, else any."""
     phase = memory.marks[PHASE]
     memory.marks[PHASE] = (phase + 1) % int(dials.update_params[1])
@@ -142,50 +135,40 @@ def recall_combined(model: Model, memory: History, tables: step.Tables, dials: s
     return int(memory.ring[at(rng.below(tables.generator, filled(memory)))])
 
 
-# -- by TD error --------------------------------------------------------------------------------------------------------
-
-
-@jit
-def put_least(least: Array, i: int, value: float) -> None:
-    """Set entry i of a tree of minima."""
-    j = (least.size >> 1) + i
-    least[at(j)] = value
-    while j > 1:
-        j >>= 1
-        least[at(j)] = min(least[at(2 * j)], least[at(2 * j + 1)])
-
-
 @jit
 def prioritise(memory: History, place: int, priority: float) -> None:
     """Set the priority of a ring position."""
     tree.put(memory.tree, place, priority)
-    if memory.least.size > 1:
-        put_least(memory.least, place, priority)
+    least = memory.least
+    if least.size > 1:
+        j = (least.size >> 1) + place
+        least[at(j)] = priority
+        while j > 1:
+            j >>= 1
+            least[at(j)] = min(least[at(2 * j)], least[at(2 * j + 1)])
 
 
 @jit
-def store_at_the_top(
-    model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials
-) -> None:
+def store_at_the_top(model: Model, memory: History, tables: Tables, k: int, stops: bool, dials: Dials) -> None:
     """Store a new transition with the largest priority so far."""
     prioritise(memory, put_in(memory, k), memory.numbers[TOP])
 
 
 @jit
-def recall_proportional(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def recall_proportional(model: Model, memory: History, tables: Tables, dials: Dials) -> int:
     """A transition drawn in proportion to its priority."""
     memory.marks[AT] = tree.find(memory.tree, rng.uniform(tables.generator) * tree.total(memory.tree))
     return int(memory.ring[at(memory.marks[AT])])
 
 
 @jit
-def weigh_proportional(memory: History, dials: step.Dials) -> float:
+def weigh_proportional(memory: History, dials: Dials) -> float:
     """(N·P(i))^−β over the largest such weight: (min p / p_i)^β."""
     return float((memory.least[1] / tree.leaf(memory.tree, memory.marks[AT])) ** dials.update_params[2])
 
 
 @jit
-def note_proportional(memory: History, delta: float, dials: step.Dials) -> None:
+def note_proportional(memory: History, delta: float, dials: Dials) -> None:
     """p_i = (|δ_i| + ε)^α."""
     _, alpha, _, floor = dials.update_params
     priority = (abs(delta) + floor) ** alpha
@@ -240,7 +223,7 @@ def sort(memory: History) -> None:
 
 
 @jit
-def store_in_heap(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
+def store_in_heap(model: Model, memory: History, tables: Tables, k: int, stops: bool, dials: Dials) -> None:
     """Store a new transition with the largest |δ| so far, at the heap position of the one that it replaces."""
     j = memory.marks[STORED]
     place = put_in(memory, k)
@@ -256,7 +239,7 @@ def store_in_heap(model: Model, memory: History, tables: step.Tables, k: int, st
 
 
 @jit
-def recall_by_rank(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def recall_by_rank(model: Model, memory: History, tables: Tables, dials: Dials) -> int:
     """A position of the heap drawn ∝ rank^−α."""
     size = filled(memory)
     j = pick(memory.law, 0, size, rng.uniform(tables.generator) * memory.law[at(size - 1)])
@@ -265,7 +248,7 @@ def recall_by_rank(model: Model, memory: History, tables: step.Tables, dials: st
 
 
 @jit
-def weigh_by_rank(memory: History, dials: step.Dials) -> float:
+def weigh_by_rank(memory: History, dials: Dials) -> float:
     """(N·P(i))^−β over the largest such weight: (rank / N)^(α·β)."""
     _, alpha, beta, _ = dials.update_params
     rank = memory.where[at(memory.marks[AT])] + 1.0
@@ -273,7 +256,7 @@ def weigh_by_rank(memory: History, dials: step.Dials) -> float:
 
 
 @jit
-def note_by_rank(memory: History, delta: float, dials: step.Dials) -> None:
+def note_by_rank(memory: History, delta: float, dials: Dials) -> None:
     """Move the transition in the heap according to |δ_i|."""
     place = memory.marks[AT]
     memory.key[at(place)] = abs(delta)
@@ -282,11 +265,8 @@ def note_by_rank(memory: History, delta: float, dials: step.Dials) -> None:
     sink(memory, memory.where[at(place)], filled(memory), 1.0)
 
 
-# -- by episode ---------------------------------------------------------------------------------------------------------
-
-
 @jit
-def store_episode(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
+def store_episode(model: Model, memory: History, tables: Tables, k: int, stops: bool, dials: Dials) -> None:
     """Store a transition; at the end of an episode record it, and drop episodes that are no longer complete."""
     marks, size = memory.marks, memory.ring.size
     put_in(memory, k)
@@ -300,7 +280,7 @@ def store_episode(model: Model, memory: History, tables: step.Tables, k: int, st
 
 
 @jit
-def recall_backward(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def recall_backward(model: Model, memory: History, tables: Tables, dials: Dials) -> int:
     """The transition before the last replayed one; at the start of an episode, the last one of another episode."""
     marks, size = memory.marks, memory.ring.size
     if marks[AT] < max(marks[LOW], marks[STORED] - size):  # done, or overwritten since
@@ -313,7 +293,7 @@ def recall_backward(model: Model, memory: History, tables: step.Tables, dials: s
 
 
 @jit
-def target_backward(model: Model, memory: History, tables: step.Tables, k: int, dials: step.Dials) -> float:
+def target_backward(model: Model, memory: History, tables: Tables, k: int, dials: Dials) -> float:
     """r + γ·max_b Q̃(s',b), where Q̃ of the action taken there is β·y' + (1−β)·Q, with y' its target."""
     marks = memory.marks
     if marks[AT] == marks[LAST]:
@@ -332,16 +312,13 @@ def target_backward(model: Model, memory: History, tables: step.Tables, k: int, 
 
 
 @jit
-def go_back(memory: History, delta: float, dials: step.Dials) -> None:
+def go_back(memory: History, delta: float, dials: Dials) -> None:
     """Move one step towards the start of the episode."""
     memory.marks[AT] -= 1
 
 
-# -- from a model -------------------------------------------------------------------------------------------------------
-
-
 @jit
-def store_in_model(model: Model, memory: History, tables: step.Tables, k: int, stops: bool, dials: step.Dials) -> None:
+def store_in_model(model: Model, memory: History, tables: Tables, k: int, stops: bool, dials: Dials) -> None:
     """Store the outcome in Model(s,a); n planning steps become due."""
     i = memory.pair[at(k)]
     s = i // dials.n_actions
@@ -357,7 +334,7 @@ def store_in_model(model: Model, memory: History, tables: step.Tables, k: int, s
 
 
 @jit
-def planned(memory: History, tables: step.Tables, dials: step.Dials) -> bool:
+def planned(memory: History, tables: Tables, dials: Dials) -> bool:
     """Whether a planning step is due."""
     if memory.marks[PHASE] <= 0:
         return False
@@ -366,7 +343,7 @@ def planned(memory: History, tables: step.Tables, dials: step.Dials) -> bool:
 
 
 @jit
-def draw_pair(memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def draw_pair(memory: History, tables: Tables, dials: Dials) -> int:
     """A state seen before, and an action tried there."""
     s = memory.states[at(rng.below(tables.generator, memory.marks[STATES]))]
     start = s * dials.n_actions
@@ -384,13 +361,13 @@ def draw_pair(memory: History, tables: step.Tables, dials: step.Dials) -> int:
 
 
 @jit
-def recall_last(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def recall_last(model: Model, memory: History, tables: Tables, dials: Dials) -> int:
     """The last outcome of such a pair."""
     return int(memory.newest[at(draw_pair(memory, tables, dials))])
 
 
 @jit
-def recall_counted(model: Model, memory: History, tables: step.Tables, dials: step.Dials) -> int:
+def recall_counted(model: Model, memory: History, tables: Tables, dials: Dials) -> int:
     """An outcome of such a pair, drawn in proportion to its count."""
     i = draw_pair(memory, tables, dials)
     left = rng.below(tables.generator, tables.counts[at(i), step.VISITS])
@@ -399,9 +376,6 @@ def recall_counted(model: Model, memory: History, tables: step.Tables, dials: st
         left -= memory.seen[at(k)]
         k += 1
     return int(k)
-
-
-# -- rules and their loop -----------------------------------------------------------------------------------------------
 
 
 class Rule(NamedTuple):
@@ -454,14 +428,6 @@ class Recipe(NamedTuple):
         marks[AT] = NOTHING  # no episode has begun
         ranks, episodes = n if kind == "rank" else 1, n if kind == "backward" else 1
         outcomes, states, pairs = (mdp.r.size, mdp.n_states, mdp.n_pairs) if kind == "dyna" else (1, 1, 1)
-        whole = {
-            "order": ranks,
-            "where": ranks,
-            "first": episodes,
-            "last": episodes,
-            "seen": outcomes,
-            "states": states,
-        }
         return History(
             ring=np.zeros(n, np.int64),
             pair=mdp.pair,
@@ -470,9 +436,14 @@ class Recipe(NamedTuple):
             tree=tree.allocate(n if kind == "proportional" else 1),
             least=np.full(tree.allocate(n).size, np.inf) if self.rule == "proportional weighed" else np.zeros(1),
             key=np.zeros(ranks),
+            order=np.zeros(ranks, np.int64),
+            where=np.zeros(ranks, np.int64),
             law=np.zeros(ranks),
+            first=np.zeros(episodes, np.int64),
+            last=np.zeros(episodes, np.int64),
             newest=np.full(pairs, NOTHING, np.int64),
-            **{name: np.zeros(size, np.int64) for name, size in whole.items()},
+            seen=np.zeros(outcomes, np.int64),
+            states=np.zeros(states, np.int64),
         )
 
 
@@ -493,15 +464,14 @@ def shuffled(Q: Array, s: int, n_actions: int, generator: Array) -> int:
     return best
 
 
-def make_learn(recipe: Recipe) -> Callable[..., None]:
-    """The function that learns from outcome k of pair i, fresh or replayed."""
-    step_size, rule = step.make_alpha(recipe.alpha), RULES[recipe.rule]
-    target, factor, note = rule.target, rule.factor, rule.note
+def make_iterate(recipe: Recipe) -> Callable[..., int]:
+    """The function of one iteration in state s, a replay or a step of the MDP; returns the next state."""
+    recall, keep, note, factor, target, due = RULES[recipe.rule]
+    choose, step_size, shuffles = step.make_choose(recipe), step.make_alpha(recipe.alpha), recipe.shuffles
 
     @jit
-    def learn(
-        model: Model, memory: History, tables: step.Tables, i: int, k: int, fresh: bool, dials: step.Dials
-    ) -> None:
+    def learn(model: Model, memory: History, tables: Tables, i: int, k: int, fresh: bool, dials: Dials) -> None:
+        """Learn from outcome k of pair i, fresh or replayed."""
         q = tables.Q[at(i)]
         alpha = step_size(tables.counts[at(i), step.VISITS] + tables.counts[at(i), step.REPLAYS] + 1, dials)
         if fresh:
@@ -514,16 +484,8 @@ def make_learn(recipe: Recipe) -> Callable[..., None]:
             note(memory, y - q, dials)
         tables.Q[at(i)] = (1.0 - alpha) * q + alpha * y
 
-    return learn
-
-
-def make_iterate(recipe: Recipe) -> Callable[..., int]:
-    """The function of one iteration in state s, a replay or a step of the MDP; returns the next state."""
-    recall, keep, due = RULES[recipe.rule].recall, RULES[recipe.rule].store, RULES[recipe.rule].due
-    choose, learn, shuffles = step.make_choose(recipe), make_learn(recipe), recipe.shuffles
-
     @jit
-    def iterate(model: Model, memory: History, tables: step.Tables, dials: step.Dials, s: int, max_steps: int) -> int:
+    def iterate(model: Model, memory: History, tables: Tables, dials: Dials, s: int, max_steps: int) -> int:
         clock, generator = tables.clock, tables.generator
         if s == step.NO_STATE:
             s = loop.begin(model, tables)
@@ -533,10 +495,7 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
         if k != NOTHING:
             learn(model, memory, tables, memory.pair[at(k)], k, False, dials)
             return s
-        if shuffles:
-            best = shuffled(tables.Q, s, dials.n_actions, generator)
-        else:
-            best = greedy(tables.Q, s, dials.n_actions)
+        best = shuffled(tables.Q, s, dials.n_actions, generator) if shuffles else greedy(tables.Q, s, dials.n_actions)
         i = s * dials.n_actions + choose(tables, s, best, dials)
         k = sample(model, i, generator)
         learn(model, memory, tables, i, k, True, dials)

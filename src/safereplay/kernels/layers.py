@@ -58,9 +58,8 @@ PAIR = np.dtype(
 LAYER = np.dtype([("bin", "i4"), ("n", "i4"), ("start", "i4"), ("room", "i4"), ("next", "i4")], align=True)
 
 #: Columns of ``heads``: counts, ends of the used parts, and heads of the free lists.
-HELD, HIGH, N_PAIRS, FREE_PAIR, PAIR_TOP, N_LAYERS, FREE_LAYER, LAYER_TOP, POOL_TOP, TROUBLE, WHERE, FREE_ROOM = range(
-    12
-)
+HELD, HIGH, N_PAIRS, FREE_PAIR, PAIR_TOP, N_LAYERS, FREE_LAYER, LAYER_TOP, POOL_TOP, TROUBLE, WHERE = range(11)
+FREE_ROOM = 11
 N_HEADS = FREE_ROOM + 32
 
 #: Entries of ``scale``: the unit, the one that the layers were built with, and the slots changed since it was measured.
@@ -98,9 +97,6 @@ def allocate(capacity: int, generator: Array, by_weight: bool) -> Layers:
     return Layers(slots, *of_pairs, heads, np.zeros(N_SCALE), weights, generator, np.zeros(2 * REACH + 2))
 
 
-# -- the unit ----------------------------------------------------------------------------------------------------------
-
-
 @kernel
 def measure(here: Layers) -> float:
     """u of the slots held, or 0 if no pair varies."""
@@ -113,8 +109,6 @@ def measure(here: Layers) -> float:
             squares += d * d
     return squares / total if total > 0.0 else 0.0
 
-
-# -- from keys to pairs ------------------------------------------------------------------------------------------------
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
@@ -193,9 +187,6 @@ def enlist_all(here: Layers) -> None:
             _enlist(here, i)
 
 
-# -- stretches of the pool ---------------------------------------------------------------------------------------------
-
-
 @jit
 def _stretch(here: Layers, size: int) -> int:
     """The start of a free stretch of 2**size entries."""
@@ -227,12 +218,9 @@ def room_for(n: int) -> int:
 def live_pool(here: Layers) -> int:
     """The length of the pool after packing."""
     total = 0
-    for i in range(here.heads[PAIR_TOP]):
-        if here.pairs[i]["held"] > 0:
-            b = here.pairs[i]["first"]
-            while b != NONE:
-                total += 1 << room_for(here.layers[b]["n"])
-                b = here.layers[b]["next"]
+    for b in range(here.heads[LAYER_TOP]):
+        if here.layers[b]["n"] > 0:  # else the layer is free
+            total += 1 << room_for(here.layers[b]["n"])
     return total
 
 
@@ -252,9 +240,6 @@ def repack(here: Layers, pool: Array) -> None:
                 b = layer["next"]
     here.heads[POOL_TOP] = top
     here.heads[FREE_ROOM:] = NONE
-
-
-# -- slots in and out of layers ----------------------------------------------------------------------------------------
 
 
 @jit
@@ -363,18 +348,28 @@ def is_sound(here: Layers) -> bool:
             high = slot + 1
     if held != heads[HELD] or not high <= heads[HIGH] <= n:
         return False
-    return _table_is_sound(here) and _pairs_are_sound(here, held) and _lists_are_sound(here)
-
-
-@jit
-def _table_is_sound(here: Layers) -> bool:
-    """Whether every entry is a pair with slots and all of them are there; then some entries are free, and searches end."""
     listed = 0
     for j in range(here.table.size):
-        if not NONE <= here.table[j] < here.heads[PAIR_TOP]:
+        if not NONE <= here.table[j] < heads[PAIR_TOP]:
             return False
         listed += here.table[j] != NONE
-    return bool(listed == here.heads[N_PAIRS] < here.table.size)
+    if not listed == heads[N_PAIRS] < here.table.size:  # with a free entry, searches end
+        return False
+    if not _pairs_are_sound(here, held):
+        return False
+    j, steps = heads[FREE_PAIR], 0  # the free lists are complete and end (those of the pool are rebuilt)
+    while j != NONE:
+        if not 0 <= j < heads[PAIR_TOP] or pairs[j]["held"] != 0 or steps > heads[PAIR_TOP]:
+            return False
+        j, steps = pairs[j]["first"], steps + 1
+    if steps != heads[PAIR_TOP] - heads[N_PAIRS]:
+        return False
+    j, steps = heads[FREE_LAYER], 0
+    while j != NONE:
+        if not 0 <= j < heads[LAYER_TOP] or layers[j]["n"] != 0 or steps > heads[LAYER_TOP]:
+            return False
+        j, steps = layers[j]["next"], steps + 1
+    return bool(steps == heads[LAYER_TOP] - heads[N_LAYERS])
 
 
 @jit
@@ -421,22 +416,3 @@ def _layers_of(here: Layers, i: int) -> int:
         known, count = known + n, count + 1
         before, b = layer["bin"], layer["next"]
     return count if known == row["n"] <= row["held"] else -1
-
-
-@jit
-def _lists_are_sound(here: Layers) -> bool:
-    """Whether the free lists of pairs and layers are complete and end. (Those of the pool are rebuilt.)"""
-    heads = here.heads
-    j, steps = heads[FREE_PAIR], 0
-    while j != NONE:
-        if not 0 <= j < heads[PAIR_TOP] or here.pairs[j]["held"] != 0 or steps > heads[PAIR_TOP]:
-            return False
-        j, steps = here.pairs[j]["first"], steps + 1
-    if steps != heads[PAIR_TOP] - heads[N_PAIRS]:
-        return False
-    j, steps = heads[FREE_LAYER], 0
-    while j != NONE:
-        if not 0 <= j < heads[LAYER_TOP] or here.layers[j]["n"] != 0 or steps > heads[LAYER_TOP]:
-            return False
-        j, steps = here.layers[j]["next"], steps + 1
-    return bool(steps == heads[LAYER_TOP] - heads[N_LAYERS])

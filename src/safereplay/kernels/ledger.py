@@ -63,45 +63,11 @@ class Recipe(NamedTuple):
         return Memory(np.zeros(mdp.n_pairs), np.zeros(mdp.n_pairs), mdp.unsafe, np.zeros(4))
 
 
-def make_learn(recipe: Recipe) -> Callable[..., None]:
-    """The function that learns from outcome k of pair i."""
-    step_size, value = step.make_alpha(recipe.alpha), recipe.value.call
-    second, score = recipe.second.call, recipe.score.call
-
-    @jit
-    def learn(
-        tables: step.Tables,
-        memory: Memory,
-        i: int,
-        k: int,
-        r: float,
-        s_next: int,
-        ends: bool,
-        dials: step.Dials,
-    ) -> None:
-        n = tables.counts[at(i), step.VISITS] + 1
-        tables.counts[at(i), step.VISITS] = n
-        alpha = step_size(n, dials)
-        best = 0.0
-        ahead = 0.0
-        if not ends:
-            j = s_next * dials.n_actions + greedy(tables.Q, s_next, dials.n_actions)
-            best, ahead = memory.X[at(j)], memory.M[at(j)]
-        harm = 1.0 if memory.unsafe[at(k)] else 0.0
-        memory.book[HARMED] = max(memory.book[HARMED], harm)
-        q, m, params = memory.X[at(i)], memory.M[at(i)], dials.update_params
-        known = (q, m, r, best, ahead, harm, alpha, dials.gamma, *params)
-        q, m = value(known), second(known)
-        memory.X[at(i)], memory.M[at(i)] = q, m
-        tables.Q[at(i)] = score((q, m, memory.book[PRICE], *params))
-
-    return learn
-
-
 def make_iterate(recipe: Recipe) -> Callable[..., int]:
     """The function of one iteration in state s; returns the next state."""
-    choose, learn = step.make_choose(recipe), make_learn(recipe)
-    score, reprice, priced = recipe.score.call, recipe.reprice.call, recipe.score.uses("price")
+    choose, step_size = step.make_choose(recipe), step.make_alpha(recipe.alpha)
+    value, second, score = recipe.value.call, recipe.second.call, recipe.score.call
+    reprice, priced = recipe.reprice.call, recipe.score.uses("price")
 
     @jit
     def renew(tables: step.Tables, memory: Memory, dials: step.Dials) -> None:
@@ -111,7 +77,7 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
 
     @jit
     def iterate(model: Model, memory: Memory, tables: step.Tables, dials: step.Dials, s: int, max_steps: int) -> int:
-        clock, book = tables.clock, memory.book
+        clock, book, params = tables.clock, memory.book, dials.update_params
         if s == step.NO_STATE:
             if clock[step.ITERATION] == 0:
                 for j in range(tables.Q.size):
@@ -123,15 +89,27 @@ def make_iterate(recipe: Recipe) -> Callable[..., int]:
         i = s * dials.n_actions + choose(tables, s, greedy(tables.Q, s, dials.n_actions), dials)
         k = sample(model, i, tables.generator)
         s_next, ends = model.s_next[at(k)], model.ends[at(k)]
-        learn(tables, memory, i, k, model.r[at(k)], s_next, ends, dials)
+        n = tables.counts[at(i), step.VISITS] + 1
+        tables.counts[at(i), step.VISITS] = n
+        alpha = step_size(n, dials)
+        best = ahead = 0.0
+        if not ends:
+            j = s_next * dials.n_actions + greedy(tables.Q, s_next, dials.n_actions)
+            best, ahead = memory.X[at(j)], memory.M[at(j)]
+        harm = 1.0 if memory.unsafe[at(k)] else 0.0
+        book[HARMED] = max(book[HARMED], harm)
+        known = (memory.X[at(i)], memory.M[at(i)], model.r[at(k)], best, ahead, harm, alpha, dials.gamma, *params)
+        q, m = value(known), second(known)
+        memory.X[at(i)], memory.M[at(i)] = q, m
+        tables.Q[at(i)] = score((q, m, book[PRICE], *params))
         s = loop.leave(tables, s_next, ends, max_steps)
         if s == step.NO_STATE:
             book[HARMS] += book[HARMED]
             if priced:
                 start = int(book[START])
                 j = start * dials.n_actions + greedy(tables.Q, start, dials.n_actions)
-                known = (book[PRICE], book[HARMED], memory.M[at(j)], float(clock[step.EPISODE]))
-                book[PRICE] = reprice((*known, *dials.update_params))
+                forecast = memory.M[at(j)]
+                book[PRICE] = reprice((book[PRICE], book[HARMED], forecast, float(clock[step.EPISODE]), *params))
                 renew(tables, memory, dials)
             book[HARMED] = 0.0
         return s

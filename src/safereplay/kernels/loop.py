@@ -6,22 +6,24 @@ snapshots and be interrupted without changing a bit of the result.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from . import memory as mem
 from . import rng, step
 from .compile import Array, at, jit, specialise
 from .rng import Model, pick, sample
+from .step import Dials, Tables
 
 
 @jit
-def begin(model: Model, tables: step.Tables) -> int:
+def begin(model: Model, tables: Tables) -> int:
     """Begin an episode; returns its first state."""
     tables.clock[step.STEP] = 0
     return int(model.start_state[at(pick(model.start_cum, 0, model.start_cum.size, rng.uniform(tables.generator)))])
 
 
 @jit
-def leave(tables: step.Tables, s_next: int, ends: bool, max_steps: int) -> int:
+def leave(tables: Tables, s_next: int, ends: bool, max_steps: int) -> int:
     """Count a step of the MDP to s_next; returns the next state, or NO_STATE if the episode ends or is truncated."""
     tables.clock[step.STEP] += 1
     if ends or tables.clock[step.STEP] >= max_steps:
@@ -41,9 +43,7 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
     matched = recipe.replays and recipe.mixing == step.MATCHED
 
     @jit
-    def iterate(
-        model: Model, memory: mem.Memory, tables: step.Tables, dials: step.Dials, s: int, max_steps: int
-    ) -> int:
+    def iterate(model: Model, memory: mem.Memory, tables: Tables, dials: Dials, s: int, max_steps: int) -> int:
         clock, generator = tables.clock, tables.generator
         if s == step.NO_STATE and not (matched and clock[step.DUE] > 0):
             s = begin(model, tables)
@@ -77,14 +77,7 @@ def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
     """
 
     def advance(
-        model: Model,
-        memory: mem.Memory,
-        tables: step.Tables,
-        dials: step.Dials,
-        episodes: int,
-        max_steps: int,
-        budget: int,
-        log: Array,
+        model: Model, memory: Any, tables: Tables, dials: Dials, episodes: int, max_steps: int, budget: int, log: Array
     ) -> None:
         clock = tables.clock
         s, done, last = clock[step.STATE], 0, clock[step.ITERATION] + budget
@@ -101,8 +94,3 @@ def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
 def compiled(iterate: Callable[..., int], digest: str | None) -> Callable[..., None]:
     """The loop around an iteration whose source has this ``digest``, compiled for the CPU."""
     return specialise(make_advance(iterate), digest)
-
-
-def make(recipe: step.Recipe) -> Callable[..., None]:
-    """The compiled loop of Algorithm 1 for a recipe."""
-    return compiled(make_iterate(recipe), recipe.digest())

@@ -27,6 +27,7 @@ import numpy as np
 
 from . import tree
 from .compile import Array, Bound, at, digest_of, jit, kernel, specialise
+from .rng import pick
 
 #: Statistics of a pair that a scheme's functions may name. The last three are surveyed (see :func:`make_survey`).
 STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td", "down", "harm", "spread")
@@ -120,16 +121,9 @@ def total_share(memory: Memory, i: int) -> float:
 @jit
 def draw(memory: Memory, i: int, u: float) -> int:
     """The slot of pair i for the uniform number u: the first whose share exceeds u·total."""
-    low = memory.first[at(i)]
-    high = low + memory.used[at(i)] - 1
-    x = u * memory.share[at(high)]
-    while low < high:
-        middle = (low + high) >> 1
-        if memory.share[at(middle)] > x:
-            high = middle
-        else:
-            low = middle + 1
-    return int(low)
+    start = memory.first[at(i)]
+    stop = start + memory.used[at(i)]
+    return int(pick(memory.share, start, stop, u * memory.share[at(stop - 1)]))
 
 
 @kernel
@@ -140,8 +134,7 @@ def weights(memory: Memory, out: Array) -> None:
         start = memory.first[i]
         stop = start + memory.used[i]
         weight = tree.leaf(memory.tree, i)
-        before = 0.0
-        last = memory.share[stop - 1]
+        before, last = 0.0, memory.share[stop - 1]
         for k in range(start, stop):
             if weight > 0.0:
                 share = memory.share[k]
@@ -182,12 +175,8 @@ def insert(memory: Memory, i: int, slot: int, r: float, s_next: int, ends: bool)
     """Make room at ``slot`` and put a new outcome with count 0 there."""
     for k in range(memory.first[i] + memory.used[i], slot, -1):
         move(memory, k - 1, k)
-    memory.r[slot] = r
-    memory.s_next[slot] = s_next
-    memory.ends[slot] = ends
-    memory.count[slot] = 0.0
-    memory.replayed[slot] = 0
-    memory.distinct[slot] = 1.0
+    memory.r[slot], memory.s_next[slot], memory.ends[slot] = r, s_next, ends
+    memory.count[slot], memory.replayed[slot], memory.distinct[slot] = 0.0, 0, 1.0
     memory.used[i] += 1
 
 
@@ -230,30 +219,17 @@ def squeeze(memory: Memory, i: int) -> None:
     else:
         both = memory.count[keep] + memory.count[drop]
         merged = memory.r[keep] + (memory.r[drop] - memory.r[keep]) * (memory.count[drop] / both)
-        memory.count[keep] = both
-        memory.replayed[keep] += memory.replayed[drop]
-        memory.distinct[keep] += memory.distinct[drop]
-        settle(memory, keep, drop, merged)
+        replayed = memory.replayed[keep] + memory.replayed[drop]
+        distinct = memory.distinct[keep] + memory.distinct[drop]
+        s_next, ends = memory.s_next[keep], memory.ends[keep]
+        while keep + 1 < drop and precedes(memory, keep + 1, merged, s_next, ends):  # the slots stay sorted
+            move(memory, keep + 1, keep)
+            keep += 1
+        memory.r[keep], memory.s_next[keep], memory.ends[keep] = merged, s_next, ends
+        memory.count[keep], memory.replayed[keep], memory.distinct[keep] = both, replayed, distinct
     for k in range(drop, stop - 1):
         move(memory, k + 1, k)
     memory.used[i] -= 1
-
-
-@jit
-def settle(memory: Memory, keep: int, drop: int, merged: float) -> None:
-    """Set the merged reward of slot ``keep``, and move it up so that the slots below ``drop`` stay sorted."""
-    s_next, ends = memory.s_next[keep], memory.ends[keep]
-    count, replayed, distinct = memory.count[keep], memory.replayed[keep], memory.distinct[keep]
-    k = keep
-    while k + 1 < drop and precedes(memory, k + 1, merged, s_next, ends):
-        move(memory, k + 1, k)
-        k += 1
-    memory.r[k] = merged
-    memory.s_next[k] = s_next
-    memory.ends[k] = ends
-    memory.count[k] = count
-    memory.replayed[k] = replayed
-    memory.distinct[k] = distinct
 
 
 @jit
@@ -345,8 +321,7 @@ def worst_state_value(memory: Memory, Q: Array, i: int, gamma: float, n_actions:
     value = inf
     for k in range(start, stop):
         if memory.count[at(k)] > 0.0:
-            total = 0.0
-            n = 0.0
+            total = n = 0.0
             for j in range(start, stop):
                 if memory.s_next[at(j)] == memory.s_next[at(k)] and memory.ends[at(j)] == memory.ends[at(k)]:
                     total += memory.count[at(j)] * memory.r[at(j)]
@@ -388,13 +363,8 @@ def make_survey(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
 
     @jit
     def survey(memory: Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int) -> None:
-        row = memory.stats[at(i)]
-        start = memory.first[at(i)]
-        down = 0.0
-        harm = 0.0
-        mean = 0.0
-        m2 = 0.0
-        seen = 0.0
+        row, start = memory.stats[at(i)], memory.first[at(i)]
+        down = harm = mean = m2 = seen = 0.0
         for k in range(start, start + memory.used[at(i)]):
             count = memory.count[at(k)]
             if count > 0.0:
@@ -408,9 +378,7 @@ def make_survey(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
                     off = target(memory, Q, k, gamma, n_actions) - mean
                     mean += off * (count / seen)
                     m2 += off * off * count * (1.0 - count / seen)
-        row[DOWN] = down / max(n, 1)
-        row[HARM] = harm / max(n, 1)
-        row[SPREAD] = m2 / max(n, 1)
+        row[DOWN], row[HARM], row[SPREAD] = down / max(n, 1), harm / max(n, 1), m2 / max(n, 1)
 
     return survey
 
@@ -437,8 +405,7 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
         start = memory.first[at(i)]
         stop = start + memory.used[at(i)]
         stats = statistics(memory, i, n)
-        top = -inf
-        usable = True
+        top, usable = -inf, True
         for k in range(start, stop):
             if memory.count[at(k)] > 0.0:
                 weight = weight_of((memory.count[at(k)], *params))
@@ -449,11 +416,9 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
         if not usable or top == -inf:
             memory.share[start:stop] = 0.0
             return usable
-        total = 0.0
-        k = start
+        total, k = 0.0, start
         while k < stop:
-            mass = 0.0  # sum over the next states seen with this reward; or only this outcome
-            distinct = 0.0
+            mass = distinct = 0.0  # over the next states seen with this reward; or of this outcome only
             after = k
             while after < stop and (after == k or (not by_outcome and memory.r[at(after)] == memory.r[at(k)])):
                 if memory.count[at(after)] > 0.0:

@@ -14,11 +14,7 @@ from .compile import Array, at, jit
 
 Word: TypeAlias = np.uint64
 
-_17 = np.uint64(17)
-_23 = np.uint64(23)
-_45 = np.uint64(45)
-_11 = np.uint64(11)
-_64 = np.uint64(64)
+_11, _17, _23, _45, _64 = np.uint64(11), np.uint64(17), np.uint64(23), np.uint64(45), np.uint64(64)
 TO_UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 
@@ -90,8 +86,7 @@ def pick(cumulative: Array, low: int, high: int, u: float) -> int:
 @jit
 def sample(model: Model, i: int, generator: Array) -> int:
     """An outcome of pair i; draws no random number if there is only one."""
-    low = model.first[at(i)]
-    high = model.stop[at(i)]
+    low, high = model.first[at(i)], model.stop[at(i)]
     if high - low == 1:
         return int(low)
     return pick(model.p_cum, low, high, uniform(generator))

@@ -85,8 +85,7 @@ class Recipe(NamedTuple):
     @property
     def n_stats(self) -> int:
         """The number of statistics per pair that some function needs."""
-        names = ("r_min", "r_max", "td", *mem.SURVEYED)
-        return mem.N_STATS if self.weighs(*names) else mem.FEWER
+        return mem.N_STATS if self.weighs("r_min", "r_max", "td", *mem.SURVEYED) else mem.FEWER
 
     def weighs(self, *names: str) -> bool:
         """Whether w_t depends on any of these quantities."""
@@ -94,8 +93,7 @@ class Recipe(NamedTuple):
 
     def digest(self) -> str | None:
         """A digest of the source of the compiled code; None if it must not be cached on disk."""
-        bounds = [x for x in self if isinstance(x, Bound)]
-        return digest_of(bounds, self.softmax, self.replays, self.mixing)
+        return digest_of([x for x in self if isinstance(x, Bound)], self.softmax, self.replays, self.mixing)
 
 
 class Form(NamedTuple):
@@ -115,14 +113,6 @@ class Form(NamedTuple):
 
 
 FULL = Form()
-
-
-class Pieces(NamedTuple):
-    """The compiled pieces of an iteration."""
-
-    recall: Callable[..., int]
-    choose: Callable[..., int]
-    learn: Callable[..., None]
 
 
 def allocate(
@@ -165,10 +155,7 @@ def make_choose(recipe: Any) -> Callable[..., int]:
         tables.visited[at(s)] = n
         if tables.clock[ITERATION] <= dials.T0:
             return rng.below(tables.generator, dials.n_actions)
-        if n < dials.rates.size:
-            rate = dials.rates[at(n)]
-        else:
-            rate = rate_of((float(n), *dials.rate_params))
+        rate = dials.rates[at(n)] if n < dials.rates.size else rate_of((float(n), *dials.rate_params))
         if softmax:
             return boltzmann(tables.Q, s, dials.n_actions, rate, tables.generator)
         if rng.uniform(tables.generator) < rate:
@@ -194,13 +181,11 @@ def make_alpha(alpha: Bound) -> Callable[..., float]:
 def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that computes Q_t(s,a) from Q_{t−1}(s,a) and one transition, fresh or replayed, and stores it.
 
-    It first loads all values, then computes, then stores: a GPU waits at the first use of a value,
-    so it waits only once.
+    It first loads all values, then computes, then stores: a GPU, which waits at the first use of a value, waits only once.
     """
     step_size, update = make_alpha(recipe.alpha), recipe.update.call
     needs_worst, needs_state = recipe.update.uses("worst"), recipe.update.uses("worst_state")
-    needs_outcome = recipe.update.uses("worst_outcome")
-    follows_td = recipe.weighs("td")
+    needs_outcome, follows_td = recipe.update.uses("worst_outcome"), recipe.weighs("td")
     record = mem.make_record(recipe.weighs("r_min", "r_max"))
     replays, remembers, tally, dense = recipe.replays, recipe.remembers, not form.gpu, form.dense
 
@@ -208,10 +193,7 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     def backup(tables: Tables, memory: mem.Memory, place: Place, outcome: Outcome, fresh: bool, dials: Dials) -> None:
         (i, row, slot), (r, s_next, ends) = place, outcome
         visits, replayed, q = tables.counts[at(i), VISITS], tables.counts[at(i), REPLAYS], tables.Q[at(i)]
-        best = 0.0
-        worst = 0.0
-        worst_state = 0.0
-        worst_outcome = 0.0
+        best = worst = worst_state = worst_outcome = 0.0
         if not ends:
             best = mem.highest(tables.Q, s_next, dials.n_actions)
             if needs_worst:
@@ -229,22 +211,16 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             worst_state = mem.worst_state_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
         if needs_outcome:
             worst_outcome = mem.worst_outcome_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
-        tables.Q[at(i)] = update(
-            (q, r, best, worst, worst_state, worst_outcome, alpha, dials.gamma, *dials.update_params)
-        )
+        known = (q, r, best, worst, worst_state, worst_outcome, alpha, dials.gamma, *dials.update_params)
+        tables.Q[at(i)] = update(known)
         if follows_td and (dense or row != mem.NO_ROW):
             memory.stats[at(row), mem.TD] = r + dials.gamma * best - q
 
     return backup
 
 
-def make(recipe: Recipe, form: Form = FULL) -> Pieces:
-    """The pieces of an iteration for a recipe."""
-    return Pieces(make_recall(recipe, form), make_choose(recipe), make_learn(recipe, form))
-
-
-def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
-    """The function that begins an iteration: the memory's row that it replays, or NO_ROW."""
+def make(recipe: Recipe, form: Form = FULL) -> tuple[Callable[..., int], Callable[..., int], Callable[..., None]]:
+    """The pieces of an iteration for a recipe: recall, choose and learn."""
     literal, matched = recipe.replays and recipe.mixing == LITERAL, recipe.replays and recipe.mixing == MATCHED
     total_of, find = form.sums.total, form.sums.find
 
@@ -260,27 +236,44 @@ def make_recall(recipe: Recipe, form: Form) -> Callable[..., int]:
                 return int(find(memory.tree, rng.uniform(tables.generator) * total))
         return mem.NO_ROW
 
-    return recall
+    return recall, make_choose(recipe), make_learn(recipe, form)
 
 
 def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that learns from an outcome; ``moved`` tells whether the pair's slots have moved.
 
-    With matched mixing a visit is followed by replays of the same pair,
-    v·W/(1−v) of them on average, W the pair's share of the weights. They become due here, and ``recall`` returns them.
+    With matched mixing a visit is followed by replays of the same pair, v·W/(1−v) of them on average, W the pair's share
+    of the weights. They become due here, and ``recall`` returns them. Quantities that depend on Q of next states are
+    updated only with their pair, as Q itself is.
     """
-    backup, follow = make_backup(recipe, form), make_follow(recipe, form)
-    total_of, leaf = form.sums.total, form.sums.leaf
-    replays, dense = recipe.replays, form.dense
-    matched = replays and recipe.mixing == MATCHED
+    backup, dense, replays = make_backup(recipe, form), form.dense, recipe.replays
+    total_of, leaf, put = form.sums.total, form.sums.leaf, form.sums.put
+    matched, pair_weight = replays and recipe.mixing == MATCHED, recipe.pair_weight.call
+    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
+    survey = mem.make_survey(recipe.pair_weight, recipe.log_tilt)
+    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS, "count") or recipe.next_weight.uses("count")
+    surveys, always = recipe.weighs(*mem.SURVEYED), recipe.weighs("td", "spread", "y")
+    tilts_always = recipe.log_tilt.uses("td", "spread", "y")
 
     @jit
-    def follow_up(tables: Tables, memory: mem.Memory, row: int, dials: Dials) -> None:
-        total = total_of(memory.tree)
-        if tables.clock[ITERATION] >= dials.T0 and total > 0.0:
-            share = leaf(memory.tree, row) / total if dense or row != mem.NO_ROW else 0.0
-            tables.clock[DUE] = int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
-            tables.clock[DUE_ROW] = row
+    def follow(
+        tables: Tables, memory: mem.Memory, i: int, row: int, slot: int, fresh: bool, moved: bool, dials: Dials
+    ) -> None:
+        """Update w_t after an update of pair i."""
+        n = tables.counts[at(i), VISITS]
+        if surveys and (fresh or always):
+            survey(memory, tables.Q, row, n, dials.gamma, dials.n_actions)
+        renew = tilts_always or (fresh and (tilt_moves or moved or memory.count[at(slot)] == 1.0))
+        if renew and not refresh(memory, tables.Q, row, n, dials.gamma, dials.n_actions, dials.scheme_params):
+            tables.clock[WRONG] = i + 1
+        if fresh or always:
+            weight = pair_weight((*mem.statistics(memory, row, n), *dials.scheme_params))
+            if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
+                tables.clock[WRONG] = i + 1
+                weight = 0.0
+            if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
+                weight = 0.0
+            put(memory.tree, row, weight)
 
     @jit
     def learn(
@@ -291,45 +284,10 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
         if replays and (dense or row != mem.NO_ROW):
             follow(tables, memory, i, row, slot, fresh, moved, dials)
         if matched and fresh:
-            follow_up(tables, memory, row, dials)
+            total = total_of(memory.tree)
+            if tables.clock[ITERATION] >= dials.T0 and total > 0.0:
+                share = leaf(memory.tree, row) / total if dense or row != mem.NO_ROW else 0.0
+                tables.clock[DUE] = int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
+                tables.clock[DUE_ROW] = row
 
     return learn
-
-
-def make_follow(recipe: Recipe, form: Form) -> Callable[..., None]:
-    """The function that updates w_t after an update of pair i.
-
-    Quantities that depend on Q of next states are updated only with their pair, as Q itself is.
-    """
-    pair_weight, put = recipe.pair_weight.call, form.sums.put
-    refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
-    survey = mem.make_survey(recipe.pair_weight, recipe.log_tilt)
-    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS, "count") or recipe.next_weight.uses("count")
-    surveys, always = recipe.weighs(*mem.SURVEYED), recipe.weighs("td", "spread", "y")
-    tilts_always = recipe.log_tilt.uses("td", "spread", "y")
-
-    @jit
-    def reweigh(tables: Tables, memory: mem.Memory, i: int, row: int, dials: Dials) -> None:
-        stats = mem.statistics(memory, row, tables.counts[at(i), VISITS])
-        weight = pair_weight((*stats, *dials.scheme_params))
-        if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
-            tables.clock[WRONG] = i + 1
-            weight = 0.0
-        if weight > 0.0 and not mem.total_share(memory, row) > 0.0:
-            weight = 0.0
-        put(memory.tree, row, weight)
-
-    @jit
-    def follow(
-        tables: Tables, memory: mem.Memory, i: int, row: int, slot: int, fresh: bool, moved: bool, dials: Dials
-    ) -> None:
-        n = tables.counts[at(i), VISITS]
-        if surveys and (fresh or always):
-            survey(memory, tables.Q, row, n, dials.gamma, dials.n_actions)
-        renew = tilts_always or (fresh and (tilt_moves or moved or memory.count[at(slot)] == 1.0))
-        if renew and not refresh(memory, tables.Q, row, n, dials.gamma, dials.n_actions, dials.scheme_params):
-            tables.clock[WRONG] = i + 1
-        if fresh or always:
-            reweigh(tables, memory, i, row, dials)
-
-    return follow

@@ -16,6 +16,8 @@ from . import rng, tree
 from .compile import Array, Bound, digest_of, jit, specialise
 from .layers import Layers
 
+_Change: TypeAlias = Callable[..., int]
+
 
 class Pieces(NamedTuple):
     """The kernels for one scheme."""
@@ -28,59 +30,11 @@ class Pieces(NamedTuple):
     weigh: Callable[..., None]
 
 
-# -- the statistics of a pair ------------------------------------------------------------------------------------------
-
-
-@jit
-def _join(row: Array, x: float) -> None:
-    """Add an x."""
-    row["n"] += 1
-    row["mean"], row["m2"] = mem.joined(row["mean"], row["m2"], x, row["n"])
-
-
-@jit
-def _part(row: Array, x: float) -> None:
-    """Remove an x."""
-    row["n"] -= 1
-    row["mean"], row["m2"] = mem.parted(row["mean"], row["m2"], x, row["n"])
-
-
 @jit
 def _statistics(row: Array) -> tuple[float, ...]:
     """The quantities that a scheme's factors may name, in the order of ``memory.STATISTICS``; 0 for those not kept."""
     n = float(row["n"])
     return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-
-
-def _make_weight(pair_weight: Bound) -> Callable[..., float]:
-    weight_of = pair_weight.call
-
-    @jit
-    def weight(row: Array, params: tuple[float, ...]) -> float:
-        """The weight of a pair; 0 while no x is known."""
-        if row["n"] == 0:
-            return 0.0
-        return float(weight_of((*_statistics(row), *params)))
-
-    return weight
-
-
-def _make_slope(log_tilt: Bound) -> Callable[..., float]:
-    tilt_of = log_tilt.call
-
-    @jit
-    def slope(row: Array, params: tuple[float, ...]) -> float:
-        """λ: the decrease of log_tilt, a straight line, from the mean to one standard deviation above, per unit of x."""
-        stats = _statistics(row)
-        step = sqrt(stats[2]) if stats[2] > 0.0 else 1.0
-        low = tilt_of((stats[1] + step, *stats, *mem.NOTHING, *params))
-        fall = tilt_of((stats[1], *stats, *mem.NOTHING, *params)) - low
-        return float(fall / step)
-
-    return slope
-
-
-# -- changes ------------------------------------------------------------------------------------------------------------
 
 
 @jit
@@ -100,12 +54,10 @@ def _gathered(here: Layers, i: int, slot: int) -> int:
     return chain
 
 
-_Change: TypeAlias = Callable[..., int]
-
-
-def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> tuple[Callable[..., None], Callable[..., None]]:
+def _make_settle(
+    weight_of: Callable[..., float], raw_slope: Callable[..., float], pooled: bool
+) -> tuple[Callable[..., None], Callable[..., None]]:
     """settle and layer_anew, to call after pair i has changed; ``slot`` is new in it, or NONE."""
-    weight_of, raw_slope = _make_weight(pair_weight), _make_slope(log_tilt)
 
     @jit
     def slope_of(here: Layers, row: Array, params: tuple[float, ...]) -> float:
@@ -119,11 +71,11 @@ def _make_settle(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> tuple[Cal
         """Sum the statistics again and rebuild the layers."""
         row, chain = here.pairs[i], _gathered(here, i, slot)
         row["n"], row["mean"], row["m2"] = 0, 0.0, 0.0
-        lightest, heaviest = -inf, inf
-        member = chain
+        lightest, heaviest, member = -inf, inf, chain
         while member != lay.NONE:
             x = here.slots[member]["x"]
-            _join(row, x)
+            row["n"] += 1
+            row["mean"], row["m2"] = mem.joined(row["mean"], row["m2"], x, row["n"])
             heaviest, lightest = min(heaviest, x), max(lightest, x)
             member = here.slots[member]["place"]
         weight = weight_of(row, params)
@@ -190,8 +142,10 @@ def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Calla
         """Remove a slot from its layer, if it is in one."""
         i = here.slots[slot]["pair"]
         if here.slots[slot]["layer"] != lay.NONE:
+            row = here.pairs[i]
             lay.leave(here, i, slot)
-            _part(here.pairs[i], here.slots[slot]["x"])
+            row["n"] -= 1
+            row["mean"], row["m2"] = mem.parted(row["mean"], row["m2"], here.slots[slot]["x"], row["n"])
             settle(here, i, lay.NONE, params)
 
     @jit
@@ -213,7 +167,9 @@ def _make_moves(settle: Callable[..., None]) -> tuple[Callable[..., None], Calla
         i = here.slots[slot]["pair"]
         here.slots[slot]["x"] = x
         if not isnan(x):
-            _join(here.pairs[i], x)
+            row = here.pairs[i]
+            row["n"] += 1
+            row["mean"], row["m2"] = mem.joined(row["mean"], row["m2"], x, row["n"])
             settle(here, i, slot, params)
 
     return take_out, revalue
@@ -299,23 +255,12 @@ def _checked(here: Layers, slot: int, x: float) -> int:
     return lay.BAD_X if abs(x) > lay.LARGEST else lay.FINE
 
 
-# -- draws -------------------------------------------------------------------------------------------------------------
-
 TRIES = 10_000  # upper bound that is not reached: at least one try in seven is accepted
 
 
-@jit
-def _anchor(here: Layers) -> int:
-    """A slot that is held, drawn uniformly."""
-    slot = rng.below(here.generator, here.heads[lay.HIGH])
-    while here.slots[slot]["pair"] == lay.NONE:
-        slot = rng.below(here.generator, here.heads[lay.HIGH])
-    return int(slot)
-
-
-def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | None) -> Callable[..., None]:
-    weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
-
+def _make_draw(
+    weight_of: Callable[..., float], slope_of: Callable[..., float], pooled: bool, digest: str | None
+) -> Callable[..., None]:
     @jit
     def tilted_slot(here: Layers, i: int, params: tuple[float, ...]) -> int:
         """A slot of pair i, ∝ e^{−λx}."""
@@ -355,8 +300,11 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | 
         With a tree of weights: with probability v a slot of a pair drawn by weight, else a uniform one (literal mixing). Without: a
         uniform one, replaced with probability ρ = v·min(1, weight) by one of its own pair (matched mixing).
         """
-        for k in range(out.size):  # in three passes, so that memory accesses overlap
-            out[k] = _anchor(here)
+        for k in range(out.size):  # in three passes, so that memory accesses overlap; first any slots that are held
+            slot = rng.below(here.generator, here.heads[lay.HIGH])
+            while here.slots[slot]["pair"] == lay.NONE:
+                slot = rng.below(here.generator, here.heads[lay.HIGH])
+            out[k] = slot
         for k in range(out.size):
             if here.tree.size > 2:
                 tilted[k] = rng.uniform(here.generator) < v and here.tree[1] > 0.0
@@ -374,8 +322,27 @@ def _make_draw(pair_weight: Bound, log_tilt: Bound, pooled: bool, digest: str | 
     return specialise(draw, digest)
 
 
-def _make_weigh(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Callable[..., None]:
-    weight_of, slope_of = _make_weight(pair_weight), _make_slope(log_tilt)
+@lru_cache(maxsize=64)
+def make_pieces(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> Pieces:
+    """The kernels for a scheme's two factors; ``pooled`` is :attr:`Scheme.POOLED <safereplay.schemes.Scheme.POOLED>`."""
+    digest = digest_of([pair_weight, log_tilt], "layers", pooled)
+    own_weight, tilt_of = pair_weight.call, log_tilt.call
+
+    @jit
+    def weight_of(row: Array, params: tuple[float, ...]) -> float:
+        """The weight of a pair; 0 while no x is known."""
+        if row["n"] == 0:
+            return 0.0
+        return float(own_weight((*_statistics(row), *params)))
+
+    @jit
+    def slope_of(row: Array, params: tuple[float, ...]) -> float:
+        """λ: the decrease of log_tilt, a straight line, from the mean to one standard deviation above, per unit of x."""
+        stats = _statistics(row)
+        step = sqrt(stats[2]) if stats[2] > 0.0 else 1.0
+        low = tilt_of((stats[1] + step, *stats, *mem.NOTHING, *params))
+        fall = tilt_of((stats[1], *stats, *mem.NOTHING, *params)) - low
+        return float(fall / step)
 
     def weigh(pairs: Array, params: tuple[float, ...], weights: Array, slopes: Array) -> None:
         """The weight and the slope of each row of ``pairs``, from its n, mean and m2."""
@@ -383,15 +350,5 @@ def _make_weigh(pair_weight: Bound, log_tilt: Bound, digest: str | None) -> Call
             weights[i] = weight_of(pairs[i], params)
             slopes[i] = slope_of(pairs[i], params) if weights[i] > 0.0 else 0.0
 
-    return specialise(weigh, digest)
-
-
-@lru_cache(maxsize=64)
-def make_pieces(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> Pieces:
-    """The kernels for a scheme's two factors; ``pooled`` is :attr:`Scheme.POOLED <safereplay.schemes.Scheme.POOLED>`."""
-    digest = digest_of([pair_weight, log_tilt], "layers", pooled)
-    return Pieces(
-        *_make_changes(*_make_settle(pair_weight, log_tilt, pooled), digest),
-        _make_draw(pair_weight, log_tilt, pooled, digest),
-        _make_weigh(pair_weight, log_tilt, digest),
-    )
+    changes = _make_changes(*_make_settle(weight_of, slope_of, pooled), digest)
+    return Pieces(*changes, _make_draw(weight_of, slope_of, pooled, digest), specialise(weigh, digest))

@@ -17,10 +17,7 @@ from .compile import Array, at, jit, source_digest, specialise
 
 def allocate(n: int) -> Array:
     """A tree of n weights, all zero."""
-    leaves = 1
-    while leaves < n:
-        leaves *= 2
-    return np.zeros(2 * leaves)
+    return np.zeros(2 << (max(int(n), 1) - 1).bit_length())  # twice the next power of two
 
 
 @jit

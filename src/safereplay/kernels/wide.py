@@ -25,8 +25,7 @@ def allocate(n: int) -> Array:
 @jit
 def leaf(tree: Array, i: int) -> float:
     """The weight of entry i."""
-    start = 0
-    level = WIDTH
+    start, level = 0, WIDTH
     while start + level < tree.size:
         start += level
         level *= WIDTH
@@ -50,8 +49,7 @@ def added(tree: Array, node: int) -> float:
 @jit
 def put(tree: Array, i: int, weight: float) -> None:
     """Set the weight of entry i."""
-    start = 0
-    level = WIDTH
+    start, level = 0, WIDTH
     while start + level < tree.size:
         start += level
         level *= WIDTH
@@ -73,14 +71,10 @@ def find(tree: Array, x: float) -> int:
     At each node the search takes the first entry that contains x, or the last positive one if rounding has left x beyond
     all. A positive sum has a positive part, so each entry on the way is positive, the leaf as well.
     """
-    start = 0
-    level = WIDTH
-    i = 0
+    start, level, i = 0, WIDTH, 0
     while True:
         node = start + i
-        taken = 0
-        left = x
-        searching = True
+        taken, left, searching = 0, x, True
         for k in range(WIDTH):
             entry = tree[at(node + k)]
             here = searching & (entry > 0.0)

@@ -22,9 +22,7 @@ from ..theory.solver import iterate, targets
 
 @dataclass(frozen=True)
 class Robust(Learner):
-    """Robust Q-learning under contamination: with probability δ the outcome is the worst one seen.
-
-    Robust Q-learning: with probability δ an adversary draws the outcome.
+    """Robust Q-learning under contamination: with probability δ an adversary draws the outcome, the worst one seen.
 
     A robust MDP does not trust its probabilities. For each pair it has a set 𝒫(s,a) of distributions, and values an action
     by the worst of them, for each pair and step independently (a *rectangular* set):
@@ -35,9 +33,9 @@ class Robust(Learner):
 
         𝒫(s,a)  =  { (1−δ)·q + δ·f },    which makes    Q  =  (1−δ)·E[y] + δ·min y,    y = r + γ·max_b Q(s',b),
 
-    since the worst f puts all its mass on the worst outcome. The learner moves Q(s,a) towards
+    since the worst f puts all its mass on the worst outcome. The learner's update is
 
-        (1−δ)·(r + γ·max_b Q(s',b)) + δ·min over the outcomes seen from (s,a) of (r' + γ·max_b Q(s'',b)).
+        Q(s,a) ← (1−α)·Q(s,a) + α·[(1−δ)·(r + γ·max_b Q(s',b)) + δ·min_{(r',s'') seen} (r' + γ·max_b Q(s'',b))]
 
     δ = 0 is Q-learning. δ = 1 has the limit of Heger's Q̂-learning. That one only decreases Q, and cannot correct a value
     that was too low; this one can.
@@ -64,8 +62,6 @@ class Robust(Learner):
     Ref: Iyengar (2005), Robust dynamic programming; Nilim & El Ghaoui (2005), Robust control of Markov decision processes
     with uncertain transition matrices; Tamar, Xu & Mannor (2013), Scaling up robust MDPs by reinforcement learning; Wang &
     Zou (2021), Online robust reinforcement learning with model uncertainty.
-
-        Q(s,a) ← (1−α)·Q(s,a) + α·[(1−δ)·(r + γ·max_b Q(s',b)) + δ·min_{(r',s'') seen} (r' + γ·max_b Q(s'',b))]
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -118,8 +114,6 @@ def robust(mdp: TabularMDP, delta: float) -> Floats:
 class ExponentialUtility(Learner):
     """Q-learning of certainty equivalents under exponential utility; θ > 0 is risk-averse, θ < 0 risk-seeking.
 
-    Exponential utility: Q-learning on certainty equivalents.
-
     A random amount y has the certainty equivalent CE(y) = −(1/θ)·log E e^{−θy}: E[y] − (θ/2)·var y + …, less than the mean
     for θ > 0, more for θ < 0. The learner averages e^{−θy} where Q-learning averages y:
 
@@ -151,8 +145,6 @@ class ExponentialUtility(Learner):
     Ref: Howard & Matheson (1972), Risk-sensitive Markov decision processes; Borkar (2002), Q-learning for risk-sensitive
     control; Basu, Bhattacharyya & Borkar (2008), A learning algorithm for risk-sensitive cost.
 
-        e^{−θQ(s,a)} ← (1−α)·e^{−θQ(s,a)} + α·e^{−θ(r + γ·max_b Q(s',b))}
-
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
     >>> [sr.verdict(mdp, sr.exact(mdp, sr.ExponentialUtility(theta)).argmax(1)) for theta in (0.0, 0.3, 3.0)]
@@ -183,17 +175,12 @@ class ExponentialUtility(Learner):
 
 @limit_of.register
 def _(learner: ExponentialUtility, mdp: TabularMDP) -> Floats:
-    def H(Q: Floats) -> Floats:  # noqa: N802
-        return entropic(mdp, targets(mdp, Q.max(1)), learner.theta)
-
-    return iterate(H, mdp)
+    return iterate(lambda Q: entropic(mdp, targets(mdp, Q.max(1)), learner.theta), mdp)
 
 
 @dataclass(frozen=True)
 class CVaRQLearning(Learner):
-    """Q-learning that minimises the expected shortfall of a target, on states that include the remaining target.
-
-    CVaR of the return: Q-learning on the state and the remaining target.
+    """CVaR of the return: Q-learning that minimises the expected shortfall, on the state and the remaining target.
 
     CVaR_α is the mean return of the worst share α of episodes. A policy that maximises it may depend on the return so far:
     after gains it can take a risk, after large losses there is nothing left to protect. With a target y₀,

@@ -38,7 +38,7 @@ from ..kernels import ledger, rng, step
 from ..kernels.compile import bind, parameters
 from ..learners import Learner, towards_target
 from ..mdp import TabularMDP
-from ..runs import make_program, resolved
+from ..runs import NO_LOG, make_program, resolved
 from ..schedules import Exploration, StepSize
 from ..schemes import check_arguments, check_compiles
 from ..theory.chain import chain_of
@@ -189,8 +189,8 @@ def diary(
     memory: ledger.Memory = program.recipe.room(mdp)  # type: ignore[union-attr]
     model, shape, books = sampling_model(mdp), (mdp.n_states, mdp.n_actions), []
     for point in episodes:
-        last = _checks.whole("episodes", point, 1)
-        program.advance(model, memory, tables, last, _checks.whole("max_steps", max_steps, 1), 1 << 62)
+        limits = _checks.whole("episodes", point, 1), _checks.whole("max_steps", max_steps, 1), 1 << 62
+        program.run(model, memory, tables, program.dials, *limits, NO_LOG)
         X, M, Q = (x.reshape(shape).copy() for x in (memory.X, memory.M, tables.Q))
         books.append(Ledger(X, M, finite(Q), float(memory.book[ledger.PRICE]), int(memory.book[ledger.HARMS])))
     return books
@@ -246,8 +246,14 @@ def equilibrium(mdp: TabularMDP, learner: LedgerLearner, price: float = 0.0) -> 
     >>> print(equilibrium(sr.TabularMDP.from_outcomes(2, 2, rows), sr.MeanVariance(0.3)))
     None
     """
-    start = _swept(mdp, learner, price)
-    tries = (iterated(mdp, learner, start.policy, price, at_once=at_once) for at_once in (True, False))
+    x = np.where(mdp.is_terminal, 0.0, learner.initial_value(float(mdp.r.max()), mdp.gamma))
+    m, states = np.zeros(mdp.n_states), np.arange(mdp.n_states)
+    for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):  # as many as a γ-contraction needs to converge
+        before, book = (x, m), ahead(mdp, learner, x, m, price)
+        x, m = book.X[states, book.policy], book.M[states, book.policy]
+        if all(np.abs(a - b).max() <= 1e-12 * largest(b) for a, b in zip(before, (x, m), strict=True)):
+            break
+    tries = (iterated(mdp, learner, book.policy, price, at_once=at_once) for at_once in (True, False))
     return next((found for found in tries if found is not None), None)
 
 
@@ -277,24 +283,9 @@ def iterated(
     return None
 
 
-def _swept(mdp: TabularMDP, learner: LedgerLearner, price: float) -> Ledger:
-    """The tables after expected updates of all pairs, from the learner's initial values, for as many sweeps as a
-    γ-contraction needs to converge."""
-    x = np.where(mdp.is_terminal, 0.0, learner.initial_value(float(mdp.r.max()), mdp.gamma))
-    m, states = np.zeros(mdp.n_states), np.arange(mdp.n_states)
-    for _ in range(min(MOST_SWEEPS, ceil(log(1e-9) / log(mdp.gamma)))):
-        before, book = (x, m), ahead(mdp, learner, x, m, price)
-        x, m = book.X[states, book.policy], book.M[states, book.policy]
-        if all(np.abs(a - b).max() <= 1e-12 * largest(b) for a, b in zip(before, (x, m), strict=True)):
-            break
-    return book
-
-
 @dataclass(frozen=True)
 class MeanVariance(LedgerLearner):
     """Sato, Kimura & Kobayashi (2001), value-based: score = mean − risk·variance of the discounted return.
-
-    Mean and variance of the return, learned together: the score is the mean minus a multiple of the variance.
 
     The variance of the discounted return satisfies an equation like that of its mean. Sobel (1982), *The variance of
     discounted Markov decision processes*, gives it for a fixed policy; Sato, Kimura & Kobayashi (2001), *TD algorithm for
@@ -365,8 +356,6 @@ class MeanVariance(LedgerLearner):
 @dataclass(frozen=True)
 class ErrorStates(HarmLedger):
     """Geibel & Wysotzki (2005): score = (1 − weight)·value − weight·scale·P(ever unsafe).
-
-    The probability of harm as a second table, weighted against the value.
 
     Geibel & Wysotzki (2005), *Risk-sensitive reinforcement learning applied to control under constraints*: the risk of a
     policy is the probability of ever reaching an error state. It is itself a return, with a cost of 1 at the first unsafe

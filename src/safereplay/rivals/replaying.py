@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
 from .._config import dial
-from .._types import Bools, Floats
+from .._types import Floats
 from ..kernels import history
 from ..learners import Learner, replay_chance
 from ..mdp import TabularMDP, reached
@@ -70,9 +70,7 @@ class HistoryLearner(Learner):
 
 @dataclass(frozen=True)
 class WindowReplay(HistoryLearner):
-    """Replay of a transition drawn uniformly from the last ``window``.
-
-    Uniform replay from a window: the experience replay of Lin (1992), with the window as its dial (Liu & Zou 2017).
+    """Uniform replay from the last ``window`` transitions: the experience replay of Lin (1992).
 
         with probability v:    (s, a, r, s') uniformly from the last N transitions;    Q(s,a) ← (1−α)·Q(s,a) + α·y
         y = r + γ·max_b Q(s',b)
@@ -116,9 +114,7 @@ class WindowReplay(HistoryLearner):
 
 @dataclass(frozen=True)
 class CombinedReplay(HistoryLearner):
-    """Replay in batches: the newest transition, then ``batch`` − 1 drawn uniformly from the last ``window``.
-
-    Combined replay: each batch of replays includes the newest transition (Zhang & Sutton 2017).
+    """Combined replay: each batch of replays includes the newest transition (Zhang & Sutton 2017).
 
         a batch of n replays:    the newest transition, then n − 1 drawn uniformly from the last N
 
@@ -163,9 +159,7 @@ class CombinedReplay(HistoryLearner):
 
 @dataclass(frozen=True)
 class RecentReplay(HistoryLearner):
-    """Replay of a transition drawn uniformly from the c_k most recent; ``least`` is c_min, ``cycle`` K.
-
-    Emphasising recent experience: later updates of a cycle replay more recent transitions (Wang & Ross 2019).
+    """Emphasising recent experience: later updates of a cycle replay more recent transitions (Wang & Ross 2019).
 
         the k-th of K replays:    a transition uniformly from the c_k most recent,    c_k = max(N·η^(k·1000/K), c_min)
 
@@ -224,9 +218,7 @@ def _(learner: WindowReplay | CombinedReplay | RecentReplay, mdp: TabularMDP) ->
 
 @dataclass(frozen=True)
 class BackwardReplay(HistoryLearner):
-    """Replay of whole episodes from their end to their start; ``beta`` is the diffusion factor.
-
-    Episodic backward update: replay of a whole episode from its end to its start (Lee, Choi & Chung 2019).
+    """Episodic backward update: replay of a whole episode from its end to its start (Lee, Choi & Chung 2019).
 
     With the episode's transitions (s_k, a_k, r_k, s_{k+1}), k = 1, ..., T, and a diffusion factor β,
 
@@ -290,9 +282,7 @@ def _(learner: BackwardReplay, mdp: TabularMDP) -> Floats:
 
 @dataclass(frozen=True)
 class DynaQ(HistoryLearner):
-    """Dyna-Q with ``planning`` steps after each step; ``ties`` between greedy actions go to the first, or any (textbook).
-
-    Dyna-Q: after each step of the MDP, n planning steps from a learned model (Sutton 1990, 1991).
+    """Dyna-Q: after each step of the MDP, n planning steps from a learned model (Sutton 1990, 1991).
 
         n times:    s ← a state seen before,  a ← an action tried there,  (r, s') ← Model(s,a)
                     Q(s,a) ← (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b))
@@ -326,7 +316,7 @@ class DynaQ(HistoryLearner):
     ----------
     planning : int, planning steps after each step
     model : "last" or "counts"
-    ties : "first" or "random", the greedy action among equals
+    ties : "first" or "random" (textbook), the greedy action among equals
 
     Ref: Sutton (1990), Integrated architectures for learning, planning, and reacting based on approximating dynamic programming.
     Ref: van Seijen & Sutton (2015), A deeper look at planning as learning from replay.
@@ -343,9 +333,7 @@ class DynaQ(HistoryLearner):
     DIAL: ClassVar[str] = "planning"
     SETTINGS: ClassVar[tuple[float, ...]] = (0, 1, 2, 5, 10, 20, 50)
     SETTLES: ClassVar[bool | None] = None
-    WHY: ClassVar[str] = (
-        "with counts w_t goes to q over the pairs tried; with the last outcome it jumps with each visit"
-    )
+    WHY: ClassVar[str] = "with counts w_t goes to q over the pairs tried; with the last outcome it jumps each visit"
     planning: int = 5
     model: str = "last"
     ties: str = "first"
@@ -391,10 +379,13 @@ def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Float
     _checks.require(even, "behaviour", "give each state probabilities that sum to 1", pi.sum(1).tolist())
     onward = np.zeros((mdp.n_pairs, mdp.n_states))  # next states of each pair; an end leads to a start
     np.add.at(onward, (mdp.pair, mdp.s_next), np.where(mdp.terminal, 0.0, mdp.p))
-    onward += (
-        np.bincount(mdp.pair, weights=np.where(mdp.terminal, mdp.p, 0.0), minlength=mdp.n_pairs)[:, None] * mdp.start
-    )
-    seen = _seen(mdp, pi, onward)
+    ends = np.bincount(mdp.pair, weights=np.where(mdp.terminal, mdp.p, 0.0), minlength=mdp.n_pairs)
+    onward += ends[:, None] * mdp.start
+    moves = np.einsum("sa,sat->st", pi, onward.reshape(*shape, -1)) > 0
+    seen = reached(mdp.n_states, np.flatnonzero(mdp.start > 0), *np.nonzero(moves))  # states that are visited
+    classes = connected_components(moves[np.ix_(seen, seen)], connection="strong")[0]
+    hint = "it must return to every state that it visits"
+    _checks.require(classes == 1, "classes of states under the behaviour", "number 1", classes, hint)
     tried = (pi > 0) & seen[:, None]
     p = mdp.p.copy()
     for i in np.flatnonzero(tried.ravel()):
@@ -409,13 +400,3 @@ def last_outcome_limit(mdp: TabularMDP, learner: DynaQ, behaviour: Any) -> Float
         weight = mdp.p[k] * (1.0 + learner.planning * tau / (seen.sum() * tried[s].sum()))
         p[k] = weight / weight.sum()
     return optimal(mdp, p)
-
-
-def _seen(mdp: TabularMDP, pi: Floats, onward: Floats) -> Bools:
-    """The states that the behaviour visits, [S]; it must return to each of them infinitely often."""
-    chain = np.einsum("sa,sat->st", pi, onward.reshape(*pi.shape, -1)) > 0
-    seen = reached(mdp.n_states, np.flatnonzero(mdp.start > 0), *np.nonzero(chain))
-    classes = connected_components(chain[np.ix_(seen, seen)], connection="strong")[0]
-    hint = "it must return to every state that it visits"
-    _checks.require(classes == 1, "classes of states under the behaviour", "number 1", classes, hint)
-    return np.asarray(seen, np.bool_)
