@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from safereplay._types import Floats
+from safereplay._checks import Floats
 from safereplay.grids import from_map
 from safereplay.mdp import TabularMDP
 from safereplay.theory.solver import by_sweeps

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from safereplay._types import Floats, Ints
+from safereplay._checks import Floats, Ints
 from safereplay.kernels import rng, tree
 from safereplay.kernels.compile import Array, at, jit, kernel
 

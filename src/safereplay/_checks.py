@@ -1,4 +1,4 @@
-"""Checks of arguments, and the wording of their error messages.
+"""Checks of arguments, and the wording of their error messages; names for types of arrays.
 
 Every message reads '<argument> must <condition>, got <value>', then a location or a hint. A check returns
 the value in the type that the caller needs, so a constructor reads as a list of its conditions.
@@ -8,12 +8,17 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from ._types import Floats
 from .errors import BadInput
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+AnyArray: TypeAlias = npt.NDArray[Any]
 
 
 def shown(value: object) -> str:

@@ -23,7 +23,7 @@ from zipfile import BadZipFile, LargeZipFile
 
 import numpy as np
 
-from ._types import AnyArray
+from ._checks import AnyArray
 from .errors import BadFile, BadInput, CannotWrite
 
 HEADER = "header"

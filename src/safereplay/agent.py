@@ -38,9 +38,9 @@ import gymnasium
 import numpy as np
 
 from . import _checks, _files, arrays, runs
+from ._checks import AnyArray, Bools, Floats, Ints
 from ._config import Config
 from ._progress import Bar
-from ._types import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 from .kernels import memory as mem
 from .kernels import rng, step, tree

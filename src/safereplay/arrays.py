@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._types import AnyArray, Floats, Ints
+from ._checks import AnyArray, Floats, Ints
 from .kernels import memory as mem
 from .kernels.rng import Model
 from .mdp import TabularMDP

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _checks
+from ._checks import AnyArray, Floats, Ints
 from ._config import plain
-from ._types import AnyArray, Floats, Ints
 from .errors import BadInput
 from .kernels import step
 from .learners import Learner, Recipe

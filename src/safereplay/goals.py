@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from . import _checks
-from ._types import Floats, Ints
+from ._checks import Floats, Ints
 from .grids import MOVES, from_map
 from .mdp import Layout, TabularMDP, reached
 

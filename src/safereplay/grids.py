@@ -42,7 +42,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from . import _checks
-from ._types import Bools, Floats, Ints
+from ._checks import Bools, Floats, Ints
 from .mdp import Layout, TabularMDP, reached
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ import numpy as np
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 
 from . import _checks, grids
-from ._types import AnyArray, Bools, Floats
+from ._checks import AnyArray, Bools, Floats
 from .errors import BadInput
 from .mdp import Layout, TabularMDP
 

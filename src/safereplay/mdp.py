@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from . import _checks, _files
-from ._types import AnyArray, Bools, Floats, Ints
+from ._checks import AnyArray, Bools, Floats, Ints
 from .errors import BadFile, BadInput
 
 FORMAT = 1

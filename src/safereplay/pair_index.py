@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from . import _checks
+from ._checks import Bools, Floats, Ints
 from ._config import Config
-from ._types import Bools, Floats, Ints
 from .errors import BadInput
 from .kernels import layers as lay
 from .kernels import rng, tilted, tree

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _checks
-from ._types import Bools, Floats
+from ._checks import Bools, Floats
 
 Vector = npt.NDArray[np.float32]
 

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _checks, footprints
+from ._checks import Floats, Ints
 from ._progress import Bar, ctrl_c_afterwards
-from ._types import Floats, Ints
 from .arrays import model_memory, sampling_model
 from .errors import Stopped
 from .footprints import Kept
@@ -230,6 +230,11 @@ class Program(NamedTuple):
     recipe: Recipe  #: the source of the loop
     dials: step.Dials
 
+    def advance(self, model: rng.Model, memory: Any, tables: step.Tables, *limits: int, log: Ints = NO_LOG) -> None:
+        """Run with the limits episodes, max_steps and budget: for ``budget`` iterations, or until this many episodes are
+        over and no replay is due."""
+        self.run(model, memory, tables, self.dials, *limits, log)
+
 
 def make_program(
     learner: Learner, exploration: Exploration, step_size: StepSize, gamma: float, n_actions: int
@@ -350,8 +355,8 @@ class OneRun:
 
     def advance(self, episodes: int, budget: int, log: Ints = NO_LOG) -> None:
         """Run for ``budget`` iterations, or until this many episodes are over and no replay is due."""
-        program, limits = self.plan.program, (episodes, self.plan.max_steps, budget)
-        program.run(self.model, self.memory, self.tables, program.dials, *limits, log)
+        limits = episodes, self.plan.max_steps, budget
+        self.plan.program.advance(self.model, self.memory, self.tables, *limits, log=log)
         check_weights(self.plan.learner, self.tables, self.memory)
 
 

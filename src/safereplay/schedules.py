@@ -32,8 +32,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from . import _checks
+from ._checks import Floats
 from ._config import Config, dial
-from ._types import Floats
 from .kernels.compile import Bound, bind, digest_of, specialise
 from .schemes import check_arguments, check_compiles
 

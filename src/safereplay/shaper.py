@@ -22,8 +22,8 @@ from typing import Any, TypedDict
 import numpy as np
 
 from . import _checks
+from ._checks import AnyArray, Floats, Ints
 from ._files import load_state, save_state
-from ._types import AnyArray, Floats, Ints
 from .errors import BadFile, BadInput, Once
 from .kernels import memory as mem
 from .keys import PairKey, diagnose

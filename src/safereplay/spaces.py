@@ -31,7 +31,7 @@ import numpy as np
 from gymnasium import spaces
 
 from . import _checks
-from ._types import Ints
+from ._checks import Ints
 from .errors import BadFile
 from .kernels.step import NO_STATE
 

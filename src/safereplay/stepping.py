@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _checks, footprints
-from ._types import Floats, Ints
+from ._checks import Floats, Ints
 from .arrays import sampling_model
 from .kernels import step
 from .learners import Learner

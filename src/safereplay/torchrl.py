@@ -27,8 +27,8 @@ from typing import Any, TypeAlias, Unpack, cast
 import numpy as np
 
 from . import _checks
+from ._checks import AnyArray, Floats, Ints
 from ._files import load_state, make_folder, save_state
-from ._types import AnyArray, Floats, Ints
 from .errors import BadInput, MissingExtra
 from .shaper import Dials, Shaper, last_of_each
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _checks
-from ._types import Bools, Ints
+from ._checks import Bools, Ints
 from .mdp import TabularMDP
 
 SAFE, RISKY, JUMPS, STUCK = VERDICTS = ("safe", "risky", "jumps", "stuck")

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 
 from safereplay import point
-from safereplay._types import Floats
+from safereplay._checks import Floats
 from safereplay.views.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, styled
 
 from .frontier import pareto, points

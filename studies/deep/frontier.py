@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safereplay._types import Bools, Floats
+from safereplay._checks import Bools, Floats
 from safereplay.views.intervals import Estimate
 
 from .summary import Group, interval, told_apart

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from safereplay._types import Floats
+from safereplay._checks import Floats
 from safereplay.errors import BadInput
 from safereplay.schemes import EntropicReplay
 from safereplay.theory.shaped import shaped_limit

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from benchmarks.speed.machine import machine
+from safereplay._checks import Floats
 from safereplay._config import plain
 from safereplay._files import read_text, write_atomic
-from safereplay._types import Floats
 from safereplay.engines.identity import digest
 from safereplay.errors import BadFile
 

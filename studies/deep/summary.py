@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from safereplay._types import AnyArray, Bools, Floats
+from safereplay._checks import AnyArray, Bools, Floats
 from safereplay.views.intervals import Estimate
 
 RESAMPLES = 4000

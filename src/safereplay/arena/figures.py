@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from .._types import Bools, Floats
+from .._checks import Bools, Floats
 from ..views.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, styled
 from ..views.intervals import percent
 from .plan import Contestant

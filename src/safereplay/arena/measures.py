@@ -37,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from .._types import Bools, Floats, Ints
+from .._checks import Bools, Floats, Ints
 from ..views.intervals import Estimate
 
 RESAMPLES = 999

@@ -55,9 +55,9 @@ from typing import Any, Self
 import numpy as np
 
 from .. import _checks, _files, catalog
+from .._checks import AnyArray, Floats, Ints
 from .._config import SYMBOLS
 from .._progress import Bar
-from .._types import AnyArray, Floats, Ints
 from ..engines.identity import config_digest, digest, judge_of, table_digest
 from ..errors import BadFile, BadInput
 from ..learners import Learner, QLearning, ReplayQLearning

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import _checks
-from .._types import Bools, Floats, Ints
+from .._checks import Bools, Floats, Ints
 from ..views.intervals import Estimate, estimates, listed, percent
 from .measures import Band, area, band, draws, interval, settled, useful
 from .plan import Contestant, Job, Plan, Record, Store, World

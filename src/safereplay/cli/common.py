@@ -29,7 +29,7 @@ from ..catalog import LEARNERS, SCHEMES, WORLDS
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from .._types import Ints
+    from .._checks import Ints
     from ..learners import Learner
     from ..mdp import TabularMDP
     from ..schedules import Exploration

@@ -38,7 +38,7 @@ from .common import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .._types import Ints
+    from .._checks import Ints
     from ..arena.results import Comparison
     from ..learners import Learner
     from ..mdp import TabularMDP

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .. import _checks
 from .. import runs as single
-from .._types import AnyArray, Bools, Floats
+from .._checks import AnyArray, Bools, Floats
 from ..arrays import sampling_model
 from ..errors import BadInput, MissingExtra, SafeReplayError
 from ..kernels import memory as mem

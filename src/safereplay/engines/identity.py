@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from .._checks import Bools, Ints
 from .._config import Config, plain
-from .._types import Bools, Ints
 from ..errors import BadInput
 from ..kernels.compile import PACKAGE
 from ..learners import Learner

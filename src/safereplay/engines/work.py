@@ -35,8 +35,8 @@ import pyarrow as pa
 
 from .. import _checks
 from .. import runs as single
+from .._checks import Floats, Ints
 from .._progress import ctrl_c_afterwards
-from .._types import Floats, Ints
 from ..arrays import sampling_model
 from ..errors import BadInput
 from ..footprints import of_runs, refuse_what_does_not_fit

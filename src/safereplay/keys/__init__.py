@@ -49,8 +49,8 @@ from typing import Any, Self, cast
 import numpy as np
 
 from .. import _checks
+from .._checks import AnyArray, Floats
 from .._config import Config
-from .._types import AnyArray, Floats
 from ..kernels import hashing
 
 sys.modules[f"{__name__}.base"] = sys.modules[__name__]  # the module of these keys in pickles of earlier versions

@@ -33,7 +33,7 @@ from gymnasium import spaces
 from scipy.special import ndtri
 
 from .. import _checks
-from .._types import AnyArray, Floats
+from .._checks import AnyArray, Floats
 from ..kernels import hashing
 from . import ExactKey, PairKey, companions, counts, fold_exactly, is_whole, numbers, pairs
 

@@ -18,7 +18,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 from scipy.stats import binomtest, bootstrap
 
-from .._types import Floats
+from .._checks import Floats
 from .experiments import CAST, GRIDS, Cast, Dose, Sweep
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import grids
-from .._types import Floats, Ints
+from .._checks import Floats, Ints
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
 from ..runs import Runs, learn

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import grids
-from .._types import Bools, Floats, Ints
+from .._checks import Bools, Floats, Ints
 from ..learners import Learner, QLearning, ReplayQLearning, RiskSensitive
 from ..mdp import TabularMDP
 from ..schedules import EpsilonGreedy

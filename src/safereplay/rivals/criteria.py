@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from .. import _checks
+from .._checks import Floats
 from .._config import dial
-from .._types import Floats
 from ..learners import Learner, QLearning
 from ..mdp import TabularMDP
 from ..theory.constrained import Tail

@@ -48,7 +48,7 @@ from typing import ClassVar
 import numpy as np
 
 from .. import _checks
-from .._types import Floats
+from .._checks import Floats
 from ..goals import GoalMDP
 from ..kernels import hindsight
 from ..learners import Learner

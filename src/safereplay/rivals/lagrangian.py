@@ -42,8 +42,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._checks import Floats
 from .._config import dial
-from .._types import Floats
 from ..mdp import TabularMDP
 from ..theory.limits import limit_of
 from ..theory.solver import largest

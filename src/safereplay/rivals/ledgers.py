@@ -31,8 +31,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._checks import Floats, Ints
 from .._config import dial
-from .._types import Floats, Ints
 from ..arrays import sampling_model
 from ..kernels import ledger, rng, step
 from ..kernels.compile import bind, parameters

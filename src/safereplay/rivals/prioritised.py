@@ -53,8 +53,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from .. import _checks
+from .._checks import Floats
 from .._config import dial
-from .._types import Floats
 from ..kernels import history
 from ..mdp import TabularMDP
 from ..schedules import Exploration, StepSize

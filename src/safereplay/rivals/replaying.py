@@ -23,8 +23,8 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
+from .._checks import Floats
 from .._config import dial
-from .._types import Floats
 from ..kernels import history
 from ..learners import Learner, replay_chance
 from ..mdp import TabularMDP, reached

@@ -31,7 +31,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from .. import _checks
-from .._types import AnyArray, Bools, Ints
+from .._checks import AnyArray, Bools, Ints
 from ..keys import PairKey
 from ..keys.spatial import AutoKey
 from ..schemes import Scheme

@@ -46,7 +46,7 @@ from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from .. import _checks, _files
-from .._types import AnyArray, Bools, Floats, Ints
+from .._checks import AnyArray, Bools, Floats, Ints
 from ..errors import BadFile, Once
 from .buffers import ShapedReplayBuffer
 from .stored import advise, has_huber_loss

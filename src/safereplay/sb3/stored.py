@@ -22,7 +22,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import VecNormalize
 
 from .. import _checks
-from .._types import AnyArray, Ints
+from .._checks import AnyArray, Ints
 from ..errors import ShapingWarning as ShapingWarning
 from ..keys import diagnose
 

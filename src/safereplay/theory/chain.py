@@ -26,8 +26,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
+from .._checks import Bools, Floats, Ints
 from .._progress import Bar
-from .._types import Bools, Floats, Ints
 from ..arrays import sampling_model
 from ..kernels import episodes as kernels
 from ..kernels import rng

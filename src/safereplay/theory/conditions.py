@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from .. import _checks
+from .._checks import Floats
 from .._config import plain
-from .._types import Floats
 from ..errors import BadInput
 from ..kernels.memory import STATISTICS
 from ..learners import Learner, ReplayQLearning

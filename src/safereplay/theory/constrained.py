@@ -43,7 +43,7 @@ import numpy as np
 from scipy import sparse
 
 from .. import _checks
-from .._types import Bools, Floats
+from .._checks import Bools, Floats
 from ..mdp import TabularMDP
 from .occupancy import INFEASIBLE, OPTIMAL, SLACK, UNBOUNDED, UNKNOWN, Ceiling, Game, Harm, Hull, Limit, Program
 from .risk import lattice

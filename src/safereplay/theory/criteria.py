@@ -65,7 +65,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
-from .._types import Bools, Floats, Ints
+from .._checks import Bools, Floats, Ints
 from ..kernels import sweep
 from ..mdp import Layout, TabularMDP, reached
 from .constrained import Tail

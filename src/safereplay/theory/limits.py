@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from .. import _checks
-from .._types import AnyArray, Floats, Ints
+from .._checks import AnyArray, Floats, Ints
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
 from ..schedules import Exploration

@@ -45,8 +45,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 
 from .. import _checks
+from .._checks import Bools, Floats, Ints
 from .._config import plain
-from .._types import Bools, Floats, Ints
 from ..errors import SafeReplayError
 from ..mdp import TabularMDP, reached
 from .risk import RiskProfile, evaluate

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
-from .._types import Bools, Floats, Ints
+from .._checks import Bools, Floats, Ints
 from ..arrays import model_memory, slots_of, unsafe_slots, weights_of
 from ..kernels import memory as mem
 from ..kernels.compile import Array, Bound, digest_of, specialise

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
-from .._types import Floats, Ints
+from .._checks import Floats, Ints
 from ..kernels import episodes as kernels
 from ..mdp import TabularMDP
 from .chain import ROUNDING, Chain, chain_of

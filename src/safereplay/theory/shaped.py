@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from .. import _checks
-from .._types import Bools, Floats
+from .._checks import Bools, Floats
 from ..errors import BadInput
 from ..kernels.layers import PAIR
 from ..mdp import TabularMDP

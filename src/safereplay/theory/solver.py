@@ -33,7 +33,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from .. import _checks
-from .._types import AnyArray, Bools, Floats, Ints
+from .._checks import AnyArray, Bools, Floats, Ints
 from ..kernels import sweep
 from ..mdp import TabularMDP
 

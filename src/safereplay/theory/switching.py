@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._checks import Floats, Ints
 from .._config import plain
 from .._progress import Bar
-from .._types import Floats, Ints
 from ..learners import Pessimistic, ReplayQLearning, RiskSensitive
 from ..mdp import TabularMDP
 from ..schedules import Exploration

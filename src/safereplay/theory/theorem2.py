@@ -43,8 +43,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
+from .._checks import Bools, Floats, Ints
 from .._config import plain
-from .._types import Bools, Floats, Ints
 from ..arrays import slots_of
 from ..kernels.memory import STATISTICS
 from ..mdp import TabularMDP

@@ -35,9 +35,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._checks import Floats, Ints
 from .._config import plain
 from .._progress import Bar
-from .._types import Floats, Ints
 from ..learners import MIXINGS, QLearning, ReplayQLearning
 from ..mdp import TabularMDP
 from ..runs import learn, resolved, seed_list

@@ -29,7 +29,7 @@ from scipy import sparse
 from scipy.optimize import nnls
 
 from .. import _checks
-from .._types import Bools, Floats, Ints
+from .._checks import Bools, Floats, Ints
 from ..learners import ReplayQLearning
 from ..mdp import TabularMDP
 from ..runs import Runs, learn, resolved

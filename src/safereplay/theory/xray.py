@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _checks
+from .._checks import AnyArray, Bools, Floats, Ints
 from .._config import plain
-from .._types import AnyArray, Bools, Floats, Ints
 from ..agent import Agent
 from ..arrays import slots_of
 from ..grids import ACTIONS

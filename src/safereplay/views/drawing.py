@@ -25,8 +25,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrow, Rectangle
 from matplotlib.patheffects import withStroke
 
+from .._checks import Floats, Ints
 from .._files import write_atomic
-from .._types import Floats, Ints
 from ..grids import ARROWS, MOVES
 from ..theory.occupancy import SLACK
 from ..verdicts import NO_PATH, has_paths, path

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from .._types import Floats, Ints
+from .._checks import Floats, Ints
 
 RESAMPLES = 999
 UNITS = 200  # more seeds than this are resampled in blocks

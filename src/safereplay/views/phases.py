@@ -29,7 +29,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from scipy import ndimage
 
 from .. import _checks
-from .._types import AnyArray, Bools, Floats, Ints
+from .._checks import AnyArray, Bools, Floats, Ints
 from .document import Block, Heading, Picture, Table, Text
 from .drawing import BLUE, COLOURS, GREEN, GREY, INK, LETTERS, ORANGE, RED, new_figure, styled
 from .intervals import estimates

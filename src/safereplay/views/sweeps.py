@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from .. import _checks, _files
+from .._checks import AnyArray, Bools, Floats, Ints
 from .._config import SYMBOLS
-from .._types import AnyArray, Bools, Floats, Ints
 from ..errors import BadFile
 from ..verdicts import VERDICTS
 from .intervals import Estimate, estimates

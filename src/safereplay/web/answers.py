@@ -32,8 +32,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 import safereplay as sr
 
 from .. import _checks
+from .._checks import Floats, Ints
 from .._config import plain
-from .._types import Floats, Ints
 from ..errors import SafeReplayError
 from ..verdicts import NO_PATH
 from .state import SCHEMES, LearnerLink, LearnLink, Side, StateLink, TuneLink, World

@@ -18,7 +18,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__
-from .._types import Floats
+from .._checks import Floats
 from ..errors import SafeReplayError
 from . import answers
 from .state import TITLES, LearnerLink, LearnLink, Side, StateLink, TuneLink, WorldLink, learner_dials, presets
