@@ -34,8 +34,7 @@ import numpy as np
 from . import _checks
 from ._checks import Floats
 from ._config import Config, dial
-from .kernels.compile import Bound, bind, digest_of, specialise
-from .schemes import check_arguments, check_compiles
+from .kernels.compile import MOST_NAMES, Bound, bind, digest_of, parameters, specialise, trouble
 
 TABLE_SIZE = 1 << 16  # schedules are tabulated up to this n
 MARGIN = 0.02  # of a measured exponent: within this distance of the limit of convergence nothing is concluded ...
@@ -105,12 +104,15 @@ class Schedule(Config):
         _checks.require(own is not None, kind.__name__, "be subclassed with a function of its own", "none")
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
-        check_arguments(kind, kind.FUNCTION, ("n",), self.params_names())
+        _checks.own_names(kind.__name__, self.params_names(), ("n",))
+        names = parameters(getattr(kind, kind.FUNCTION)), ("n", *self.params_names())
+        _checks.arguments(f"{kind.__name__}.{kind.FUNCTION}", *names, MOST_NAMES)
 
     def bound(self) -> Bound:
         """The schedule's function, compiled; raises an error if numba cannot compile it."""
         found = bind(getattr(type(self), self.FUNCTION), ("n", *self.params_names()))
-        check_compiles(self, **{self.FUNCTION: found})
+        where, reason = f"{self.FUNCTION} of {type(self).__name__}", trouble(found)
+        _checks.require(reason is None, where, "be code that numba can compile", reason)
         return found
 
     def table(self, size: int = TABLE_SIZE) -> Floats:
@@ -289,9 +291,9 @@ class Exploration(Schedule):
         Σ c_n = ∞ (conditional Borel–Cantelli lemma).
 
             ε-greedy   c_n = ε_n/|A|, so falling as n^−power still explores, for powers up to 1;
-                softmax    c_n ~ e^{−Δ/T_n}, with Δ how far the action's value is below the best. T constant explores.
-                           T_n = T·n^−power gives Σ e^{−Δ·n^power/T} < ∞: at some time the action is taken last.
-                           The fastest cooling that explores is T_n = Δ/ln n.
+            softmax    c_n ~ e^{−Δ/T_n}, with Δ how far the action's value is below the best. T constant explores.
+                       T_n = T·n^−power gives Σ e^{−Δ·n^power/T} < ∞: at some time the action is taken last.
+                       The fastest cooling that explores is T_n = Δ/ln n.
 
         >>> import safereplay as sr
         >>> [(e.glie().explores, e.glie().greedy) for e in (sr.EpsilonGreedy(0.1, 0.5), sr.Softmax(1.0, 0.5))]
