@@ -39,7 +39,7 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
     a slot, and share the code of the update, so that GPU threads with different kinds converge there.
     """
     recall, choose, learn = step.make(recipe, form)
-    dense, eager, tally = form.dense, form.gpu, not form.gpu
+    dense, eager, tally = form.dense, form.gpu, not form.gpu  # see step.Form
     matched = recipe.replays and recipe.mixing == step.MATCHED
 
     @jit

@@ -1,8 +1,10 @@
 """One iteration of Algorithm 1, in pieces shared by the loop over a table and the agent in an environment.
 
-        recall    the memory's row that this iteration replays, or NO_ROW for an iteration of the MDP
+        recall    count the iteration; the memory's row that it replays, or NO_ROW for an iteration of the MDP
         choose    the action of an iteration of the MDP
         learn     from a transition, fresh or replayed: store it if it is fresh, update Q and w_t
+
+Names: ``i`` is a pair, s·|A| + a; ``row`` its row in the memory; ``slot`` a row's place for an outcome.
 
 A :class:`Recipe` combines a learner, its scheme and its schedules: bound functions and constant switches.
 :func:`make` builds the pieces for a recipe; parts that the recipe does not use are not compiled.

@@ -36,7 +36,7 @@ from ..keys import PairKey
 from ..keys.spatial import AutoKey
 from ..schemes import Scheme
 from ..shaper import FIRST_LOOK, Shaper
-from .stored import Stored, advise, as_stored, check_rewards, column, is_stored, look, merged, rows, unsafe_flags
+from .stored import Stored, advise, as_stored, check_rewards, column, give_advice, is_stored, merged, rows, unsafe_flags
 
 STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
 SB3 = ["observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "handle_timeout_termination"]
@@ -155,7 +155,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self._v > 0.0:
             self._shaper = self._new_shaper()
         else:
-            self._a_shaper(1, 0)  # to refuse bad arguments here, too
+            self._made_shaper(1, 0)  # to refuse bad arguments here, too
 
     def _become(self, observation_space: spaces.Space[Any], n_steps: int) -> None:
         """Change to the class that is needed: SB3 has one for Dict observations and one for n-step targets."""
@@ -239,17 +239,17 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._shaper = self._new_shaper()
             self._read_again(self._shaper)
         if (self.pos, self.full) != self._seen_at:
-            self._look(self._shaper)
+            self._follow_writes(self._shaper)
         if self._untold:
-            self._tell(self._shaper)
+            self._pass_on(self._shaper)
         return self._shaper
 
     def _new_shaper(self) -> Shaper:
         if self._seed is None:  # SB3's only seeded generator
             self._seed = int(np.random.randint(2**31))  # noqa: NPY002
-        return self._a_shaper(self.buffer_size * self.n_envs, self._seed)
+        return self._made_shaper(self.buffer_size * self.n_envs, self._seed)
 
-    def _a_shaper(self, capacity: int, seed: int) -> Shaper:
+    def _made_shaper(self, capacity: int, seed: int) -> Shaper:
         dials = {name: self._dials[name] for name in ("key", "mixing", "tilt_on", "gamma")}
         more = {"n_step": self.horizon, "n_envs": self.n_envs, "seed": seed}
         return Shaper(capacity, self._v, scheme=self._scheme, **dials, **more)
@@ -277,7 +277,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self._shaper is not None:
             check_rewards(reward)
             if (self.pos, self.full) != self._seen_at:
-                self._look(self._shaper)
+                self._follow_writes(self._shaper)
         position = self.pos
         super().add(obs, next_obs, action, reward, done, infos)  # type: ignore[arg-type]
         self.unsafe[position] = unsafe_flags(infos)
@@ -285,17 +285,20 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._untold += 1
             self._seen_at = (self.pos, self.full)
             if self._untold >= min(max(AT_ONCE // self.n_envs, 1), self.buffer_size):
-                self._tell(self._shaper)
+                self._pass_on(self._shaper)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """Draw a batch of ``batch_size`` transitions, normalised by a VecNormalize ``env``."""
+        """Draw a batch of ``batch_size`` transitions, normalised by a VecNormalize ``env``.
+
+        The shaper draws the slots, SB3 gathers what they hold. Now and then, advice is given on what was stored.
+        """
         if self._v == 0.0:
             return super().sample(batch_size, env=env)
         shaper = self.shaper
         slots = shaper.draw(batch_size)
         if shaper.added >= self._next_look:
             self._next_look = 2 * shaper.added
-            look(self, env)
+            give_advice(self, env)
         if self.on_draw is not None:
             self.on_draw(slots)
         if not self._aware:
@@ -387,7 +390,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             positions = (np.arange(skipped, self.buffer_size) + self.pos) % self.buffer_size
         return np.asarray(positions[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
 
-    def _look(self, shaper: Shaper) -> None:
+    def _follow_writes(self, shaper: Shaper) -> None:
         """Handle external writes. A few steps more, as by a subclass's own ``add``, are new; else all is read again."""
         pos, full = self._seen_at
         steps = (self.pos - pos) % self.buffer_size
@@ -403,7 +406,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._untold = self.size()
         self._seen_at = (self.pos, self.full)
 
-    def _tell(self, shaper: Shaper) -> None:
+    def _pass_on(self, shaper: Shaper) -> None:
         """Pass new transitions to the shaper, oldest first."""
         while self._untold:  # counted down after each success: transitions that the shaper refuses are not lost
             first = (self.pos - self._untold) % self.buffer_size

@@ -98,7 +98,7 @@ def advise(text: str) -> None:
     warnings.warn(text, ShapingWarning, stacklevel=3)
 
 
-def look(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> None:
+def give_advice(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> None:
     """Warn once each about a loss that hides rare rewards and a key that does not fit."""
     once = buffer.shaper.once
     once.advise("huber", huber(buffer, env))

@@ -164,6 +164,11 @@ class Plan:
         return {name: x.to_dict() if hasattr(x, "to_dict") else plain(x) for name, x in values.items()}
 
     def __str__(self) -> str:
+        return "\n".join([self.answer, *(f"  {label:<20}{text}" for label, text in self.rows)])
+
+    @property
+    def answer(self) -> str:
+        """Whether the limit can be kept, and by which replay, in one sentence."""
         name, limit = self.learner.describe(), self.limit
         if self.meets:
             head = f"{name} keeps it" + " in the exact limit; not confirmed by learning" * (not self.confirmed)
@@ -172,7 +177,12 @@ class Plan:
         else:
             best = f"Best found: {name} with {limit.label} {limit.shown(self.risk)} in the exact limit"
             head = f"no replay setting keeps it. {best}"
-        return "\n".join([f"{limit}: {head}", *(f"  {label:<20}{text}" for label, text in _lines(self))])
+        return f"{limit}: {head}"
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """The rest of the report, as (label, text)."""
+        return _rows(self)
 
 
 def tune(
@@ -407,8 +417,7 @@ def _best_frontier(ceilings: Ceilings, frontier: Sequence[FrontierPoint], quiet:
     return tuple(found)
 
 
-def _lines(plan: Plan) -> list[tuple[str, str]]:
-    """The lines of the report, as (label, text)."""
+def _rows(plan: Plan) -> list[tuple[str, str]]:
     limit, ceiling, price = plan.limit, plan.ceiling, plan.price
 
     def numbers(mean: float, risk: float) -> str:

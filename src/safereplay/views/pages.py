@@ -161,7 +161,6 @@ def _switches(report: CheckReport) -> Table:
 
 def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
     """The gentlest replay under a limit, the frontier, the cost in return, and the learners that confirm it."""
-    lines = str(plan).splitlines()
     trials = [
         [f"{t.v:g}", "" if t.beta is None else f"{t.beta:g}", f"{t.met} of {t.seeds}", "fresh" if t.fresh else "first"]
         for t in plan.confirmation
@@ -169,8 +168,8 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
     figures = {f"{stem}frontier": drawing.frontier_figure(plan)}
     caption = "Each dot is the policy of one exact limit of replay. Grey line: the best of all policies, by linear programming."
     blocks: list[Block] = [
-        Text(lines[0] + "."),
-        Table(["", ""], [[line[:20].strip(), line[20:].strip()] for line in lines[1:]]),
+        Text(f"{plan.answer}."),
+        Table(["", ""], [[*row] for row in plan.rows]),
         Picture(f"{stem}frontier", caption),
     ]
     if mdp.layout is not None and plan.learner.mixing == "matched":

@@ -160,7 +160,6 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
         quiet=True,
         **TUNING,
     )
-    title, *lines = str(plan).splitlines()
     points = [
         {**numbers(point, "v", "beta", "mean", "p_unsafe"), "pareto": point.pareto}
         for point in (plan.plain, *plan.frontier)
@@ -170,7 +169,7 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
         "confirmed": plan.confirmed,
         "learner": {**side.to_dict(), "v": plan.v, "beta": plan.beta},
         "v_smallest": plan.v_smallest,
-        "summary": [["answer", title], *([line[:22].strip(), line[22:].strip()] for line in lines)],
+        "summary": [("answer", plan.answer), *plan.rows],
         "plain": points[0],
         "plan": {"v": plan.v, "beta": plan.beta, "pareto": True, **numbers(plan.profile, "mean", "p_unsafe")},
         "frontier": points[1:],
