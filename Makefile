@@ -6,13 +6,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 LOWEST := .venv-lowest
 
-.PHONY: help reproduce quick play test test-docs test-slow test-lowest check format bench bench-page deep-study docs site clean
+.PHONY: help reproduce quick play test test-whole test-slow test-lowest check format bench bench-page deep-study docs site clean
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
 	@echo "make quick      a smaller version of it: about a minute"
 	@echo "make play       the playground, in a browser on 127.0.0.1"
-	@echo "make test       the tests          make test-docs  the code on the pages, the examples and the site"
+	@echo "make test       the tests          make test-whole whole programs: browser, servers, documentation"
 	@echo "make test-slow  long statistical and timing tests"
 	@echo "make test-lowest some tests on the lowest versions of the packages that we ask for (Python 3.11)"
 	@echo "make check      lint and types     make format     let the formatter at it"
@@ -62,10 +62,10 @@ play: $(VENV)/web
 	$(BIN)/safereplay play
 
 test: $(VENV)/dev
-	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not docs"
+	$(BIN)/pytest -q -n auto --dist worksteal -p no:schemathesis -m "not slow and not whole"
 
-test-docs: $(VENV)/dev
-	$(BIN)/pytest -q -n auto --dist worksteal -m "docs and not slow" tests
+test-whole: $(VENV)/dev
+	$(BIN)/pytest -q -n auto --dist worksteal -m "whole and not slow" tests
 
 test-slow: $(VENV)/dev
 	$(BIN)/pytest -q -m slow

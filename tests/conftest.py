@@ -22,14 +22,28 @@ settings.register_profile("thorough", deadline=None, derandomize=True, database=
 settings.load_profile("repeatable")
 
 
-DOCS = {"test_adding.py", "test_examples.py", "test_notebooks.py", "test_site.py"}
+#: Whole programs: pages in a browser, servers, processes that are killed, the reproduction, and the documentation.
+WHOLE = {
+    *("test_adding.py", "test_examples.py", "test_notebooks.py", "test_site.py"),
+    *("test_checkpoints.py", "test_fuzz.py", "test_killed.py", "test_large.py", "test_ray.py", "test_reproduce.py"),
+    *("test_roads.py", "test_scripts.py", "test_serving.py"),
+}
+
+
+def is_whole(path):
+    return path.name in WHOLE or (path.suffix == ".py" and path.parent.name == "pages")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Do not even import what ``make test`` leaves out."""
+    return True if "not whole" in config.option.markexpr and is_whole(collection_path) else None
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that run or build the documentation: ``make test-docs``."""
+    """Mark the tests of whole programs: ``make test-whole``."""
     for item in items:
-        if item.path.name in DOCS or getattr(item, "originalname", "") == "test_the_python_of_a_page_runs_as_shown":
-            item.add_marker(pytest.mark.docs)
+        if is_whole(item.path) or getattr(item, "originalname", "") == "test_the_python_of_a_page_runs_as_shown":
+            item.add_marker(pytest.mark.whole)
 
 
 @pytest.fixture
