@@ -42,7 +42,7 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(items):
     """Mark the tests of whole programs: ``make test-whole``."""
     for item in items:
-        if is_whole(item.path) or getattr(item, "originalname", "") == "test_the_python_of_a_page_runs_as_shown":
+        if is_whole(item.path):
             item.add_marker(pytest.mark.whole)
 
 

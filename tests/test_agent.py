@@ -171,6 +171,7 @@ def test_learning_in_parts_is_learning_at_once(tmp_path: Path) -> None:
     assert_same(once, in_parts, tmp_path)
 
 
+@pytest.mark.whole
 def test_the_compiled_turn_does_what_its_source_says(in_new_process: Callable[..., str]) -> None:
     script = "import numpy as np; np.seterr(over='ignore')\n"  # the generator's words wrap around
     script += "import safereplay as sr; a = sr.Agent('Blackjack-v1', sr.ReplayQLearning(), seed=3, max_outcomes=2)"

@@ -128,6 +128,7 @@ def test_an_error_of_ours_is_exit_code_1_without_a_traceback(monkeypatch, capsys
     assert (code, lines) == (1, ["safereplay: RuntimeError: disk on fire"])
 
 
+@pytest.mark.whole
 def test_ctrl_c_shows_the_seeds_that_are_finished():
     out, err, code = interrupted(
         RUN, 4 + (os.cpu_count() or 1), "learn", "cliff", "--episodes", 20, "--seeds", 2000, "--json"

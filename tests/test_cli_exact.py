@@ -127,6 +127,7 @@ def test_an_xray_of_a_learner_that_does_not_replay_is_refused_before_it_learns(c
     assert lines == ["safereplay: --xray must go with a learner that replays, got 'q'"]
 
 
+@pytest.mark.whole
 def test_ctrl_c_stops_with_one_line():
     out, err, code = interrupted(RUN, 1, "tune", "cliff", "--max-p-unsafe", 0.01, "--episodes", 5_000_000)
     assert (code, out) == (1, "")

@@ -124,6 +124,7 @@ def between_readings(monkeypatch, *steps):
     monkeypatch.setattr(showing, "sleep", lambda seconds: next(left)())
 
 
+@pytest.mark.whole
 def test_live_follows_a_sweep_to_its_end(table, tmp_path, capsys, monkeypatch):
     """Parts come one by one; the page says that it grows until the last of them."""
     out, folder, pages = tmp_path / "page", tmp_path / "study", []
@@ -161,6 +162,7 @@ def test_live_waits_for_what_is_asked_for(table, tmp_path, capsys, monkeypatch):
     assert "96 of 96 runs" in said.out
 
 
+@pytest.mark.whole
 def test_live_waits_for_the_first_runs_and_ends_cleanly_at_ctrl_c(table, tmp_path):
     command = [sys.executable, "-W", "error", "-c", CODE, "show", str(tmp_path), "--live"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
@@ -177,6 +179,7 @@ def test_live_waits_for_the_first_runs_and_ends_cleanly_at_ctrl_c(table, tmp_pat
     assert said.strip() == "safereplay: stopped: the runs read so far are shown; the sweep is not stopped"
 
 
+@pytest.mark.whole
 def test_live_on_a_terminal_shows_the_tables_in_place(table, tmp_path):
     import pty
 

@@ -154,6 +154,7 @@ def test_the_paper_map_is_up_to_date(generate):
     assert (ROOT / "docs" / "paper-map.md").read_text() == generate.paper_map(), "run `make docs`"
 
 
+@pytest.mark.whole
 def test_the_command_line_reference_is_up_to_date(generate):
     assert (ROOT / "docs" / "cli.md").read_text() == generate.cli_reference(), "run `make docs`"
 
@@ -166,6 +167,7 @@ def code_of(page):
     return "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_as_shown(page, tmp_path, monkeypatch, capsys):
     """A comment `# -> text` is what the line above prints. In this process, which has compiled what most pages use."""

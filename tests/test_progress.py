@@ -125,6 +125,7 @@ def test_while_there_is_a_bar_compiling_is_part_of_its_label(clock, monkeypatch)
     assert "learning: compiling" in screen.getvalue()
 
 
+@pytest.mark.whole
 def test_numba_is_heard_when_it_compiles_and_not_when_it_finds_it_compiled(in_new_process, tmp_path):
     """The function is in a file of its own, kept on disk by numba: the second process finds it."""
     (tmp_path / "added.py").write_text(

@@ -192,6 +192,7 @@ def test_a_ring_shorter_than_the_warm_up_and_dict_observations_learn_too():
 # -- keeping -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("key", "tilt_on"),
     [

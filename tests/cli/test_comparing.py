@@ -76,6 +76,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, capsys):
     assert "must be a folder that can be written to" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(tmp_path, capsys):
     many = ["--world", "cliff", "--learner", "q", "--learner", "mihatsch", "--learner", "gaskett", "--steps", "2000"]
     _, said, code = interrupted("safereplay.arena.plan:_learned", 6, "compare", *many, "--out", tmp_path)

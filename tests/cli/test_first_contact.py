@@ -119,6 +119,7 @@ def test_on_40_columns_help_fits_and_has_the_whole_name_of_every_option(command,
     assert names <= set(re.findall(r"(?<![\w-])--[\w-]+", shown[40]))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_what_an_encoding_lacks_is_spelled(encoding, tmp_path):
     shown = called("solve", "volatile", "--mixing", "matched", "--out", tmp_path, PYTHONIOENCODING=encoding)
@@ -130,12 +131,14 @@ def test_what_an_encoding_lacks_is_spelled(encoding, tmp_path):
     assert "CVaR₁₀" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_what_goes_wrong_is_spelled_too():
     shown = called("tune", "cliff", "--max-p-unsafe", "0.00001", PYTHONIOENCODING="cp1252")
     assert shown.returncode == 1
     assert shown.stderr.decode("cp1252").strip().endswith("keeps P(unsafe) <= 0.001%")
 
 
+@pytest.mark.whole
 def test_utf8_is_left_as_it_is():
     assert "γ = 0.9".encode() in called("solve", "volatile", "--mixing", "matched", PYTHONIOENCODING="utf-8").stdout
 

@@ -95,6 +95,7 @@ def test_a_missing_spec_gets_one_line(tmp_path, capsys):
     assert "spec must be an existing file" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path):
     (tmp_path / "study.toml").write_text(
         TOML.replace("episodes = 100", "episodes = 20_000").replace("seeds = 2", "seeds = 5_000")

@@ -27,6 +27,7 @@ def a_run(mdp, learner, seed=0):
     return work.Run("", point, seed)
 
 
+@pytest.mark.whole
 @needs_numba_cuda
 @pytest.mark.parametrize(("every", "cases"), [(9, 4), pytest.param(1, 27, marks=pytest.mark.slow)])
 def test_in_the_simulator_learners_give_the_cpus_bits(every, cases):

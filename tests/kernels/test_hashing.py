@@ -154,5 +154,6 @@ print(out.tolist(), more.tolist())
 """
 
 
+@pytest.mark.whole
 def test_compiled_and_plain_give_the_same_words(in_new_process):
     assert in_new_process(PLAIN, NUMBA_DISABLE_JIT="1") == in_new_process(PLAIN)

@@ -98,6 +98,7 @@ def test_a_run_in_pieces_is_the_run_in_one_go(budget):
         assert x.tolist() == y.tolist()
 
 
+@pytest.mark.whole
 def test_the_compiled_loop_is_the_plain_one(in_new_process):
     """The same source with and without numba, to the last bit."""
     source = """if True:

@@ -120,6 +120,7 @@ for name, learner in here.LEARNERS.items():
 """
 
 
+@pytest.mark.whole
 def test_the_compiled_loop_equals_its_plain_python_form_to_the_last_bit(in_new_process):
     script = PLAIN_AND_COMPILED.format(here=str(Path(__file__).parent))
     package = str(Path(sr.__file__).parent.parent)

@@ -37,6 +37,7 @@ def test_a_run_in_pieces_is_the_run_in_one_go(learner):
     assert all(state_of(sr.grids.cliff(), learner, budget) == whole for budget in (1, 7, 100))
 
 
+@pytest.mark.whole
 def test_what_is_compiled_is_what_the_source_says(in_new_process):
     script = (
         "import numpy as np, safereplay as sr\n"

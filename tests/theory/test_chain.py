@@ -315,6 +315,7 @@ def test_threads_and_chunks_leave_every_bit_as_it_is():
     assert not np.array_equal(one.returns[:1_000], one.returns[1_024:2_024])  # chunks have streams of their own
 
 
+@pytest.mark.whole
 def test_the_compiled_kernels_do_what_their_source_says(in_new_process):
     script = """
 import warnings; warnings.filterwarnings('ignore', 'overflow encountered', RuntimeWarning)  # random words wrap around
