@@ -317,9 +317,7 @@ class OneRun:
             return
         seen, replayed, w = self.kept.seen, self.kept.replayed, self.kept.w
         columns = None
-        if (
-            seen is not None
-        ):  # the memory counts in the result arrays, with ``seen`` as floats; missing ones are made here
+        if seen is not None:  # the memory counts in the result arrays, in ``seen`` as floats; others are made here
             replayed = np.zeros(seen.size, np.int64) if replayed is None else replayed
             columns = seen.view(np.float64), replayed, np.zeros(seen.size) if w is None else w
         self.memory = model_memory(mdp, recipe.remembers, columns, used, recipe)
