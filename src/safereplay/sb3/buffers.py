@@ -424,7 +424,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         return {**self.__dict__, "on_draw": None, "_shaper": books}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a class made by :func:`_joined` as its two parts, since it cannot be imported by name."""
+        """Pickle a class made by ``_joined`` as its two parts, since it cannot be imported by name."""
         parts = vars(type(self)).get("parts", (type(self), type(self)))
         return _empty, parts, self.__getstate__()
 

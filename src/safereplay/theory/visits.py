@@ -179,9 +179,8 @@ def self_consistent(
     those that converge do so soon; the rest is used for averaging. If no limit is found, the best approximation is
     listed, with its residual.
     """
-    learner = ReplayQLearning(
-        scheme, v, mixing="matched"
-    )  # limits exist for any v below 1; literal runs need v ≤ MOST_V
+    # Limits exist for any v below 1; runs of literal replay, made below, accept v up to MOST_V.
+    learner = ReplayQLearning(scheme, v, mixing="matched")
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     count, runs_wanted = _checks.whole("starts", starts, 1), _checks.whole("seeds", seeds, 0, bits=24)
     _checks.whole("episodes", episodes, 1)
