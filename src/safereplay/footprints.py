@@ -4,8 +4,9 @@ With S states, P pairs and K outcomes, the runs of one call of :func:`safereplay
 
     kept      results per seed: Q 8·P, visits and replays 16·P; seen 8·K where outcomes are remembered; replayed
               and w 16·K where they are replayed; per snapshot Q and visits 16·P, and w 8·K
-    working   additional, during a run: visits of states 8·S; statistics of pairs 40·P where outcomes are remembered;
-              the sum tree 16·P where they are replayed
+    working   additional, during a run: visits of states 8·S; statistics of pairs where outcomes are remembered, 16·P, or
+              64·P if more than mean and variance are used; the sum tree 16·P where they are replayed; unsafe flags K
+              if they are used
     shared    by all runs: the sampling tables 12·K + 16·S; outcomes per pair 8·P where outcomes are remembered; the
               model itself is not copied
 

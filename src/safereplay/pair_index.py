@@ -183,7 +183,7 @@ class PairIndex:
         self._run(kernel, x, slots, *columns)
 
     def _run(self, kernel: Any, x: Any, *columns: Any) -> None:
-        """Run a kernel over slots or pairs to its end; enlarge the arrays when it stops for lack of room."""
+        """Run a kernel over slots or pairs (the first column) to its end; enlarge arrays that are full. ``x`` is for messages."""
         params, heads, slots = self._params, self._here.heads, columns[0]
         done = kernel(self._here, *columns, 0, params)
         while done < slots.size:
@@ -212,6 +212,7 @@ class PairIndex:
         return np.flatnonzero(self._here.pairs["held"][: self._here.heads[lay.PAIR_TOP]] > 0)
 
     def _make_room(self, what: int, slot: int, x: float) -> None:
+        """Enlarge the arrays that are full, or raise an error if the input is the reason."""
         here = self._here
         if what == lay.BAD_SLOT:
             _checks.fail("slots", f"be in 0..{self.capacity - 1}", int(slot))

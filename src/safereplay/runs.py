@@ -1,8 +1,8 @@
 """Runs: one learner on one model, over many seeds, on all cores.
 
 A run is a pure function of (model, learner, schedules, episodes, seed). Its random numbers come from its own seed, and
-its compiled loop holds no lock. Threads share only the read-only model, so the same seed gives the same bits
-for any number of threads and any grouping of seeds.
+its compiled loop releases Python's global lock. Threads share only the read-only model, so the same seed gives the same
+bits for any number of threads and any grouping of seeds.
 
 >>> import safereplay as sr
 >>> runs = sr.learn(sr.grids.volatile(), sr.ReplayQLearning(v=0.5), episodes=2_000, seeds=range(3))
@@ -40,7 +40,7 @@ from .verdicts import verdict
 
 CHUNK = 1 << 21  # iterations between two checks for progress and Ctrl-C
 ENDLESS = (1 << 63) - 1  # episodes, for runs that count steps
-NO_LOG = np.zeros(0, np.int64)
+NO_LOG = np.zeros(0, np.int64)  # iterations are not logged (see loop.make_advance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,8 +231,8 @@ class Program(NamedTuple):
     dials: step.Dials
 
     def advance(self, model: rng.Model, memory: Any, tables: step.Tables, *limits: int, log: Ints = NO_LOG) -> None:
-        """Run with the limits episodes, max_steps and budget: for ``budget`` iterations, or until this many episodes are
-        over and no replay is due."""
+        """Run for ``budget`` iterations, or until ``episodes`` are over and no replay is due. ``limits`` are episodes,
+        max_steps and budget."""
         self.run(model, memory, tables, self.dials, *limits, log)
 
 
@@ -317,7 +317,7 @@ class OneRun:
             return
         seen, replayed, w = self.kept.seen, self.kept.replayed, self.kept.w
         columns = None
-        if seen is not None:  # the memory counts in the result arrays; those that are not asked for are made here
+        if seen is not None:  # the memory counts in the result arrays, in ``seen`` as floats; others are made here
             replayed = np.zeros(seen.size, np.int64) if replayed is None else replayed
             columns = seen.view(np.float64), replayed, np.zeros(seen.size) if w is None else w
         self.memory = model_memory(mdp, recipe.remembers, columns, used, recipe)
@@ -354,7 +354,7 @@ class OneRun:
         return int(self.tables.clock[step.EPISODE])
 
     def advance(self, episodes: int, budget: int, log: Ints = NO_LOG) -> None:
-        """Run for ``budget`` iterations, or until this many episodes are over and no replay is due."""
+        """Run for ``budget`` iterations, or until ``episodes`` are over and no replay is due."""
         limits = episodes, self.plan.max_steps, budget
         self.plan.program.advance(self.model, self.memory, self.tables, *limits, log=log)
         check_weights(self.plan.learner, self.tables, self.memory)

@@ -154,9 +154,8 @@ class Shaper:
             return
         n, action, ends = self.n_envs, np.asarray(action), _one_each("ends", np.asarray(ends, bool), slots)
         _checks.require(slots.size % n == 0, "slots", f"come by n_envs = {n}", slots.size)
-        for first in range(
-            0, slots.size, n
-        ):  # step by step, so that the result does not depend on how many come at once
+        # step by step, so that the result does not depend on how many come at once
+        for first in range(0, slots.size, n):
             step = slice(first, first + n)
             self._withdraw(slots[step])
             self._file(slots[step], _rows(obs, step), action[step], np.full(n, np.nan))
@@ -222,7 +221,7 @@ class Shaper:
         return np.concatenate([taken, np.setdiff1d(ring[self.index.is_held(ring)], taken)])
 
     def _unvalued(self) -> Ints:
-        """The slots added since the last call that have no target, each once, in the order they came."""
+        """The slots that have no target and were not yet listed by :meth:`due`, each once, in the order they came."""
         came = np.concatenate([*self._fresh, np.zeros(0, np.int64)]).astype(np.int64)
         came = came[np.sort(last_of_each(came))]
         came = came[self.index.is_held(came)]

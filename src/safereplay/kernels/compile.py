@@ -45,9 +45,8 @@ class DigestCache(FunctionCache):
     def __init__(self, py_func: Callable[..., Any], digest: str) -> None:
         super().__init__(py_func)  # type: ignore[no-untyped-call]
         self._digest = digest
-        self._cache_file._version += (
-            source_digest()
-        )  # numba unpickles no index of another version; it may name moved classes
+        # numba unpickles no index of another version; it may name moved classes
+        self._cache_file._version += source_digest()
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, Any, str]:
         return sig, codegen.magic_tuple(), self._digest

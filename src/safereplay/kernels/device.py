@@ -69,8 +69,8 @@ class Orders(NamedTuple):
     gamma: Array  #: [n]
     v: Array  #: [n]
     T0: Array  #: [n]
-    alphas: Array  #: [tables, TABLE_SIZE]
-    rates: Array  #: [tables, TABLE_SIZE]
+    alphas: Array  #: [tables, schedules.TABLE_SIZE]
+    rates: Array  #: [tables, schedules.TABLE_SIZE]
     alpha_table: Array  #: [n] row of ``alphas``
     rate_table: Array  #: [n]
     params: Array  #: [n, step + rate + update + scheme dials]

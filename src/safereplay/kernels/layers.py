@@ -9,12 +9,13 @@ The statistics change with each transition that is added or overwritten, and λ 
 them: a sum tree could not keep up. So slots are stored by *layer* instead of weight: layer b holds the slots with
 b ≤ λ₀·(x − origin) < b + 1, where λ₀ is the slope when the layers of the pair were last built. The weights in a layer lie
 within a factor e^{λ/λ₀} of its heaviest, for any current λ. A draw picks layer b with probability ∝ n_b·e^{−λ/λ₀·b}, then
-one of its slots uniformly, and accepts it with e^{−λ·(x − edge)} ≤ 1; else it repeats. This is exact, in about two tries.
+one of its slots uniformly, and accepts it with e^{−λ·(x − x_b)} ≤ 1, where x_b = origin + b/λ₀; else it repeats. This is
+exact, in about two tries.
 
 The layers of a pair are rebuilt, in time proportional to its slots, when λ has left [λ₀/2, 2λ₀], when its heaviest slots
 left, when a slot came that is heavier than the layers reach, and periodically for the statistics. This is rare, unless
-extremes come and go in a large pair. Mean and variance follow each
-change by Welford's update, forwards and backwards, and are summed again before rounding errors accumulate.
+extremes come and go in a large pair. Mean and variance follow each change by Welford's update, forwards and backwards, and
+are summed again before rounding errors accumulate.
 
 A scheme may measure x in a unit of the whole memory (see :class:`~safereplay.EntropicReplay`): u = Σ d² / Σ |d| over all slots, with
 d = x − mean of the pair. It is measured before a draw, after an eighth of the slots held has changed. Layers are built with the unit
@@ -45,9 +46,9 @@ PAIR = np.dtype(
         ("key", "u8"),
         ("mean", "f8"),
         ("m2", "f8"),
-        ("m2_then", "f8"),  # the largest since the layers were built
-        ("slope", "f8"),  # when the layers were built, likewise:
-        ("origin", "f8"),
+        ("m2_then", "f8"),  # the largest m2 since the layers were built
+        ("slope", "f8"),  # λ₀: the slope for which the layers were built
+        ("origin", "f8"),  # x of the heaviest slot then
         ("n", "i4"),  # slots with known x
         ("held", "i4"),  # all slots
         ("first", "i4"),  # the heaviest layer; in a free row, the next free row
@@ -66,7 +67,7 @@ N_HEADS = FREE_ROOM + 32
 UNIT, LAYERED, CHANGED = range(3)
 N_SCALE = 3
 
-#: Reasons why a kernel stops before slot k is changed, in ``heads[TROUBLE]``.
+#: Reasons why a kernel stops before slot k is changed, in ``heads[TROUBLE]``; after BAD_WEIGHT, at pair WHERE, it continues.
 FINE, PAIRS_FULL, LAYERS_FULL, POOL_FULL, BAD_SLOT, BAD_X, BAD_WEIGHT, NOT_HELD = range(8)
 
 

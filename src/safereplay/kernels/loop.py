@@ -35,8 +35,9 @@ def leave(tables: Tables, s_next: int, ends: bool, max_steps: int) -> int:
 def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[..., int]:
     """The function of one iteration in state s, a replay or a step of the MDP; returns the next state.
 
-    The index of an outcome in the table is its slot in the memory. Both kinds of iteration differ only in how they find
-    a slot, and share the code of the update, so that GPU threads with different kinds converge there.
+    An outcome k of the table has the slot model.slot[k] in the memory: k itself, or the first outcome that differs only in
+    its unsafe flag. Both kinds of iteration differ only in how they find a slot, and share the code of the update, so that
+    GPU threads with different kinds converge there.
     """
     recall, choose, learn = step.make(recipe, form)
     dense, eager, tally = form.dense, form.gpu, not form.gpu  # see step.Form
@@ -45,7 +46,7 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
     @jit
     def iterate(model: Model, memory: mem.Memory, tables: Tables, dials: Dials, s: int, max_steps: int) -> int:
         clock, generator = tables.clock, tables.generator
-        if s == step.NO_STATE and not (matched and clock[step.DUE] > 0):
+        if s == step.NO_STATE and not (matched and clock[step.DUE] > 0):  # replays come before the next episode
             s = begin(model, tables)
         best = mem.greedy(tables.Q, max(s, 0), dials.n_actions) if eager else 0
         row = recall(tables, memory, dials)

@@ -1,8 +1,9 @@
 """The memory M of a tabular learner: the distinct outcomes of each pair, and w_t over them, exact at every step.
 
 Pair i = s·|A| + a owns the slots first[i], ..., first[i] + used[i] − 1, sorted by reward, then next state. A slot
-is a distinct outcome (r, s', ends) with the number of times it was seen; an outcome not yet seen has count 0. The
-replay probabilities factor as
+is a distinct outcome (r, s', ends) with the number of times it was seen; an outcome not yet seen has count 0. If
+only some pairs are stored, i is the row of a pair in the memory instead (see ``Memory.row``). The replay probabilities
+factor as
 
     w_t(s,a,s',r)  =  pair_weight(s,a) / Σ pair_weight  ·  e^{log_tilt(r)} / Σ_{r'} e^{log_tilt(r')}  ·  next_weight(s') / Σ
 
@@ -36,7 +37,7 @@ N_STATS, FEWER = 8, 2  # all of them; only mean and variance
 #: Quantities of an outcome that a tilt may name besides its reward: times seen, r + γ·max_b Q(s',b), whether it was unsafe.
 OF_OUTCOME = ("count", "y", "unsafe")
 NOTHING = (0.0, 0.0, 0.0)  #: their values for a tilt that names none
-NO_ROW = -1
+NO_ROW = -1  # no row of the memory
 
 
 class Memory(NamedTuple):
@@ -89,11 +90,11 @@ def allocate(
 @jit
 def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
     """The tuple of STATISTICS of pair i after n visits; 0 for those not kept."""
-    row = memory.stats[at(i)]
-    kept = row.size == N_STATS
-    low, high, td = (row[R_MIN], row[R_MAX], row[TD]) if kept else (0.0, 0.0, 0.0)
-    down, harm, spread = (row[DOWN], row[HARM], row[SPREAD]) if kept else (0.0, 0.0, 0.0)
-    return float(n), row[MEAN], row[M2] / max(n, 1), low, high, td, down, harm, spread
+    stats = memory.stats[at(i)]
+    kept = stats.size == N_STATS
+    low, high, td = (stats[R_MIN], stats[R_MAX], stats[TD]) if kept else (0.0, 0.0, 0.0)
+    down, harm, spread = (stats[DOWN], stats[HARM], stats[SPREAD]) if kept else (0.0, 0.0, 0.0)
+    return float(n), stats[MEAN], stats[M2] / max(n, 1), low, high, td, down, harm, spread
 
 
 def make_record(ranges: bool) -> Callable[..., None]:
@@ -101,13 +102,13 @@ def make_record(ranges: bool) -> Callable[..., None]:
 
     @jit
     def record(memory: Memory, i: int, slot: int, r: float, n: int) -> None:
-        row = memory.stats[at(i)]
-        seen, mean, m2 = memory.count[at(slot)], row[MEAN], row[M2]  # read together, then changed
+        stats = memory.stats[at(i)]
+        seen, mean, m2 = memory.count[at(slot)], stats[MEAN], stats[M2]  # read together, then changed
         memory.count[at(slot)] = seen + 1.0
-        row[MEAN], row[M2] = joined(mean, m2, r, n)
+        stats[MEAN], stats[M2] = joined(mean, m2, r, n)
         if ranges:
-            row[R_MIN] = min(row[R_MIN], r)
-            row[R_MAX] = max(row[R_MAX], r)
+            stats[R_MIN] = min(stats[R_MIN], r)
+            stats[R_MAX] = max(stats[R_MAX], r)
 
     return record
 
@@ -196,8 +197,8 @@ def squeeze(memory: Memory, i: int) -> None:
     """Free one slot of a full pair: merge the two nearest rewards with the same next state and end.
 
     They become one slot at their mean weighted by counts, which stands for both distinct rewards; their replays are added.
-    If no two slots have the same next state and end, the outcome replayed least is dropped (of ties, the one seen least):
-    a cautious scheme must not lose a catastrophe because it is rare.
+    If no two slots have the same next state and end, the outcome with the smallest replay probability is dropped (of ties,
+    the one seen least): a cautious scheme must not lose a catastrophe because it is rare.
     """
     start = memory.first[i]
     stop = start + memory.used[i]
@@ -262,9 +263,11 @@ def returns(
     out: Array,
     out_x: Array,
 ) -> int:
-    """Process steps of len(n_open) environments in turn; returns how many returns became known; ``out`` has their slots.
+    """Process steps of environments in turn. The result is the number of n-step returns that became known; ``out`` has their
+    slots, ``out_x`` their values.
 
-    ``waiting`` and ``sums`` [n_envs, n] are the windows, oldest first; ``out`` has room for all waiting and new steps.
+    ``waiting`` and ``sums`` [n_envs, n] are slots and returns so far of the steps that wait, oldest first; ``n_open`` [n_envs]
+    is their number; ``out`` and ``out_x`` have room for all waiting and new steps.
     """
     n_envs, n = waiting.shape
     known = 0
@@ -363,13 +366,13 @@ def make_survey(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
 
     @jit
     def survey(memory: Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int) -> None:
-        row, start = memory.stats[at(i)], memory.first[at(i)]
+        stats, start = memory.stats[at(i)], memory.first[at(i)]
         down = harm = mean = m2 = seen = 0.0
         for k in range(start, start + memory.used[at(i)]):
             count = memory.count[at(k)]
             if count > 0.0:
                 if needs_down:
-                    below = min(memory.r[at(k)] - row[MEAN], 0.0)
+                    below = min(memory.r[at(k)] - stats[MEAN], 0.0)
                     down += count * below * below
                 if needs_harm and memory.unsafe[at(k)]:
                     harm += count
@@ -378,7 +381,7 @@ def make_survey(pair_weight: Bound, log_tilt: Bound) -> Callable[..., None]:
                     off = target(memory, Q, k, gamma, n_actions) - mean
                     mean += off * (count / seen)
                     m2 += off * off * count * (1.0 - count / seen)
-        row[DOWN], row[HARM], row[SPREAD] = down / max(n, 1), harm / max(n, 1), m2 / max(n, 1)
+        stats[DOWN], stats[HARM], stats[SPREAD] = down / max(n, 1), harm / max(n, 1), m2 / max(n, 1)
 
     return survey
 

@@ -1,7 +1,7 @@
 """One iteration of Algorithm 1, in pieces shared by the loop over a table and the agent in an environment.
 
         recall    count the iteration; the memory's row that it replays, or NO_ROW for an iteration of the MDP
-        choose    the action of an iteration of the MDP
+        choose    count the visit of the state; the action of an iteration of the MDP
         learn     from a transition, fresh or replayed: store it if it is fresh, update Q and w_t
 
 Names: ``i`` is a pair, s·|A| + a; ``row`` its row in the memory; ``slot`` a row's place for an outcome.
@@ -58,8 +58,8 @@ class Dials(NamedTuple):
     v: float
     T0: int
     n_actions: int
-    alphas: Array  #: α by number of updates, up to TABLE_SIZE
-    rates: Array  #: ε (or temperature) by visits of the state, likewise
+    alphas: Array  #: [schedules.TABLE_SIZE] α by number of updates; the function is called for larger numbers
+    rates: Array  #: [schedules.TABLE_SIZE] ε (or temperature) by visits of the state; likewise
     step_params: tuple[float, ...]
     rate_params: tuple[float, ...]
     update_params: tuple[float, ...]
@@ -152,7 +152,7 @@ def make_choose(recipe: Any) -> Callable[..., int]:
 
     @jit
     def choose(tables: Tables, s: int, best: int, dials: Dials) -> int:
-        """The action of an iteration of the MDP in state s, where ``best`` is the greedy one."""
+        """Count a visit of state s; returns the action of this iteration of the MDP, where ``best`` is the greedy one."""
         n = tables.visited[at(s)] + 1
         tables.visited[at(s)] = n
         if tables.clock[ITERATION] <= dials.T0:
@@ -183,7 +183,7 @@ def make_alpha(alpha: Bound) -> Callable[..., float]:
 def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that computes Q_t(s,a) from Q_{t−1}(s,a) and one transition, fresh or replayed, and stores it.
 
-    It first loads all values, then computes, then stores: a GPU, which waits at the first use of a value, waits only once.
+    Values are loaded together before they are used: a GPU, which waits at the first use of a value, waits only once.
     """
     step_size, update = make_alpha(recipe.alpha), recipe.update.call
     needs_worst, needs_state = recipe.update.uses("worst"), recipe.update.uses("worst_state")
@@ -209,7 +209,7 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             tables.counts[at(i), REPLAYS] = replayed + 1
             if tally:
                 memory.replayed[at(slot)] += 1
-        if needs_state:
+        if needs_state:  # then every pair is stored, and row i is pair i
             worst_state = mem.worst_state_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
         if needs_outcome:
             worst_outcome = mem.worst_outcome_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
@@ -258,7 +258,7 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
     tilts_always = recipe.log_tilt.uses("td", "spread", "y")
 
     @jit
-    def follow(
+    def update_weights(
         tables: Tables, memory: mem.Memory, i: int, row: int, slot: int, fresh: bool, moved: bool, dials: Dials
     ) -> None:
         """Update w_t after an update of pair i."""
@@ -284,10 +284,10 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
         i, row, slot = place
         backup(tables, memory, place, outcome, fresh, dials)
         if replays and (dense or row != mem.NO_ROW):
-            follow(tables, memory, i, row, slot, fresh, moved, dials)
+            update_weights(tables, memory, i, row, slot, fresh, moved, dials)
         if matched and fresh:
             total = total_of(memory.tree)
-            if tables.clock[ITERATION] >= dials.T0 and total > 0.0:
+            if tables.clock[ITERATION] >= dials.T0 and total > 0.0:  # replays begin in the next iteration
                 share = leaf(memory.tree, row) / total if dense or row != mem.NO_ROW else 0.0
                 tables.clock[DUE] = int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
                 tables.clock[DUE_ROW] = row

@@ -39,7 +39,7 @@ def _statistics(row: Array) -> tuple[float, ...]:
 
 @jit
 def _gathered(here: Layers, i: int, slot: int) -> int:
-    """Remove all slots of pair i, and ``slot`` unless it is NONE, from their layers and link them through ``place``."""
+    """Remove the slots of pair i from their layers; link them, and ``slot`` if not NONE, by ``place``; returns the first."""
     row, chain = here.pairs[i], slot
     if slot != lay.NONE:
         here.slots[slot]["place"] = lay.NONE
@@ -55,13 +55,14 @@ def _gathered(here: Layers, i: int, slot: int) -> int:
 
 
 def _make_settle(
-    weight_of: Callable[..., float], raw_slope: Callable[..., float], pooled: bool
+    weight_of: Callable[..., float], slope_of: Callable[..., float], pooled: bool
 ) -> tuple[Callable[..., None], Callable[..., None]]:
     """settle and layer_anew, to call after pair i has changed; ``slot`` is new in it, or NONE."""
 
     @jit
-    def slope_of(here: Layers, row: Array, params: tuple[float, ...]) -> float:
-        slope = raw_slope(row, params)
+    def layer_slope(here: Layers, row: Array, params: tuple[float, ...]) -> float:
+        """λ per unit of x, for building layers."""
+        slope = slope_of(row, params)
         if pooled:
             return slope / here.scale[lay.LAYERED] if here.scale[lay.LAYERED] > 0.0 else 0.0
         return slope
@@ -71,16 +72,16 @@ def _make_settle(
         """Sum the statistics again and rebuild the layers."""
         row, chain = here.pairs[i], _gathered(here, i, slot)
         row["n"], row["mean"], row["m2"] = 0, 0.0, 0.0
-        lightest, heaviest, member = -inf, inf, chain
+        highest, lowest, member = -inf, inf, chain
         while member != lay.NONE:
             x = here.slots[member]["x"]
             row["n"] += 1
             row["mean"], row["m2"] = mem.joined(row["mean"], row["m2"], x, row["n"])
-            heaviest, lightest = min(heaviest, x), max(lightest, x)
+            lowest, highest = min(lowest, x), max(highest, x)
             member = here.slots[member]["place"]
         weight = weight_of(row, params)
-        row["slope"] = slope_of(here, row, params) if 0.0 < weight < inf else 0.0
-        row["origin"] = heaviest if row["slope"] >= 0.0 else lightest
+        row["slope"] = layer_slope(here, row, params) if 0.0 < weight < inf else 0.0
+        row["origin"] = lowest if row["slope"] >= 0.0 else highest
         row["m2_then"], row["changes"] = row["m2"], 0
         while chain != lay.NONE:
             member, chain = chain, here.slots[chain]["place"]
@@ -88,6 +89,7 @@ def _make_settle(
 
     @jit
     def settle(here: Layers, i: int, slot: int, params: tuple[float, ...]) -> None:
+        """Store the weight of pair i, and rebuild its layers if necessary; else put ``slot`` into its layer."""
         row = here.pairs[i]
         row["changes"] += 1
         row["m2_then"] = max(row["m2_then"], row["m2"])
@@ -95,15 +97,15 @@ def _make_settle(
         if not 0.0 <= weight < inf:
             here.heads[lay.TROUBLE], here.heads[lay.WHERE] = lay.BAD_WEIGHT, i
             weight = 0.0
-        slope = slope_of(here, row, params) if weight > 0.0 else 0.0
-        then = row["slope"]
-        same = slope == then or ((slope > 0.0) == (then > 0.0) and abs(then) <= 2.0 * abs(slope) <= 4.0 * abs(then))
-        summed = row["m2"] * 4.0 >= row["m2_then"] and row["changes"] <= 4 * row["n"] + 4096
+        slope = layer_slope(here, row, params) if weight > 0.0 else 0.0
+        built = row["slope"]
+        fits = slope == built or ((slope > 0.0) == (built > 0.0) and abs(built) <= 2.0 * abs(slope) <= 4.0 * abs(built))
+        accurate = row["m2"] * 4.0 >= row["m2_then"] and row["changes"] <= 4 * row["n"] + 4096
         if slot != lay.NONE:
-            near = lay.depth(row, here.slots[slot]["x"]) >= -lay.REACH
+            reached = lay.depth(row, here.slots[slot]["x"]) >= -lay.REACH
         else:
-            near = row["first"] == lay.NONE or here.layers[row["first"]]["bin"] <= lay.DEEP
-        if not (same and summed and near):
+            reached = row["first"] == lay.NONE or here.layers[row["first"]]["bin"] <= lay.DEEP
+        if not (fits and accurate and reached):
             layer_anew(here, i, slot, params)
             weight = max(weight_of(row, params), 0.0)
         elif slot != lay.NONE:
@@ -263,11 +265,11 @@ def _make_draw(
 ) -> Callable[..., None]:
     @jit
     def tilted_slot(here: Layers, i: int, params: tuple[float, ...]) -> int:
-        """A slot of pair i, ∝ e^{−λx}."""
+        """A slot of pair i, ∝ e^{−λx}; if ``pooled``, with λ times a uniform number."""
         row = here.pairs[i]
-        then = row["slope"]
-        ratio = slope_of(row, params) / then if then != 0.0 else 0.0
-        if pooled and then != 0.0:
+        built = row["slope"]
+        ratio = slope_of(row, params) / built if built != 0.0 else 0.0
+        if pooled and built != 0.0:
             ratio *= rng.uniform(here.generator) / here.scale[lay.UNIT]
         first = row["first"]
         top = here.layers[first]["bin"]
@@ -280,14 +282,14 @@ def _make_draw(
             j += 1
         slot = lay.NONE
         for _ in range(TRIES):
-            x = rng.uniform(here.generator) * total
+            u = rng.uniform(here.generator) * total
             b, j = first, 0
-            while here.sums[j] <= x and here.layers[b]["next"] != lay.NONE:
+            while here.sums[j] <= u and here.layers[b]["next"] != lay.NONE:
                 b = here.layers[b]["next"]
                 j += 1
             layer = here.layers[b]
             slot = here.pool[layer["start"] + rng.below(here.generator, layer["n"])]
-            if then == 0.0:
+            if built == 0.0:
                 break
             above = lay.depth(row, here.slots[slot]["x"]) - layer["bin"]
             if rng.uniform(here.generator) < exp(-ratio * above):

@@ -290,7 +290,7 @@ class ShapedReplayBuffer(ReplayBuffer):
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """Draw a batch of ``batch_size`` transitions, normalised by a VecNormalize ``env``.
 
-        The shaper draws the slots, SB3 gathers what they hold. Now and then, advice is given on what was stored.
+        New transitions are first passed to the shaper, which then draws the slots. It may warn about what is stored.
         """
         if self._v == 0.0:
             return super().sample(batch_size, env=env)
@@ -316,7 +316,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._read_again(self._shaper)
 
     def reread(self) -> None:
-        """Read the whole buffer again after a change in place (``buffer.rewards[:] *= 0.1``) that left ``pos`` and ``full``."""
+        """Read the whole buffer again after a change in place (``buffer.rewards[:] *= 0.1``), which ``pos`` and ``full`` do not show."""
         if self._shaper is not None:
             self._read_again(self._shaper)
 
@@ -424,7 +424,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         return {**self.__dict__, "on_draw": None, "_shaper": books}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a class that was joined for Dict observations by its parts, since it cannot be imported by name."""
+        """Pickle a class made by ``_joined`` as its two parts, since it cannot be imported by name."""
         parts = vars(type(self)).get("parts", (type(self), type(self)))
         return _empty, parts, self.__getstate__()
 

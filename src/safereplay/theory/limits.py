@@ -48,7 +48,7 @@ def fixed_point(
     exploration: Exploration | None = None,
     **search: Any,
 ) -> Floats | tuple[SelfConsistent, ...]:
-    """The limit of shaped replay: the fixed point of H, [S, A].
+    """The limit of shaped replay: the fixed point of its operator H (:mod:`safereplay.theory.operator`), [S, A].
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()

@@ -16,8 +16,9 @@ both cases, since p̃ is a distribution for each pair.
 
 **Weights that depend on Q** of the next states (``y``, ``spread``): each Q has its own w(Q), and a limit is a fixed point
 of its own operator, Q = H_{w(Q)} Q. Each H_w is a γ-contraction, but w(Q) changes with Q, and the whole need not contract.
-:func:`valued` follows the expected updates, Q ← Q + η·(H_{w(Q)} Q − Q), from Q* of the model, with η halved whenever they
-oscillate. It ends at a Q with residue 0, up to the tolerance, or raises an error.
+:func:`valued` follows the expected updates, Q ← Q + η·(H_{w(Q)} Q − Q), from Q* of the model, with η halved whenever the
+residue max |H_{w(Q)} Q − Q| has not fallen for PATIENCE steps. It ends at a residue of 0, up to the tolerance, or raises an
+error.
 
 Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4, Lemma 2.
 """
@@ -249,9 +250,8 @@ def taken_apart(scheme: Scheme, table: Table) -> Weights:
     new = np.ones(table.r.size, bool)
     new[1:] = (np.diff(table.pair) != 0) | (np.diff(table.r) != 0)
     reward = np.cumsum(new) - 1
-    if scheme.bound("log_tilt").uses(
-        *OF_OUTCOME
-    ):  # e^tilt·share of outcomes, as a tilt over rewards and shares in them
+    if scheme.bound("log_tilt").uses(*OF_OUTCOME):
+        # e^tilt·share of outcomes, as a tilt over rewards and shares in them
         with np.errstate(divide="ignore"):
             log_w = tilt + np.log(share)
         tilt = log_sums(reward, int(reward[-1]) + 1, log_w)[reward]

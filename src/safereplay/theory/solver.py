@@ -1,6 +1,6 @@
 """Exact solvers: linear equations of a policy, and dynamic programming.
 
-x = b + P·x is the linear equation of every value of a fixed policy.
+Every value of a fixed policy solves a linear equation x = b + P·x.
 
 Small ones are solved densely, larger ones by sparse elimination. Elimination has little fill-in if steps are local, as on a
 map: 100,000 cells take seconds. If steps lead anywhere it fills in nearly everything, and 10,000 states take minutes; but

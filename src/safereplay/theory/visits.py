@@ -44,14 +44,8 @@ TIE = 1e-9  # values that differ by less than this share of the range are equal
 ALIKE = 1e-6  # limits that differ by less than this share of the range are the same
 RESIDUAL = 1e-3  # of a mixture, as a share of the range, maximum
 ROUNDS = 1_000  # of an iteration, maximum
-BLOCKS = (
-    32,
-    32,
-    64,
-    128,
-    256,
-    512,
-)  # of averaging; each uses only the one before: where W is small, even few old visits matter
+# Rounds of averaging, in blocks; each block uses only the one before: where W is small, even few old visits matter.
+BLOCKS = (32, 32, 64, 128, 256, 512)
 NEWTON = 8  # steps of Newton's method, maximum
 NUDGE = 1e-5  # of its differences
 LOOK = 16  # steps between two checks of the remaining probability
@@ -185,7 +179,8 @@ def self_consistent(
     those that converge do so soon; the rest is used for averaging. If no limit is found, the best approximation is
     listed, with its residual.
     """
-    learner = ReplayQLearning(scheme, v, mixing="matched")  # limits have any v below 1, runs of literal replay do not
+    # Limits exist for any v below 1; runs of literal replay, made below, accept v up to MOST_V.
+    learner = ReplayQLearning(scheme, v, mixing="matched")
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     count, runs_wanted = _checks.whole("starts", starts, 1), _checks.whole("seeds", seeds, 0, bits=24)
     _checks.whole("episodes", episodes, 1)
@@ -209,7 +204,7 @@ def self_consistent(
 
 
 def _starts(search: _Search, count: int, seed: int) -> Iterator[Floats]:
-    """Q*, the Q of constant visits, the learner's initial Q, and random values between the extremes of these."""
+    """Q*, the Q of constant visits, 0 as the learner's initial Q, and random values between the extremes of the first two."""
     mdp, shape = search.mdp, (search.mdp.n_states, search.mdp.n_actions)
     known = [optimal(mdp, mdp.p), *(search.values(np.full(shape, x)) for x in (1.0, 1.0 / mdp.n_pairs, 0.0))]
     low, high = min(float(Q.min()) for Q in known), max(float(Q.max()) for Q in known)
@@ -267,7 +262,7 @@ class _Search:
         self.solved += 1
         return weighted(self.mdp, self.w, self.v, d).fixed_point()
 
-    def tired(self, ahead: int = 0) -> bool:
+    def exhausted(self, ahead: int = 0) -> bool:
         """Whether ``ahead`` more fixed points would exceed the bound."""
         return self.solved + ahead >= self.most
 
@@ -299,7 +294,7 @@ class _Search:
             return self.relax(Q, starts)
         policy = self.improved(Q, np.zeros(self.mdp.n_states, np.int64))
         trail: dict[bytes, Floats] = {}
-        while policy.tobytes() not in trail and len(trail) < ROUNDS and not (self.tired() and trail):
+        while policy.tobytes() not in trail and len(trail) < ROUNDS and not (self.exhausted() and trail):
             d = trail[policy.tobytes()] = self.visits_of(policy)
             Q = self.values(d)
             after = self.improved(Q, policy)
@@ -314,7 +309,7 @@ class _Search:
     def average_cycles(self) -> None:
         """Average the cycles; a search that has reached its bound does so only if it has found nothing."""
         for cycle in self.cycles:
-            if not (self.tired() and self.listed):
+            if not (self.exhausted() and self.listed):
                 self.average(*cycle)
         self.cycles.clear()
 
@@ -349,7 +344,7 @@ class _Search:
         for rounds in BLOCKS:
             met: Counter[bytes] = Counter()
             for _ in range(rounds):
-                if self.tired() and met:
+                if self.exhausted() and met:
                     break
                 policy = self.improved(self.values(d), policy)
                 name = policy.tobytes()
@@ -362,12 +357,12 @@ class _Search:
             policies = np.array([np.frombuffer(name, np.int64) for name in names])
             mix = _Mix(policies, np.array(counts) / met.total(), np.array([known[name] for name in names]))
             found = self.tied(mix) or self.balance(mix)
-            if found.residual <= TIE or self.tired():
+            if found.residual <= TIE or self.exhausted():
                 break
             d, k = mix.d, rounds
         if found.residual <= RESIDUAL:
             return found
-        self.open += [found] * self.tired()
+        self.open += [found] * self.exhausted()
         return None
 
     def tied(self, mix: _Mix) -> SelfConsistent | None:
@@ -380,7 +375,7 @@ class _Search:
         """The shares for which all policies with a positive share are greedy, by Newton's method, as near as it gets."""
         found = self.mixture(mix)
         for _ in range(NEWTON):
-            if found.residual <= TIE or len(mix.shares) == 1 or self.tired(len(mix.shares)):
+            if found.residual <= TIE or len(mix.shares) == 1 or self.exhausted(len(mix.shares)):
                 break
             mix = self.newton(mix)
             found = min(found, self.mixture(mix), key=lambda one: one.residual)

@@ -302,6 +302,7 @@ async def tune(request: Request, link: Annotated[TuneLink, Query()]) -> Any:
 
 
 async def _asked(pool: WorkerPool, name: str, link: LearnerLink, seconds: float) -> Response:
+    """The answer of a worker to job ``name``, as JSON."""
     return Response(await pool.call(name, link.model_dump(), seconds), media_type="application/json")
 
 

@@ -4,8 +4,8 @@ A solver cannot be interrupted, but a process can be killed. So every request go
 it is late, the process is killed and replaced; the event loop never blocks. All limits use the event loop's clock, so
 that tests can control them.
 
-Messages are JSON: the request as an object, the answer as one letter (answered, refused, failed) and the text for the
-client.
+A request is the JSON of a job's name and its arguments. A message from a worker is one byte (ready, answered, refused or
+failed) and the text: the JSON of the answer, the sentence for the client, or a traceback for the log.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def work(pipe: Connection, registry: str) -> None:
     """Answer requests until the pipe ends. Heavy modules are imported here, after BLAS is limited to one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the server handles it
     os.environ.update(dict.fromkeys(THREADS, "1"))
-    threading.Thread(target=_leave_with_the_server, daemon=True).start()
+    threading.Thread(target=_exit_with_the_server, daemon=True).start()
     module, _, name = registry.partition(":")
     jobs = getattr(import_module(module), name)
     with suppress(EOFError, OSError):
@@ -101,7 +101,7 @@ def _answer(jobs: dict[str, Callable[[dict[str, Any]], dict[str, Any]]], questio
         return bytes([FAILED]) + traceback.format_exc().encode(errors="replace")
 
 
-def _leave_with_the_server() -> None:
+def _exit_with_the_server() -> None:
     """Exit at once when the server has ended, even during an answer."""
     server = multiprocessing.parent_process()
     if server is not None:
@@ -148,7 +148,7 @@ class Worker:
         """A future of the answer; the process is killed if it takes more than ``seconds``."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._answer, self._asked_at = answer, self._loop.time()
-        self._alarm = self._loop.call_later(seconds, self._ring, seconds)
+        self._alarm = self._loop.call_later(seconds, self._time_out, seconds)
         try:
             self._pipe.send_bytes(question)
         except OSError:  # it has just died; the reading thread does the rest
@@ -167,7 +167,7 @@ class Worker:
         if not self.gone:
             self._process.kill()
 
-    def _ring(self, seconds: float) -> None:
+    def _time_out(self, seconds: float) -> None:
         self.kill()
         self._settle(TooSlow(f"the answer takes longer than the limit of {seconds:g} s; try a smaller problem"))
 
@@ -233,7 +233,7 @@ class WorkerPool:
         """Start the processes; they become ready later."""
         self._open = True
         for _ in range(self.size):
-            self._hire()
+            self._start_worker()
 
     def close(self) -> None:
         """Kill all workers, and wait until no process is left; waiting requests get :class:`Lost`."""
@@ -267,7 +267,7 @@ class WorkerPool:
         """The JSON of ``registry[name](arguments)``, within ``seconds``; else raise an :class:`Unanswered`.
 
         Waiting for a worker may take another ``seconds``; the start of the first worker and compiling do not count.
-        If the caller is cancelled, the work stops too.
+        If the caller is cancelled, the work stops after the grace time.
         """
         try:
             async with asyncio.timeout(STARTING):
@@ -306,7 +306,7 @@ class WorkerPool:
             with suppress(ValueError):
                 self._waiting.remove(place)
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         try:
             self._workers.add(Worker(self.registry, self._heard))
         except OSError as error:  # out of memory, file descriptors or processes
@@ -318,11 +318,11 @@ class WorkerPool:
         self._stillborn += 1
         seconds = min(LONGEST_REST, 0.1 * 2.0**self._stillborn)
 
-        def hire() -> None:
+        def start() -> None:
             self._rests.discard(rest)
-            self._hire()
+            self._start_worker()
 
-        rest = asyncio.get_running_loop().call_later(seconds, hire)
+        rest = asyncio.get_running_loop().call_later(seconds, start)
         self._rests.add(rest)
 
     def _heard(self, worker: Worker) -> None:
@@ -334,7 +334,7 @@ class WorkerPool:
         if worker in self._idle:
             self._idle.remove(worker)
         if self._open and worker.ready:
-            self._hire()
+            self._start_worker()
         elif self._open:
             log.error("a worker died before it was ready")
             self._rest()

@@ -1,5 +1,5 @@
 /**
-* Retries of requests that failed because the server was unreachable or busy.
+ * Retries of requests that failed because the server was unreachable or busy.
  */
 const FIRST_MS = 1_000;
 const LONGEST_MS = 15_000;

@@ -1,5 +1,5 @@
 /**
-* The exact limits that both panes show: /api/solve, requested whenever the inputs of a side change.
+ * The exact limits that both panes show: /api/solve, requested whenever the inputs of a side change.
  *
  * At most one request per side is in flight, and the newest state is requested next: a dragged slider never builds a
  * queue, and the drawing is at most one answer behind.
@@ -54,10 +54,10 @@ export class Answers {
     return sideQuery(this.#store.get(), side, this.#store.presets);
   }
 
-  async #ask(side, again = false) {
+  async #ask(side, retry = false) {
     const now = this.#sides[side];
     const query = this.#wanted(side);
-    if (now.asking !== null || (now.query === query && !again)) return;
+    if (now.asking !== null || (now.query === query && !retry)) return;
     now.asking = query;
     const { failed = false, ...outcome } = await this.#outcome(query);
     const asBefore = failed && query === now.query && outcome.problem === now.problem;

@@ -1,5 +1,5 @@
 /**
-* Requests to the server. Every answer is JSON; a refusal is one sentence for the user.
+ * Requests to the server. Every answer is JSON; a refusal is one sentence for the user.
  */
 import { join } from "./link.js";
 
@@ -16,10 +16,10 @@ export class ApiError extends Error {
 }
 
 /**
-* Request `path` and parse the JSON.
+ * Request `path` and parse the JSON.
  *
- * `params` is a query string or an object. `quiet` makes the server wrap a refusal into an ordinary answer: browsers
- * log a failed request to their console, and an unfinished map is no failure.
+ * `params` is a query string or an object. The request has quiet=1, so that the server wraps a refusal into an ordinary
+ * answer: browsers log a failed request to their console, and an unfinished map is no failure.
  * @throws {ApiError} when the server refuses or cannot be reached
  */
 export async function get(path, params = "", { signal } = {}) {
@@ -36,7 +36,7 @@ export async function getFile(path, params) {
 
 /**
  * A stream of events over a web socket: `handlers` has a function for each event's name, which gets the event's JSON,
-* and `lost` for a broken connection. A finished stream closes itself.
+ * and `lost` for a broken connection. A finished stream closes itself.
  * @returns {{close: function(): void}}
  */
 export function stream(path, params, handlers) {
@@ -60,7 +60,7 @@ export function stream(path, params, handlers) {
 }
 
 /**
-* A sentence of the server with rows and columns counted from 1, as on the page.
+ * A sentence of the server with rows and columns counted from 1, as on the page.
  *
  * "start at (0, 3) must have a way to a goal, got 'none'" is "Start at row 1, column 4 must have a way to a goal."
  */

@@ -12,7 +12,7 @@ const ACTIONS = ["up", "right", "down", "left"];
 const EDGE = 4; // room for the outline
 
 /** @typedef {{world: object, answer: object|null, colour: function(number): string}} View
-*  answer: from /api/solve, or null */
+ *  answer: from /api/solve, or null */
 
 /** A board; `rival` is the other one, to mark differences. */
 export class Board {

@@ -1,5 +1,5 @@
 /**
-* Both boards with a common colour scale, and the legend below them.
+ * Both boards with a common colour scale, and the legend below them.
  */
 import { SIDES } from "./answers.js";
 import { Board } from "./board.js";

@@ -1,5 +1,5 @@
 /**
-* The form of the chosen cell: the reward of a goal, or the rewards of a volatile move.
+ * The form of the chosen cell: the reward of a goal, or the rewards of a volatile move.
  */
 import { byId, el, place } from "./dom.js";
 import { NAMES, VOLATILE } from "./glyphs.js";

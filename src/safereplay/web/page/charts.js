@@ -1,5 +1,5 @@
 /**
-* The distribution of the return under both policies, in one picture.
+ * The distribution of the return under both policies, in one picture.
  */
 import { SIDES } from "./answers.js";
 import { byId, el, say } from "./dom.js";

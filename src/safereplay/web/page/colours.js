@@ -1,7 +1,7 @@
 /**
-* The colours of Q: orange below zero, blue above, pale at zero; safe for colour blindness, on light and on dark.
+ * The colours of Q: orange below zero, blue above, pale at zero; safe for colour blindness, on light and on dark.
  *
-* Both boards share one scale, so that equal colours mean equal values.
+ * Both boards share one scale, so that equal colours mean equal values.
  */
 
 import { el } from "./dom.js";

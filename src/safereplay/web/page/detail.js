@@ -1,5 +1,5 @@
 /**
-* The line under a board: the values of the cell under the pointer, and where its action changes.
+ * The line under a board: the values of the cell under the pointer, and where its action changes.
  */
 import { SIDES } from "./answers.js";
 import { Again, passes } from "./again.js";

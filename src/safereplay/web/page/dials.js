@@ -1,5 +1,5 @@
 /**
-* The dials of both learners, and a sentence about each kind of learner.
+ * The dials of both learners, and a sentence about each kind of learner.
  */
 import { SIDES } from "./answers.js";
 import { byId, el } from "./dom.js";

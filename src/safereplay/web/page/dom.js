@@ -1,5 +1,5 @@
 /**
-* Helpers for elements and numbers.
+ * Helpers for elements and numbers.
  */
 
 /** An HTML element: `el("p", {class: "hint"}, "text", child)`; a property that begins with "on" is a listener. */

@@ -1,5 +1,5 @@
 /**
-* Drawing on the boards: strokes with the mouse or a finger, or single cells with keys.
+ * Drawing on the boards: strokes with the mouse or a finger, or single cells with keys.
  */
 import { SIDES } from "./answers.js";
 import { startCell } from "./cell.js";

@@ -1,5 +1,5 @@
 /**
-* Sharing and exports: the link, a script that does the same, the map, and the picture.
+ * Sharing and exports: the link, a script that does the same, the map, and the picture.
  */
 import { SIDES } from "./answers.js";
 import { getFile } from "./api.js";

@@ -1,5 +1,5 @@
 /**
-* Form fields that are bound to the state: each shows a value of the state, and writes changes to it.
+ * Form fields that are bound to the state: each shows a value of the state, and writes changes to it.
  */
 import { el, say } from "./dom.js";
 
@@ -22,7 +22,7 @@ function bind(store, update) {
 /**
  * A slider with its value beside it.
  * @param {Field & {range: function(object): {symbol: string, label: string, hint: string, min: number, max: number,
-*   step: number}}} field its label and range may depend on the state
+ *   step: number}}} field its label and range may depend on the state
  */
 export function slider(store, field) {
   const { id, range, read, write } = field;

@@ -1,5 +1,5 @@
 /**
-* The glyphs of cells: walls, hazards, goals, the start, and volatile moves. A cell is 100 × 100.
+ * The glyphs of cells: walls, hazards, goals, the start, and volatile moves. A cell is 100 × 100.
  */
 import { say, svg } from "./dom.js";
 

@@ -1,5 +1,5 @@
 /**
-* The head of the page: undo and redo, light and dark, the keys, and the notice.
+ * The head of the page: undo and redo, light and dark, the keys, and the notice.
  */
 import { byId, el, svg } from "./dom.js";
 
@@ -28,7 +28,7 @@ let kindShown = "";
 let timer = 0;
 
 /**
-* Show a notice; "" removes the notice of that kind. Screen readers announce a "problem" at once.
+ * Show a notice; "" removes the notice of that kind. Screen readers announce a "problem" at once.
  * @param {string} text @param {string} kind
  */
 export function notice(text, kind = "info") {

@@ -1,5 +1,5 @@
 /**
-* The buttons of the learning panel, and their appearance in each phase.
+ * The buttons of the learning panel, and their appearance in each phase.
  */
 import { SIDES } from "./answers.js";
 import { el, svg } from "./dom.js";
@@ -22,7 +22,7 @@ export const whole = (n) => n.toLocaleString("en-GB");
  * Fill the panel.
  * @param {HTMLElement} panel
  * @param {Object<string, function>} does run, step, restart, speed, seeds(n), side(name), until(t)
-* @returns the view: `show(phase)`, `say(text, t, until)`, `prepare(words)` ("" when ready),
+ * @returns the view: `show(phase)`, `say(text, t, until)`, `prepare(words)` ("" when ready),
  *  and the inputs
  */
 export function controls(panel, does) {

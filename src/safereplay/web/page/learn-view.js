@@ -1,5 +1,5 @@
 /**
-* What a learner has learned so far: a text, a curve towards its exact limit, and one small board per seed.
+ * What a learner has learned so far: a text, a curve towards its exact limit, and one small board per seed.
  */
 import { el, percent, svg } from "./dom.js";
 import { whole } from "./learn-controls.js";

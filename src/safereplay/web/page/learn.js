@@ -1,5 +1,5 @@
 /**
-* The running learner: run, pause, step, and show what it has learned so far.
+ * The running learner: run, pause, step, and show what it has learned so far.
  *
  * A run is a pure function of its seed, so a stream can start at any iteration: a pause closes it, and to continue, it
  * is opened again at the last iteration seen.

@@ -1,11 +1,11 @@
 /**
-* The six lessons: their texts, and the links that set the page. Words between * are emphasised.
+ * The six lessons: their texts, and the links that set the page. Words between * are emphasised.
  *
-* The numbers are those of the boards for these links.
+ * The numbers are those of the boards for these links.
  */
 
 /** @typedef {{title: string, link: string, text: string[], task: string, show: string, then: string}} Lesson
-*  link: sets both boards; task: something to try; show: a link that does it; then: the result */
+ *  link: sets both boards; task: something to try; show: a link that does it; then: the result */
 
 /** @type {Lesson[]} */
 export const LESSONS = [

@@ -1,5 +1,5 @@
 /**
-* Six short lessons under the boards; each sets the whole page.
+ * Six short lessons under the boards; each sets the whole page.
  */
 import { get } from "./api.js";
 import { byId, el } from "./dom.js";

@@ -1,5 +1,5 @@
 /**
-* Starts the page: reads the state from the address, then sets up all parts.
+ * Starts the page: reads the state from the address, then sets up all parts.
  */
 import { Answers, SIDES } from "./answers.js";
 import { get } from "./api.js";

@@ -1,5 +1,5 @@
 /**
-* Changes to a map. They return new worlds and do not modify the old ones.
+ * Changes to a map. They return new worlds and do not modify the old ones.
  */
 
 export const MOST = 20; // rows, and columns

@@ -1,5 +1,5 @@
 /**
-* The two panes: a learner's dials, its board, and its risks.
+ * The two panes: a learner's dials, its board, and its risks.
  */
 import { SIDES } from "./answers.js";
 import { byId, difference, el, percent, put, say } from "./dom.js";

@@ -1,5 +1,5 @@
 /**
-* Both boards as one self-contained picture: all styles are inlined.
+ * Both boards as one self-contained picture: all styles are inlined.
  */
 import { percent, say, svg } from "./dom.js";
 
@@ -19,7 +19,7 @@ const [WIDTH, GAP, MARGIN, HEAD, FOOT] = [560, 32, 28, 92, 30]; // of a board, i
 /**
  * The picture of both boards with their titles and numbers.
  * @param {{title: string, boards: {svg: SVGElement, answer: object, frame: ?object}[], colours: object}} what
-*  frame: of learning, if the board shows one; colours: text, muted, card
+ *  frame: of learning, if the board shows one; colours: text, muted, card
  * @returns {SVGSVGElement}
  */
 export function picture({ title, boards, colours }) {

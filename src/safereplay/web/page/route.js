@@ -1,5 +1,5 @@
 /**
-* Lines over a board: the path of a policy, and the last steps of a learner.
+ * Lines over a board: the path of a policy, and the last steps of a learner.
  */
 import { put, svg } from "./dom.js";
 import { TRIANGLES } from "./glyphs.js";

@@ -11,7 +11,7 @@ const ADDRESS_MS = 150; // browsers refuse an address that changes too often
 const DEPTH = 200;
 
 /** @typedef {{remember?: boolean, source?: string, join?: boolean}} How
-*  remember: can be undone; source: what changed it; join: part of the last step of undo, at any time */
+ *  remember: can be undone; source: what changed it; join: part of the last step of undo, at any time */
 
 class Store {
   #state = null;

@@ -1,5 +1,5 @@
 /**
-* The result of tuning: a sentence, a picture of the frontier, and its points as buttons.
+ * The result of tuning: a sentence, a picture of the frontier, and its points as buttons.
  */
 import { el, percent, say } from "./dom.js";
 

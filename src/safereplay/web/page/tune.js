@@ -1,5 +1,5 @@
 /**
-* Tuning: the gentlest replay under a limit on risk, and the frontier of risk and return.
+ * Tuning: the gentlest replay under a limit on risk, and the frontier of risk and return.
  */
 import { get } from "./api.js";
 import { byId, el } from "./dom.js";

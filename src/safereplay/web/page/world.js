@@ -1,5 +1,5 @@
 /**
-* The world's panel: its preset, size, rewards and dynamics.
+ * The world's panel: its preset, size, rewards and dynamics.
  */
 import { byId, el, percent } from "./dom.js";
 import { check, choice, number, slider } from "./fields.js";
