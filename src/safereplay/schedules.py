@@ -124,7 +124,7 @@ class Schedule(Config):
 
         Parameters
         ----------
-        count : int
+        count : int; number of values
 
         Returns
         -------
@@ -336,7 +336,7 @@ class EpsilonGreedy(Exploration):
 
     Parameters
     ----------
-    epsilon : float in [0, 1], ε
+    epsilon : float in [0, 1]; ε
     power : float in [0, 1]; 0 is constant ε, any other is GLIE, ½ being the usual choice
 
     >>> import safereplay as sr
@@ -362,7 +362,7 @@ class Softmax(Exploration):
 
     Parameters
     ----------
-    temperature : float > 0, T, in reward
+    temperature : float > 0; T, in reward
     power : float in [0, 1]
 
     >>> import safereplay as sr
