@@ -310,9 +310,9 @@ class Exploration(Schedule):
         said = {
             False: "Σε = ∞ over the visits of a state",
             True: "Σε < ∞ over the visits of a state: sooner or later only the greedy action is taken",
-            None: "whether Σε = ∞ cannot be told from its values",
+            None: "unknown whether Σε = ∞: the values of ε do not decide it",
         }[summable]
-        falls = {True: "ε → 0", False: "ε stays above 0", None: "whether ε → 0 cannot be told from its values"}
+        falls = {True: "ε → 0", False: "ε stays above 0", None: "unknown whether ε → 0"}
         explores = None if summable is None else not summable
         return Glie(explores, decay.vanishes, decay, f"{said}; {falls[decay.vanishes]}")
 

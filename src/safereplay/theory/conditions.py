@@ -365,7 +365,7 @@ def _safety(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None) -> tupl
     if scheme.follows_values:
         reason = "says nothing here: w depends on Q, and the theorem is about a w that does not"
         return assumption_1(mdp, scheme, v), Theorem2(None, reason, v, (), None, None)
-    reason = "cannot be told: w_t depends on TD errors or visits, so that the model alone gives no w^∞"
+    reason = "unknown: w_t depends on TD errors or visits, so the model alone gives no w^∞"
     return Assumption1(None, reason, ()), Theorem2(None, reason, v, (), None, None)
 
 

@@ -121,7 +121,7 @@ class RiskProfile:
     >>> edge = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
     >>> round(edge.p_unsafe, 3), edge.quantile(0.5), edge.distribution.exact
     (0.119, 4.0, True)
-    >>> edge.worst, edge.per_state.worst.min()        # slips can go on for as long as one likes
+    >>> edge.worst, edge.per_state.worst.min()        # any number of slips in a row is possible
     (-inf, np.float64(-inf))
     """
 

@@ -423,11 +423,11 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     def numbers(mean: float, risk: float) -> str:
         return f"mean {mean:.4g}, {limit.label} {limit.shown(risk)}"
 
-    nobody = f", {ceiling.reason}" if ceiling.reason else f"; at best {numbers(ceiling.value, ceiling.best)}"
+    reason = f", {ceiling.reason}" if ceiling.reason else f"; at best {numbers(ceiling.value, ceiling.best)}"
     best = {
         "optimal": f"mean {ceiling.value:.4g} at best, discounted {ceiling.value_discounted:.4g}",
         "unbounded": f"any mean, as {ceiling.reason}; discounted {ceiling.value_discounted:.4g} at best",
-        "infeasible": f"no policy can keep it{nobody}",
+        "infeasible": f"no policy can keep it{reason}",
         "unknown": f"unknown: {ceiling.reason}",
     }[ceiling.status]
     discounted = not isfinite(price.safety)
