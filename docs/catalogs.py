@@ -24,8 +24,8 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 NO_LIMIT = "—"
 MADE = "*Made by `make docs` from the docstrings and the exact limits.*"
 VERDICTS = (
-    "In the tables, *safe* keeps away from the volatile moves or the edge, *risky* does not, *stuck* never arrives, and *jumps* leaps "
-    "off on purpose: the greedy policy of the exact limit, on the paper's two grids as they are by default."
+    "In the tables, *safe* keeps away from the volatile moves or the edge, *risky* does not, *stuck* never arrives, and *jumps* falls "
+    "on purpose: verdicts on the greedy policy of the exact limit, on the paper's two grids with their default options."
 )
 
 
@@ -33,7 +33,7 @@ def learners_page() -> str:
     """docs/learners.md: every learner of the catalog."""
     head = (
         "# Every learner\n\n"
-        "A learner says how a transition (s, a, r, s′) changes Q(s,a). Each of these runs compiled, by the same call "
+        "A learner defines how a transition (s, a, r, s′) changes Q(s,a). Each of these runs compiled, by the same call "
         "(`sr.learn(mdp, learner)`, `safereplay learn WORLD --learner NAME`) and is judged by the same exact risk; where its limit is "
         f"known, `sr.exact(mdp, learner)` gives it without training. How they compare is on [one page](compare.md).\n\n{VERDICTS}\n\n{MADE}"
     )
@@ -44,7 +44,7 @@ def schemes_page() -> str:
     """docs/catalog-schemes.md: every scheme of the catalog."""
     head = (
         "# Every scheme\n\n"
-        "A scheme says what `sr.ReplayQLearning(scheme, v)` replays: w_t(s,a,s′,r), in [three factors](schemes.md). A scheme *settles* if "
+        "A scheme defines what `sr.ReplayQLearning(scheme, v)` replays: w_t(s,a,s′,r), in [three factors](schemes.md). A scheme *settles* if "
         "w_t depends on the outcomes alone, so that it has a limit w^∞; then the limit of matched mixing is exact. The paper's Assumption 1 "
         f"is checked point by point ([theory](theory.md)), each in its first reading.\n\n{VERDICTS}\n\n{MADE}"
     )
@@ -52,13 +52,13 @@ def schemes_page() -> str:
 
 
 def _transitions() -> str:
-    """The scheme for memories of transitions, which tables have no use for."""
+    """The scheme for memories of transitions, which tabular learners do not use."""
     scheme = sr.EntropicReplay()
     return f"## entropic\n\n`sr.{scheme}`, the default of `sr.Shaper` and the adapters; for memories of transitions only.\n\n{to_markdown(inspect.getdoc(sr.EntropicReplay) or '')}"
 
 
 def _sound() -> str:
-    """Which promises of a sound tilt each scheme keeps."""
+    """Which properties of a sound tilt each scheme has."""
     lines = ["| scheme | memory | order | direction | units | rarity |", "|---|---|---|---|---|---|"]
     schemes = {name: catalog.scheme(name)() for name in catalog.SCHEMES} | {"entropic": sr.EntropicReplay()}
     for name, scheme in schemes.items():
@@ -70,8 +70,8 @@ def _sound() -> str:
             ]
             lines.append(f"| [`{name}`](#{_anchor(name)}) | {memory} | " + " | ".join(cells) + " |")
     head = (
-        "## Which tilts are sound\n\n[What a tilt must satisfy](schemes.md#what-a-tilt-must-satisfy), looked for in a fixed family of gambles, each "
-        "scheme as it is by default. *Holds*: no counterexample was found. *Table*: tabular learners, which replay distinct outcomes, under matched mixing. "
+        "## Which tilts are sound\n\n[What a tilt must satisfy](schemes.md#what-a-tilt-must-satisfy), tested on a fixed family of gambles, each "
+        "scheme with its defaults. *Holds*: no counterexample was found. *Table*: tabular learners, which replay distinct outcomes, under matched mixing. "
         "*Transitions*: a `Shaper`, which replays stored transitions.\n\n"
     )
     return head + "\n".join(lines)
@@ -120,10 +120,10 @@ def _everywhere(v: float = 0.7) -> str:
         lines.append(
             f"| [`{name}`](catalog-worlds.md#{_anchor(name)}) | {danger} | {plain} | " + " | ".join(cells) + " |"
         )
-    head = f"## Every scheme on every world\n\nP(unsafe) and mean return from the world's own start, exact limits, matched mixing at v = {v:g}, each scheme as it is by default. "
+    head = f"## Every scheme on every world\n\nP(unsafe) and mean return from the world's own start, exact limits, matched mixing at v = {v:g}, each scheme with its defaults. "
     return (
         head
-        + "*The same* is as without replay: the scheme does not see this danger, sees none where there is none, or v is too small for it. Schemes that replay what happens as it happens are left out: they change nothing anywhere.\n\n"
+        + "*The same*: as without replay, because the scheme does not detect the danger, there is none, or v is too small. Schemes that replay outcomes as often as they happen are left out: they change no limit.\n\n"
         + "\n".join(lines)
     )
 
@@ -175,7 +175,7 @@ def _about_learner(name: str, kind: type[Any]) -> list[str]:
     elif not strip:
         said = "`sr.exact(mdp, learner)`, but not on the paper's grids"
     elif NO_LIMIT in strip:
-        said = f"`sr.exact(mdp, learner)` gives it at some settings, and says at the others ({NO_LIMIT}) why it cannot"
+        said = f"`sr.exact(mdp, learner)` gives it at some settings; at the others ({NO_LIMIT}) it raises an error with the reason"
     return [_facts(exact_limit=said, **dial), strip]
 
 
@@ -195,12 +195,12 @@ def _about_scheme(name: str, kind: type[Any]) -> list[str]:
 
 def _settles(scheme: Any) -> str:
     if scheme.FAITHFUL:
-        return "does not matter; at each pair it replays what happens there, so the limit is Q-learning's"
+        return "does not matter; a pair's outcomes are replayed as often as they happen, so the limit is Q-learning's"
     if scheme.has_limit:
         return "yes"
     if scheme.follows_values:
-        return "if Q does; its limits are pairs of a Q and a w that make each other"
-    return "no; w_t follows TD errors or visits, so that Theorem 1 does not speak of it and no exact limit is known"
+        return "if Q does; a limit is a pair (Q, w) that is consistent: each follows from the other"
+    return "no; w_t follows TD errors or visits, so Theorem 1 does not apply and no exact limit is known"
 
 
 def _strip(dial: str, settings: Any, make: Callable[[Any], Any]) -> str:

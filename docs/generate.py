@@ -105,8 +105,8 @@ def claims(found: Path) -> str:
         parts.append(f"{k}. *{one['claim']}* ({one['grid']}): {said}. {one['evidence']}.")
     head = (
         f"# Claim by claim\n\n{holding} of {len(verdicts)} claims of the paper hold here. Written by `make docs` from the `claims.json` of "
-        "`make reproduce`; what it means is told in [the reproduction](reproduction.md). The two claims on TD errors are decided by a majority of "
-        "histograms: take them as [undecided](reproduction.md#undecided-the-td-errors)."
+        "`make reproduce`; [the reproduction](reproduction.md) explains the results. The two claims on TD errors are "
+        "[undecided](reproduction.md#undecided-the-td-errors): it depends on the histogram. Here they are judged by the majority of 16 histograms."
     )
     return "\n\n".join([head, "\n".join(lines), "## The evidence", "\n".join(parts)]) + "\n"
 

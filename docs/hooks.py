@@ -153,7 +153,7 @@ def _shown(output: dict[str, Any]) -> str:
 
 
 def api_pages() -> dict[str, str]:
-    """The API reference: every public name, on the page of its module, told by its docstring. Nothing is imported."""
+    """The API reference: every public name, on the page of its module, with its docstring. Nothing is imported."""
     found: dict[str, list[str]] = {page: [] for page in API}
     homes = {name: home for name, home in safereplay._HOMES.items() if name != home}
     for name, home in sorted(homes.items(), key=lambda item: item[0].lower()):

@@ -56,7 +56,7 @@ def dial_figure() -> Figure:
 
 @styled
 def worlds_figure() -> Figure:
-    """Where replay by the variance of the reward sees danger, and where there is none for it to see."""
+    """A danger that replay by the variance of the reward detects, and one that it cannot detect."""
     figure, axes = new_figure(9.2, 3.5, 2, 3)
     names = ("volatile", "cliff", "frozen_lake")
     for column, name in enumerate(names):

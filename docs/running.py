@@ -1,4 +1,4 @@
-"""Runs notebooks top to bottom, and keeps of them what a reader needs: text, code, and what the code shows."""
+"""Runs notebooks top to bottom, and keeps what a reader needs: text, code and output."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import nbformat
 from nbclient import NotebookClient
 
 KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-LONGEST = 300  # seconds a cell may take, the first time that everything is compiled
+LONGEST = 300  # seconds per cell, including compilation on the first run
 
 
 def run(file: Path) -> Any:
-    """The notebook as it is after running it in a fresh kernel and an empty folder."""
+    """The notebook after a run in a fresh kernel and an empty folder."""
     notebook = nbformat.read(file, as_version=4)
     with TemporaryDirectory() as folder:
         where = {"metadata": {"path": folder}}
@@ -32,7 +32,7 @@ def run(file: Path) -> Any:
 
 
 def save(notebook: Any, file: Path) -> None:
-    """Write it without what changes from run to run."""
+    """Write it without the parts that differ between runs."""
     notebook.metadata = nbformat.from_dict(KERNEL)
     for k, cell in enumerate(notebook.cells):
         cell.id, cell.metadata = f"cell-{k}", nbformat.from_dict({})
@@ -47,7 +47,7 @@ def save(notebook: Any, file: Path) -> None:
 
 
 def shown(notebook: Any) -> list[str]:
-    """What a run printed or drew, cell by cell: text as it is; of a picture, that there is one."""
+    """The output of a run, cell by cell: text unchanged; for a picture, only that there is one."""
     seen = []
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):

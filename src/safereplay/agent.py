@@ -148,11 +148,11 @@ class Agent(runs.Learned):
 
     Parameters
     ----------
-    env : Gymnasium environment with discrete spaces, or its id
+    env : gymnasium.Env or str; an environment with discrete spaces, or its id
     learner, exploration, step_size : as in :func:`safereplay.learn`
-    seed : int, of the agent's generator and of the environment's first reset; the same seed gives the same bits
-    gamma : float in (0, 1), discount
-    max_outcomes : int, distinct outcomes kept per pair (s,a); up to that many w_t is exact, beyond it rewards are merged
+    seed : int; of the agent's generator and of the environment's first reset: the same seed gives the same bits
+    gamma : float in (0, 1); discount γ
+    max_outcomes : int; distinct outcomes kept per pair (s,a): up to that many w_t is exact, beyond it rewards are merged
 
     >>> import safereplay as sr
     >>> agent = sr.Agent("CliffWalking-v1", sr.QLearning(), seed=1).learn(steps=20_000)
@@ -196,8 +196,8 @@ class Agent(runs.Learned):
 
         Parameters
         ----------
-        steps : int
-        quiet : bool, without progress bar
+        steps : int; steps to learn for
+        quiet : bool; without a progress bar
 
         Returns
         -------
@@ -294,7 +294,7 @@ class Agent(runs.Learned):
 
         Parameters
         ----------
-        path : file to write
+        path : str or Path; file to write
 
         Returns
         -------
@@ -322,8 +322,8 @@ class Agent(runs.Learned):
 
         Parameters
         ----------
-        path : file that :meth:`save` wrote
-        env : the environment, or its id; by default it is made from its id and arguments, if it is registered and has no further wrappers
+        path : str or Path; file that :meth:`save` wrote
+        env : gymnasium.Env or str, optional; default: made from the saved id and arguments; needed if not registered, or wrapped
 
         Returns
         -------

@@ -62,10 +62,10 @@ class Footprint:
 
     Parameters
     ----------
-    n_pairs, n_outcomes, n_states : size of the model.
-    seeds : number of runs.
-    at_once : runs in parallel.
-    kept, working, shared : bytes per seed, per run in parallel, and of all runs together.
+    n_pairs, n_outcomes, n_states : int; size of the model
+    seeds : int; number of runs
+    at_once : int; runs in parallel
+    kept, working, shared : Part; bytes per seed, per run in parallel, and of all runs together
     """
 
     n_pairs: int
@@ -105,13 +105,13 @@ def footprint(
 
     Parameters
     ----------
-    mdp, learner : as for :func:`safereplay.learn`.
-    seeds, snapshots : their numbers.
-    threads : runs in parallel; default all CPUs.
+    mdp, learner : as in :func:`safereplay.learn`
+    seeds, snapshots : int; their numbers
+    threads : int, optional; runs in parallel; default: all CPUs
 
     Returns
     -------
-    Footprint : ``total`` is the peak number of bytes.
+    Footprint : ``total`` is the peak number of bytes
 
     >>> import safereplay as sr
     >>> sr.footprint(sr.grids.cliff(), sr.ReplayQLearning(), snapshots=10).kept

@@ -88,11 +88,11 @@ def goal_mdp(
 
     Parameters
     ----------
-    base : the model whose moves are used
-    goals : states of the base, or cells (row, column) of its layout; None is every state that can be reached from the start
-        and is not an unsafe end
-    step, reward : reward of a step, and of the step that reaches the goal
-    name : name of the model
+    base : TabularMDP; the model whose moves are used
+    goals : iterable, optional; states of the base, or cells (row, column) of its layout; default: every state that can be
+        reached from the start and is not an unsafe end
+    step, reward : float; reward of a step, and of the step that reaches the goal
+    name : str, optional; name of the model
 
     >>> import safereplay as sr
     >>> world = goal_mdp(sr.grids.cliff(), goals=[(3, 5), (0, 0)])

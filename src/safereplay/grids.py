@@ -89,18 +89,22 @@ def from_map(
 
     Parameters
     ----------
-    text : the map, one line per row
-    gamma : discount γ in (0, 1)
-    goal : reward of every goal, or one per cell: ``{(0, 4): 10.0, (3, 4): 50.0}``
-    step, hazard : reward of a step, and of a fall
-    volatile : the (probability, reward) of a volatile move
-    goals, volatiles : other values of these for single cells
-    slip : probability that an action fails
-    slip_to : where it goes then: any, others, sides, up, right, down or left
-    fall_ends : a fall ends the episode; otherwise it returns the agent to the first S
-    goal_slips : a move into a goal can fail, too
-    start : ``"uniform"`` over the free cells, ``"S"`` for the cells marked S, or a list of cells
-    name : name of the model
+    text : str; the map, one line per row
+    gamma : float in (0, 1); discount γ
+    goal : float or dict; reward of every goal, or one per cell: ``{(0, 4): 10.0, (3, 4): 50.0}``
+    step, hazard : float; reward of a step, and of a fall
+    volatile : sequence of pairs; the (probability, reward) of a volatile move
+    goals, volatiles : dict, optional; other values of these for single cells
+    slip : float in [0, 1]; probability that an action fails
+    slip_to : {"any", "others", "sides", "up", "right", "down", "left"}; where it goes then
+    fall_ends : bool; whether a fall ends the episode; otherwise it returns the agent to the first S
+    goal_slips : bool; whether a move into a goal can fail, too
+    start : "uniform", "S" or list of cells; uniform over the free cells, or over the cells marked S
+    name : str; name of the model
+
+    Returns
+    -------
+    TabularMDP : a state per cell that is not a wall, in reading order; actions up, right, down and left
 
     Raises
     ------
@@ -328,6 +332,19 @@ OPTIONS = {name: each.default for name, each in inspect.signature(from_map).para
 def map_file(text: str, **options: Any) -> str:
     """The content of a map file: the map, and the checked options of :func:`from_map` that do not have their default.
 
+    Parameters
+    ----------
+    text : str; the map
+    **options : options of :func:`from_map`
+
+    Returns
+    -------
+    str : the map, an empty line, and the options as TOML
+
+    Raises
+    ------
+    BadInput : an option is unknown or invalid, or a goal cannot be reached
+
     >>> print(map_file("S..G", slip=0.1, slip_to="sides", step=-1.0), end="")
     S..G
     <BLANKLINE>
@@ -415,12 +432,13 @@ def volatile(
 ) -> TabularMDP:
     """The paper's first grid, 4×5: the short way to the goal pays +100 or −100 per step.
 
-    The paper's moves are certain. The other options are those of :func:`from_map`.
+    The paper's moves are certain.
 
     Parameters
     ----------
-    layout : one of VOLATILE_LAYOUTS, or a map
-    rewards : the (probability, reward) of a volatile move
+    layout : str; one of VOLATILE_LAYOUTS, or a map
+    rewards : sequence of pairs; the (probability, reward) of a volatile move
+    gamma, goal, step, slip, slip_to : as in :func:`from_map`
 
     >>> import safereplay as sr
     >>> sr.grids.volatile()
@@ -448,11 +466,10 @@ def cliff(
 ) -> TabularMDP:
     """The paper's second grid, 4×6: the short way to the goal runs along the edge of a cliff.
 
-    The other options are those of :func:`from_map`.
-
     Parameters
     ----------
-    layout : one of CLIFF_LAYOUTS, or a map
+    layout : str; one of CLIFF_LAYOUTS, or a map
+    gamma, slip, slip_to, goal, step, hazard, fall_ends, goal_slips : as in :func:`from_map`
 
     >>> import safereplay as sr
     >>> sr.grids.cliff().outcomes(12, 1).p.round(3)      # 'right' from the cell above the start
@@ -479,6 +496,10 @@ def bridge(
     The way round is six steps longer and rarely leads to a fall. Plain Q-learning crosses the bridge; with replay of low
     rewards the agent goes round.
 
+    Parameters
+    ----------
+    gamma, slip, slip_to, goal, step, hazard, fall_ends : as in :func:`from_map`
+
     >>> import safereplay as sr
     >>> mdp = sr.grids.bridge()
     >>> limits = sr.exact(mdp, sr.QLearning()), sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5)
@@ -501,6 +522,11 @@ def lottery(
 
     A ticket has a higher mean than a step, so plain Q-learning buys all four and loses at least once in 34 % of its
     episodes. The ways round are four steps longer and certain. These are the paper's volatile moves, with better odds.
+
+    Parameters
+    ----------
+    rewards : sequence of pairs; the (probability, reward) of a ticket
+    gamma, goal, step, slip, slip_to : as in :func:`from_map`
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.lottery()
@@ -529,6 +555,10 @@ def ledge(
     takes one more gust. Plain Q-learning walks along the edge; a little replay of low rewards moves the path one row
     up, and more of it returns there sooner after a gust.
 
+    Parameters
+    ----------
+    gamma, slip, slip_to, goal, step, hazard, fall_ends : as in :func:`from_map`
+
     >>> import safereplay as sr
     >>> mdp = sr.grids.ledge()
     >>> limits = [sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v) for v in (0.0, 0.3, 0.9)]
@@ -554,6 +584,10 @@ def frozen_lake(
     are those beside the goal, and every path to the goal passes there. So replay by the variance of rewards scales
     every Q(s,a) by the same factor, and no policy changes.
 
+    Parameters
+    ----------
+    gamma, slip, slip_to, goal, step, hazard, goal_slips : as in :func:`from_map`
+
     >>> import safereplay as sr
     >>> sr.grids.frozen_lake().outcomes(14, 1).r.round(3)       # 'right', beside the goal
     array([0., 0., 1.])
@@ -569,6 +603,11 @@ def delayed(mdp: TabularMDP, meanwhile: float = 0.0) -> TabularMDP:
     after the states of ``mdp``. No policy's risk changes, nor, at ``meanwhile`` = 0, its undiscounted return. With the
     usual step cost as ``meanwhile``, rewards do not show whether a step slipped, so a method that uses rewards alone
     cannot detect the danger.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    meanwhile : float; reward of the step before the fall
 
     >>> import safereplay as sr
     >>> late = sr.grids.delayed(sr.grids.cliff(slip=0.0))

@@ -165,8 +165,8 @@ class TabularEnv(gymnasium.Env[int, int]):
 
     Parameters
     ----------
-    mdp : the model
-    render_mode : "ansi" for text, "rgb_array" for a picture [H, W, 3], or None
+    mdp : TabularMDP
+    render_mode : {"ansi", "rgb_array"}, optional; text, or a picture [H, W, 3]
 
     >>> import safereplay as sr
     >>> env = sr.TabularEnv(sr.grids.cliff(slip=0.0), render_mode="ansi")

@@ -87,8 +87,8 @@ class Learner(Config):
 
     Parameters
     ----------
-    c0 : float, initial value of Q; None for one that depends on the largest reward
-    T0 : int, iterations that only explore
+    c0 : float or None; initial value of Q; None for one that depends on the largest reward
+    T0 : int; iterations that only explore
     """
 
     c0: float | None = 0.0
@@ -172,6 +172,10 @@ class QLearning(Learner):
     **Limit.** Q*, the best discounted mean. **When it fails.** It optimises the mean alone: on both of the paper's grids it
     takes the risky way, and on the cliff it falls in 11.9 % of episodes from the start.
 
+    Parameters
+    ----------
+    c0, T0 : as in :class:`Learner`
+
     >>> import safereplay as sr
     >>> sr.QLearning().describe()
     'Q-learning'
@@ -194,9 +198,9 @@ class ReplayQLearning(Learner):
 
     Parameters
     ----------
-    scheme : Scheme, what is replayed
-    v : float in [0, 1), share of iterations that are replays
-    mixing : "literal" or "matched"
+    scheme : Scheme; what is replayed
+    v : float in [0, 1); share of iterations that are replays
+    mixing : {"literal", "matched"}
         Each iteration is a replay with probability v, or each visit of a pair is followed by v·W/(1−v) replays of it.
 
     >>> import safereplay as sr
@@ -277,7 +281,7 @@ class Pessimistic(Learner):
 
     Parameters
     ----------
-    beta : float in [0, 1], weight of the worst next action
+    beta : float in [0, 1]; weight of the worst next action
 
     >>> import safereplay as sr
     >>> sr.Pessimistic().describe()
@@ -311,7 +315,7 @@ class WorstCase(Learner):
 
     Parameters
     ----------
-    c0 : float, initial value; None for r_max/(1−γ), or 0 if that is lower
+    c0 : float or None; initial value; None for r_max/(1−γ), or 0 if that is lower
 
     >>> import safereplay as sr
     >>> sr.WorstCase().initial_value(r_max=150.0, gamma=0.9).__round__(6)
@@ -344,6 +348,10 @@ class WorstTransition(Learner):
 
     **Limit.** The best worst trajectory at mean rewards. **When it fails.** It ignores volatile rewards: risky on the first
     grid; and on the cliff, as Heger's, it does not move.
+
+    Parameters
+    ----------
+    c0, T0 : as in :class:`Learner`
 
     >>> import safereplay as sr
     >>> sr.WorstTransition().describe()

@@ -82,13 +82,13 @@ class TabularMDP:
 
     Parameters
     ----------
-    n_states, n_actions : |S| and |A|
-    row : int [|S|·|A| + 1], where the outcomes of each pair begin
-    p, s_next, r, terminal, unsafe : [K], the outcomes
-    start : float [S], the start distribution
-    gamma : discount γ in (0, 1)
-    layout : positions of a grid's states; None if it has none
-    name : name of the model
+    n_states, n_actions : int; |S| and |A|
+    row : int [|S|·|A| + 1]; where the outcomes of each pair begin
+    p, s_next, r, terminal, unsafe : array [K]; the outcomes
+    start : float [S]; the start distribution
+    gamma : float in (0, 1); discount γ
+    layout : Layout or None; positions of a grid's states
+    name : str; name of the model
 
     >>> import safereplay as sr
     >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 1.0, True, False), (0, 0, 0.5, 0, -1.0, False, True)])
@@ -139,10 +139,10 @@ class TabularMDP:
 
         Parameters
         ----------
-        n_states, n_actions : |S| and |A|
-        rows : rows (s, a, p, s_next, r, terminal, unsafe), or an array [m, 7]; the two flags may be left out
-        gamma : discount γ in (0, 1)
-        start : a state, or a distribution [S]; None is uniform over the states that are not terminal
+        n_states, n_actions : int; |S| and |A|
+        rows : sequence of tuples, or array [m, 7]; (s, a, p, s_next, r, terminal, unsafe), of which the two flags may be left out
+        gamma : float in (0, 1); discount γ
+        start : state or distribution [S], optional; default: uniform over the states that are not terminal
         layout, name : as in :class:`TabularMDP`
 
         Raises
@@ -167,7 +167,7 @@ class TabularMDP:
 
         Parameters
         ----------
-        pieces : each has rows as in :meth:`from_outcomes`, all those of its pairs; pieces are in the order of the pairs
+        pieces : iterable of arrays; each has all rows of its pairs, as in :meth:`from_outcomes`; in the order of the pairs
         n_states, n_actions, gamma, start, layout, name : as in :meth:`from_outcomes`
 
         >>> import safereplay as sr
@@ -208,9 +208,9 @@ class TabularMDP:
 
         Parameters
         ----------
-        env : the environment, or its id
-        gamma : discount γ in (0, 1)
-        unsafe : ``unsafe(s, a, s_next, r, terminal)`` marks outcomes. By default these are outcomes that end an episode
+        env : gymnasium.Env or str; the environment, or its id
+        gamma : float in (0, 1); discount γ
+        unsafe : callable, optional; ``unsafe(s, a, s_next, r, terminal)`` marks outcomes. Default: outcomes that end an episode
             with less than the best final reward, and those that cost at least five times the median cost of a step
         **make_kwargs : options of ``gymnasium.make`` for an id
 

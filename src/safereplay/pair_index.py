@@ -58,11 +58,11 @@ class PairIndex:
 
     Parameters
     ----------
-    capacity : number of slots
-    scheme : W and the tilt; None is :class:`~safereplay.EntropicReplay`
-    v : share of replay at pairs with weight 1, in [0, 1]; can be set at any time, as the scheme can
-    mixing : "matched" or "literal"
-    seed : of the draws
+    capacity : int; number of slots
+    scheme : Scheme, optional; W and the tilt; default: :class:`~safereplay.EntropicReplay`
+    v : float in [0, 1]; share of replay at pairs with weight 1; can be set at any time, as the scheme can
+    mixing : {"matched", "literal"}
+    seed : int; of the draws
 
     Raises
     ------
@@ -153,7 +153,7 @@ class PairIndex:
         Parameters
         ----------
         slots : int [n]
-        keys : uint64 [n], their pairs
+        keys : uint64 [n]; their pairs
         x : float [n]; NaN is not known yet: the slot can be drawn, but is in no statistic and no tilt
         """
         slots, x, keys = slot_numbers(slots), np.asarray(x, np.float64), np.asarray(keys)

@@ -74,13 +74,13 @@ class Runs:
     Parameters
     ----------
     mdp, learner, exploration, step_size, seeds : what was run
-    episodes, steps : int, length of each run; 0 episodes if steps were given, else None steps
-    Q, visits, replays : arrays [n_seeds, S, A], action values, and MDP iterations and replays of each pair
-    w : array [n_seeds, K], final w_t of each outcome; None without replay
-    seen, replayed : arrays [n_seeds, K], times each outcome happened and was replayed; None if not counted
-    snapshots : Snapshots, None if none were asked for
-    world : TabularMDP, the model given, if the learner runs on another
-    interrupted, missing : whether Ctrl-C stopped the runs, and the number of seeds not included for that reason
+    episodes, steps : int; length of each run; 0 episodes if steps were given, else None steps
+    Q, visits, replays : array [n_seeds, S, A]; action values, and MDP iterations and replays of each pair
+    w : array [n_seeds, K] or None; final w_t of each outcome; None without replay
+    seen, replayed : array [n_seeds, K] or None; times each outcome happened and was replayed; None if not counted
+    snapshots : Snapshots or None; None if none were asked for
+    world : TabularMDP; the model given, if the learner runs on another
+    interrupted, missing : bool, int; whether Ctrl-C stopped the runs, and the number of seeds not included for that reason
     """
 
     mdp: TabularMDP = field(repr=False)
@@ -154,15 +154,15 @@ def learn(
     ----------
     mdp : TabularMDP
     learner : Learner
-    episodes : int, episodes per run; ignored if ``steps`` is given
-    seeds : the seeds, or their number n for 0, ..., n − 1
-    exploration : Exploration, ε-greedy with ε = 0.1 by default
-    step_size : StepSize, n^−0.6 by default
-    steps : int, steps of the MDP per run, for any number of episodes, so that every learner has the same experience
-    max_steps : int, steps after which an episode is truncated; the target of its last step still includes γ·max_b Q(s',b)
-    snapshots : episodes (or steps, if ``steps`` is given) to take snapshots at, or their number, evenly spaced
-    threads : int, one per core by default
-    quiet : bool, without progress bar
+    episodes : int; episodes per run; ignored if ``steps`` is given
+    seeds : iterable of int, or int; the seeds, or their number n for 0, ..., n − 1
+    exploration : Exploration, optional; default: ε-greedy with ε = 0.1
+    step_size : StepSize, optional; default: n^−0.6
+    steps : int, optional; steps of the MDP per run, for any number of episodes, so that every learner has the same experience
+    max_steps : int; steps after which an episode is truncated; the target of its last step still includes γ·max_b Q(s',b)
+    snapshots : sequence of int, or int; episodes (steps, if ``steps`` is given) of the snapshots, or their number, evenly spaced
+    threads : int, optional; default: one per core
+    quiet : bool; without a progress bar
 
     Returns
     -------

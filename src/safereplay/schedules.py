@@ -124,7 +124,7 @@ class Schedule(Config):
 
         Parameters
         ----------
-        count : int
+        count : int; number of values
 
         Returns
         -------
@@ -310,9 +310,9 @@ class Exploration(Schedule):
         said = {
             False: "Σε = ∞ over the visits of a state",
             True: "Σε < ∞ over the visits of a state: sooner or later only the greedy action is taken",
-            None: "whether Σε = ∞ cannot be told from its values",
+            None: "unknown whether Σε = ∞: the values of ε do not decide it",
         }[summable]
-        falls = {True: "ε → 0", False: "ε stays above 0", None: "whether ε → 0 cannot be told from its values"}
+        falls = {True: "ε → 0", False: "ε stays above 0", None: "unknown whether ε → 0"}
         explores = None if summable is None else not summable
         return Glie(explores, decay.vanishes, decay, f"{said}; {falls[decay.vanishes]}")
 
@@ -336,7 +336,7 @@ class EpsilonGreedy(Exploration):
 
     Parameters
     ----------
-    epsilon : float in [0, 1], ε
+    epsilon : float in [0, 1]; ε
     power : float in [0, 1]; 0 is constant ε, any other is GLIE, ½ being the usual choice
 
     >>> import safereplay as sr
@@ -362,7 +362,7 @@ class Softmax(Exploration):
 
     Parameters
     ----------
-    temperature : float > 0, T, in reward
+    temperature : float > 0; T, in reward
     power : float in [0, 1]
 
     >>> import safereplay as sr

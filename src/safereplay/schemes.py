@@ -249,7 +249,7 @@ class ScoreReplay(Scheme):
 
     Parameters
     ----------
-    beta : float, tilt per standard deviation
+    beta : float; tilt per standard deviation
     floor : float ≥ 0, in reward; pairs with a smaller σ are not replayed
 
     >>> import safereplay as sr
@@ -298,7 +298,7 @@ class EntropicReplay(Scheme):
 
     Parameters
     ----------
-    beta : float, the largest slope, per unit u
+    beta : float; the largest slope, per unit u
 
     >>> import safereplay as sr
     >>> roads = [(0, 0, 0.99, 1, 0.95, True, False), (0, 0, 0.01, 1, -9.0, True, True),
@@ -397,7 +397,7 @@ class DownsideReplay(Scheme):
 
     Parameters
     ----------
-    beta : float, tilt per σ₋; 0 is neutral
+    beta : float; tilt per σ₋; 0 is neutral
 
     >>> import safereplay as sr
     >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.9, 1, -1.0, True, False), (0, 1, 0.1, 1, 30.0, True, False)]
@@ -443,7 +443,7 @@ class ErrorReplay(Scheme):
 
     Parameters
     ----------
-    beta : float, log of how much more often unsafe outcomes are replayed
+    beta : float; log of how much more often unsafe outcomes are replayed
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()

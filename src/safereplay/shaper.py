@@ -57,16 +57,16 @@ class Shaper:
 
     Parameters
     ----------
-    capacity : number of slots of the ring
-    v : share of a volatile pair's updates that are replays, in [0, 1]
-    beta : how strongly they favour low x (β < 0: high x); default 2
-    key : PairKey that decides which transitions belong to one pair; None is :class:`~safereplay.AutoKey`
-    scheme : in place of :class:`~safereplay.EntropicReplay`; has its own dials, so ``beta`` is left out
-    mixing : "matched" or "literal", as in :class:`~safereplay.PairIndex`
-    tilt_on : x, the quantity that the tilt uses: "reward", "return" or "target"
-    n_step, gamma : steps n and discount γ of the return
-    n_envs : number of environments that fill the ring in turn
-    seed : of the draws
+    capacity : int; number of slots of the ring
+    v : float in [0, 1]; share of a volatile pair's updates that are replays
+    beta : float, optional; how strongly they favour low x (β < 0: high x); default: 2
+    key : PairKey, optional; decides which transitions belong to one pair; default: :class:`~safereplay.AutoKey`
+    scheme : Scheme, optional; in place of :class:`~safereplay.EntropicReplay`; has its own dials, so ``beta`` is left out
+    mixing : {"matched", "literal"}; as in :class:`~safereplay.PairIndex`
+    tilt_on : {"reward", "return", "target"}; x, the quantity that the tilt uses
+    n_step, gamma : int, float; steps n and discount γ of the return
+    n_envs : int; number of environments that fill the ring in turn
+    seed : int; of the draws
 
     >>> import numpy as np, safereplay as sr
     >>> shaper = sr.Shaper(capacity=1000, v=0.5, key=sr.ExactKey(), seed=0)
@@ -130,10 +130,10 @@ class Shaper:
 
         Parameters
         ----------
-        slots : int [n], where they were stored, replacing the previous contents
-        obs, action : [n, ...]; observations may be a dict of such
+        slots : int [n]; where they were stored, replacing the previous contents
+        obs, action : array [n, ...]; observations may be a dict of such
         reward : float [n]
-        ends : bool [n], whether the episode ends there (terminated or truncated)
+        ends : bool [n]; whether the episode ends there (terminated or truncated)
 
         Raises
         ------
@@ -272,8 +272,8 @@ class Shaper:
 
         Parameters
         ----------
-        k : number of pairs
-        name : maps a slot to the name of its pair; None names it by its key
+        k : int; number of pairs
+        name : callable, optional; maps a slot to the name of its pair; default: its key
         """
         rows = [("pair", "n", "low", "low drawn", "value", "value drawn", "moved")]
         for tilt in self.index.tilts(k):

@@ -27,6 +27,12 @@ class Event(NamedTuple):
 
     The memory merges outcomes that differ only in ``unsafe``: a replay has the flag of the first.
 
+    Parameters
+    ----------
+    s, a, r, s_next : int, int, float, int; the transition
+    terminal : bool; whether the episode ended there; truncation after ``max_steps`` is not an end
+    unsafe, replayed : bool; whether the outcome is unsafe, and whether it was replayed
+
     >>> import safereplay as sr
     >>> sr.Stepper(sr.grids.cliff(), sr.QLearning()).trace(1)
     [Event(s=14, a=3, r=-1.0, s_next=13, terminal=False, unsafe=False, replayed=False)]
@@ -36,7 +42,7 @@ class Event(NamedTuple):
     a: int
     r: float
     s_next: int
-    terminal: bool  #: the episode ended there; truncation after max_steps is not an end
+    terminal: bool
     unsafe: bool
     replayed: bool
 
@@ -50,7 +56,7 @@ class Stepper(Learned):
     Parameters
     ----------
     mdp, learner, exploration, step_size, max_steps : as in :func:`safereplay.learn`
-    seed : int, the run's seed
+    seed : int; the run's seed
 
     >>> import safereplay as sr
     >>> mdp, replay = sr.grids.cliff(), sr.ReplayQLearning(v=0.5)
@@ -94,7 +100,7 @@ class Stepper(Learned):
 
         Parameters
         ----------
-        iterations : int, fresh and replayed together
+        iterations : int; fresh and replayed together
 
         Returns
         -------
@@ -182,7 +188,7 @@ class Stepper(Learned):
 
         Parameters
         ----------
-        limit : array [S, A]
+        limit : array [S, A]; Q of a limit
 
         Returns
         -------

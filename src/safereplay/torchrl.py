@@ -63,10 +63,10 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     Parameters
     ----------
     v, beta, key, scheme, mixing, tilt_on, n_step, gamma : the dials of :class:`~safereplay.Shaper`
-    seed : of the sampler's own stream, which is saved with it; None: draws follow the buffer's ``generator`` or torch's own,
-        so ``torch.manual_seed`` makes a run repeatable
-    report : a sample includes, for each draw, whether it was ``tilted``, and the ``rho`` of its pair
-    observation, action, reward, done : the storage's entries of a transition; for observations a list gives all of them;
+    seed : int, optional; of the sampler's own stream, which is saved with it; default: draws follow the buffer's
+        ``generator`` or torch's own, so ``torch.manual_seed`` makes a run repeatable
+    report : bool; add to a sample, for each draw, whether it was ``tilted``, and the ``rho`` of its pair
+    observation, action, reward, done : str or tuple of str; the storage's entries of a transition; for observations a list gives all of them;
         an action is a number, a vector, or one-hot
 
     >>> import safereplay as sr, torch

@@ -51,19 +51,23 @@ def _drawing(mdp: TabularMDP) -> tuple[Ints, Bools, Bools, Bools]:
 def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
     """The drawn path of a policy. It is meaningful only if :func:`has_paths`.
 
-    >>> import safereplay as sr
-    >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
-    'unsafe'
-
     Parameters
     ----------
     mdp : TabularMDP
     policy : array [S]
     origin : int, optional; default: the model's own
 
+    Returns
+    -------
+    Path : the states, the number of exposed steps, and the end: 'goal', 'unsafe' or 'loop'
+
     Raises
     ------
-    BadInput : the origin is terminal
+    BadInput : an argument is invalid, or the origin is terminal
+
+    >>> import safereplay as sr
+    >>> sr.path(sr.grids.cliff(), [0] * 18 + [1] * 6).end        # right, off the cliff
+    'unsafe'
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     actions = checked_policy(mdp, policy)
@@ -86,12 +90,6 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
 def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
     """The verdict on a policy.
 
-    >>> import safereplay as sr
-    >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
-    'risky'
-    >>> sr.verdict(sr.grids.frozen_lake(), [1] * 16)
-    'no path'
-
     Parameters
     ----------
     mdp, policy, origin : as in :func:`path`
@@ -99,6 +97,12 @@ def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:
     Returns
     -------
     str : 'safe', 'risky', 'jumps' or 'stuck'; 'no path' unless :func:`has_paths`
+
+    >>> import safereplay as sr
+    >>> sr.verdict(sr.grids.volatile(), [1] * 20)                # right, along the volatile moves
+    'risky'
+    >>> sr.verdict(sr.grids.frozen_lake(), [1] * 16)
+    'no path'
     """
     drawn = path(mdp, policy, origin)
     if not has_paths(mdp):

@@ -23,7 +23,7 @@ import numpy as np
 from safereplay._checks import Bools, Floats
 from safereplay.views.intervals import Estimate
 
-from .summary import Group, interval, told_apart
+from .summary import Group, interval, significance
 
 
 def points(groups: Sequence[Group]) -> Floats:
@@ -74,7 +74,7 @@ class Comparison:
         """'further', 'less far', 'no significant difference', or 'no danger' if plain DQN has no catastrophes."""
         if not np.isfinite(self.gain.mean):
             return "no danger"
-        return {1: "further", -1: "less far", 0: "no significant difference"}[told_apart(self.gain)]
+        return {1: "further", -1: "less far", 0: "no significant difference"}[significance(self.gain)]
 
 
 def compare(ours: Sequence[Group], rivals: Sequence[Group], plain: Group, random: Group) -> Comparison:

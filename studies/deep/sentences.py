@@ -13,7 +13,7 @@ import numpy as np
 from safereplay.views.intervals import Estimate, listed, number
 
 from .frontier import Comparison, compare
-from .summary import CVAR, LITERAL, MAY_LOSE, MEAN, OURS, REWARD, Chapter, Choice, Group, difference, told_apart
+from .summary import CVAR, LITERAL, MAY_LOSE, MEAN, OURS, REWARD, Chapter, Choice, Group, difference, significance
 
 FIFTH = 0.2  #: the aim for P(catastrophe), as a share of plain DQN's
 DANGER = 0.01  #: the smallest P(catastrophe) of plain DQN at which the aim is judged
@@ -62,7 +62,7 @@ def headline(chapter: Chapter) -> str:
         return f"**{chapter.title}**: shaped replay was not run."
     ours, plain = choice.group, chapter.plain
     before, after = share(plain.p.mean), share(ours.p.mean)
-    sign = told_apart(difference(ours, plain, 0))
+    sign = significance(difference(ours, plain, 0))
     if sign < 0:
         part = ratio(ours.p.mean, plain.p.mean)
         risk = f"P(catastrophe) falls from {before} to {after}, to {part:.2f} of plain DQN's"
@@ -129,7 +129,7 @@ def against(chapter: Chapter, name: str) -> str | None:
     if OURS not in chapter.choices or not rivals:
         return None
     ours = chapter.choices[OURS].group
-    return VERSUS[told_apart(difference(ours, rivals[0], 0)), told_apart(difference(ours, rivals[0], 1))]
+    return VERSUS[significance(difference(ours, rivals[0], 0)), significance(difference(ours, rivals[0], 1))]
 
 
 def compared(chapter: Chapter) -> Comparison | None:
@@ -200,7 +200,9 @@ def _without_effect(chapters: Sequence[Chapter]) -> str:
     flat = [
         c.title
         for c in chapters
-        if OURS in c.choices and c.title not in calm and told_apart(difference(c.choices[OURS].group, c.plain, 0)) >= 0
+        if OURS in c.choices
+        and c.title not in calm
+        and significance(difference(c.choices[OURS].group, c.plain, 0)) >= 0
     ]
     parts = []
     if flat:
@@ -218,7 +220,7 @@ def _late(chapters: Sequence[Chapter]) -> str:
     lines = []
     for c in chapters:
         for group in c.family(REWARD):
-            sign = told_apart(difference(group, c.plain, 0))
+            sign = significance(difference(group, c.plain, 0))
             numbers = f"{share(c.plain.p.mean)} without, {share(group.p.mean)} with it"
             if sign < 0:
                 lines.append(f"On the {c.title} even a tilt on the reward lowers P(catastrophe) ({numbers}).")
@@ -234,7 +236,7 @@ def _target(chapter: Chapter) -> str:
     choice = chapter.choices.get(OURS)
     if choice is None:
         return "was not run"
-    sign = told_apart(difference(choice.group, chapter.plain, 0))
+    sign = significance(difference(choice.group, chapter.plain, 0))
     did = "lowers it to" if sign < 0 else "does not lower it either:"
     return f"{did} {share(choice.group.p.mean)}"
 
@@ -249,7 +251,7 @@ def _literal(chapters: Sequence[Chapter]) -> str:
             twins = [g for g in c.family(OURS) if g.dial == group.dial]
             if not twins:
                 continue
-            signs = told_apart(difference(group, twins[0], 0)), told_apart(difference(group, twins[0], 1))
+            signs = significance(difference(group, twins[0], 0)), significance(difference(group, twins[0], 1))
             numbers = f"{c.title} ({share(group.p.mean)} and {number(group.mean.mean)}, matched {share(twins[0].p.mean)} and {number(twins[0].mean.mean)})"
             bad, good = signs[0] > 0 or signs[1] < 0, signs[0] < 0 or signs[1] > 0
             (worse if bad and not good else better if good and not bad else same).append(numbers)

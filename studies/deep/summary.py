@@ -166,7 +166,7 @@ def difference(a: Group, b: Group, column: int) -> Estimate:
     return Estimate(means[0] - means[1], *interval(samples, min(a.seeds, b.seeds)))
 
 
-def told_apart(found: Estimate) -> int:
+def significance(found: Estimate) -> int:
     """1 if the whole interval is above 0, −1 if it is below, else 0 (also if there is no interval)."""
     return int(found.low > 0) - int(found.high < 0)
 

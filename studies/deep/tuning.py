@@ -65,7 +65,7 @@ TRIED: tuple[Trial, ...] = (
         "point", "dqn", 1000, {**SMALLER, **CONSTANT, **BATCHES, "steps": 40_000}, -5.50, 0.133, "no better, and slower"
     ),
     Trial("point", "dqn", 1001, SMALLER, -7.94, 0.170, "needs more steps, or learns too slowly"),
-    Trial("point", "dqn", 1001, {**SMALLER, "steps": 60_000}, -5.48, 0.127, "it was the steps"),
+    Trial("point", "dqn", 1001, {**SMALLER, "steps": 60_000}, -5.48, 0.127, "more steps solve it"),
     Trial("point", "dqn", 1002, {**SMALLER, "steps": 60_000}, -5.32, 0.167, "again"),
     Trial("point", "dqn", 1001, {"steps": 40_000}, -5.31, 0.157, "wider net, twice the rate: as good in fewer steps"),
     Trial("point", "dqn", 1001, {}, -4.76, 0.133, "solves it"),

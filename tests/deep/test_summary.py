@@ -13,8 +13,8 @@ from studies.deep.summary import (
     loss,
     lost,
     resampled,
+    significance,
     tail,
-    told_apart,
     wilson,
 )
 
@@ -57,7 +57,7 @@ def test_the_bootstrap_has_both_levels():
 def test_fewer_seeds_leave_less_out_and_one_seed_tells_nothing():
     assert tail(3) < tail(5) < tail(50) < 0.025
     assert np.isnan(interval(np.ones(10), 1)).all()
-    assert told_apart(difference(steady("a", 0.0, 1.0, seeds=1), steady("b", 0.9, 0.0, seeds=1), 0)) == 0
+    assert significance(difference(steady("a", 0.0, 1.0, seeds=1), steady("b", 0.9, 0.0, seeds=1), 0)) == 0
 
 
 def test_no_catastrophe_seen_is_not_none_possible():
@@ -69,9 +69,9 @@ def test_no_catastrophe_seen_is_not_none_possible():
 
 def test_differences_are_told_apart_both_ways_and_not_from_themselves():
     a, b = steady("a", 0.02, 9.0), steady("b", 0.3, 10.0)
-    assert told_apart(difference(a, b, 0)) == -1
-    assert told_apart(difference(b, a, 0)) == 1
-    assert told_apart(difference(a, a, 0)) == 0
+    assert significance(difference(a, b, 0)) == -1
+    assert significance(difference(b, a, 0)) == 1
+    assert significance(difference(a, a, 0)) == 0
     assert difference(a, b, 1).mean == pytest.approx(-1.0)
 
 

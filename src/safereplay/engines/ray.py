@@ -63,7 +63,7 @@ class RayEngine:
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
         self._limit = None if workers is None else _checks.whole("threads", workers, 1)
         self._ray = _ray()
-        if address is not None and address != "auto":  # where nobody answers, Ray itself would retry for minutes
+        if address is not None and address != "auto":  # without an answer, Ray itself would retry for minutes
             words = "be HOST:PORT where a Ray cluster listens, or auto"
             host, _, port = str(address).removeprefix("ray://").rpartition(":")
             _checks.require(isinstance(address, str) and bool(host) and port.isdigit(), "address", words, address)

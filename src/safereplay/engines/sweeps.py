@@ -278,15 +278,15 @@ def read_sweep(folder: str | Path) -> pa.Table:
 
     Parameters
     ----------
-    folder : the folder that :func:`sweep` wrote.
+    folder : str or Path; the folder that :func:`sweep` wrote
 
     Returns
     -------
-    pyarrow.Table : one row per run.
+    pyarrow.Table : one row per run
 
     Raises
     ------
-    BadFile : it is not a sweep's folder, or a part is damaged.
+    BadFile : it is not a sweep's folder, or a part is damaged
 
     >>> import safereplay as sr, tempfile
     >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100, "keep": ["verdict"]}
@@ -314,11 +314,11 @@ class Sweep:
 
     Parameters
     ----------
-    folder : the folder of the dataset.
-    runs : number of runs of the spec.
-    done, already : runs done by this call, and before it.
-    seconds : duration of the call.
-    interrupted : whether Ctrl-C stopped it; the same call continues.
+    folder : Path; the folder of the dataset
+    runs : int; number of runs of the spec
+    done, already : int; runs done by this call, and before it
+    seconds : float; duration of the call
+    interrupted : bool; whether Ctrl-C stopped it: the same call continues
 
     >>> import safereplay as sr, tempfile
     >>> spec = {"models": {"volatile": {}}, "learners": {"q": {}}, "seeds": 2, "episodes": 100}
@@ -358,22 +358,22 @@ def sweep(
 
     Parameters
     ----------
-    spec : a TOML or JSON file, a dictionary of the same shape, or a Spec.
-    out : the folder; default sweeps/NAME for NAME.toml.
-    engine : threads, ray or cuda, or an Engine.
-    threads : number of workers; default all CPUs.
-    address : HOST:PORT of a Ray cluster, or auto; default a cluster on this machine.
-    extend : let another spec add its runs to the folder's dataset.
-    quiet : show no progress.
+    spec : str, Path, dict or Spec; a TOML or JSON file, or a dictionary of the same shape
+    out : str or Path, optional; the folder; default: sweeps/NAME for NAME.toml
+    engine : {"threads", "ray", "cuda"} or Engine; where the runs are done
+    threads : int, optional; number of workers; default: all CPUs
+    address : str, optional; HOST:PORT of a Ray cluster, or auto; default: a cluster on this machine
+    extend : bool; let another spec add its runs to the folder's dataset
+    quiet : bool; without a progress bar
 
     Returns
     -------
-    Sweep : the folder, and how many runs were done.
+    Sweep : the folder, and how many runs were done
 
     Raises
     ------
-    BadInput : the spec is wrong, or the folder belongs to another spec.
-    CannotWrite : the folder cannot be written to.
+    BadInput : the spec is wrong, or the folder belongs to another spec
+    CannotWrite : the folder cannot be written to
 
     >>> import safereplay as sr, tempfile
     >>> spec = {

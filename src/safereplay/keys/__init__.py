@@ -112,7 +112,7 @@ class PairKey(Config):
 
         Returns
         -------
-        uint64 [n]; equal words mean the same pair
+        uint64 [n] : equal words mean the same pair
 
         Raises
         ------
@@ -254,7 +254,7 @@ class FunctionKey(PairKey):
 
     Parameters
     ----------
-    function : importable by name; gets whole batches, [n, ...], and returns whole numbers [n] or [n, k]
+    function : callable; importable by name: gets whole batches, [n, ...], and returns whole numbers [n] or [n, k]
 
     >>> import numpy as np, safereplay as sr
     >>> words = sr.FunctionKey(np.maximum)(np.array([3, 1, 2]), np.array([1, 3, 1]))  # the larger of the two is all that counts
@@ -310,12 +310,12 @@ class Diagnosis:
 
     Parameters
     ----------
-    n : number of transitions
-    pairs : number of different pairs
-    repeated : share of transitions that share their pair with another
-    invented : share of the variance within pairs that the finer key explains; None if unknown
-    error : standard error of that share
-    invented_std : the explained part as a standard deviation, in the unit of x
+    n : int; number of transitions
+    pairs : int; number of different pairs
+    repeated : float; share of transitions that share their pair with another
+    invented : float or None; share of the variance within pairs that the finer key explains; None if unknown
+    error : float; standard error of that share
+    invented_std : float; the explained part as a standard deviation, in the unit of x
 
     >>> import numpy as np, safereplay as sr
     >>> sr.diagnose(np.array([7, 7, 8]), np.array([0.0, 1.0, 0.0]))
@@ -350,9 +350,17 @@ def diagnose(keys: Any, x: Any, finer_keys: Any = None) -> Diagnosis:
 
     Parameters
     ----------
-    keys : uint64 [n], the words of n transitions
-    x : float [n], the values that are tilted; NaN marks an unknown value
-    finer_keys : uint64 [n], the words of the same transitions by a finer key (``key.finer()``)
+    keys : uint64 [n]; the words of n transitions
+    x : float [n]; the values that are tilted; NaN marks an unknown value
+    finer_keys : uint64 [n], optional; the words of the same transitions by a finer key (``key.finer()``)
+
+    Returns
+    -------
+    Diagnosis : its ``warning`` says whether the key is too fine or too coarse
+
+    Raises
+    ------
+    BadInput : the lengths differ
 
     >>> import numpy as np, safereplay as sr
     >>> place = np.random.default_rng(0).random((5000, 1))

@@ -212,10 +212,10 @@ class TileKey(PairKey):
 
     Parameters
     ----------
-    tiles : number of tiles, default 8; 1 tile ignores a dimension, 0 tiles use its exact values
-    low, high : bounds; None is the space's bound if it has one, else learned from the first data (:meth:`learn`)
+    tiles : int, or one per dimension; number of tiles, default 8: 1 tile ignores a dimension, 0 tiles use its exact values
+    low, high : float, or one per dimension, optional; default: the space's bounds, else learned from the first data
     action_tiles, action_low, action_high : the same for actions, default 5 tiles
-    warm_up : number of transitions to learn from
+    warm_up : int; number of transitions to learn from
 
     >>> import numpy as np, safereplay as sr
     >>> key = sr.TileKey(tiles=4, low=0.0, high=1.0, action_tiles=0)
@@ -281,9 +281,9 @@ class SimHashKey(PairKey):
 
     Parameters
     ----------
-    bits : number of planes, up to 64; use 16 or more
-    seed : seed of the planes
-    mean, std : of each dimension; learned from the first data unless given
+    bits : int; number of planes, up to 64: use 16 or more
+    seed : int; seed of the planes
+    mean, std : sequence of float, optional; of each dimension; default: learned from the first data
     action_tiles, action_low, action_high, warm_up : as in :class:`TileKey`
 
     >>> import numpy as np, safereplay as sr
@@ -405,9 +405,9 @@ class AutoKey(PairKey):
 
     Parameters
     ----------
-    warm_up : number of transitions to choose by
-    draft : TileKey with what is known in advance: bounds, and the tiles of actions
-    chosen : the chosen key; None before the choice
+    warm_up : int; number of transitions to choose by
+    draft : TileKey; what is known in advance: bounds, and the tiles of actions
+    chosen : PairKey or None; the chosen key; None before the choice
 
     >>> import numpy as np, safereplay as sr
     >>> rng = np.random.default_rng(0)

@@ -1,7 +1,8 @@
 """The paper's claims as data, each with a function that judges it by the measurements.
 
 A claim that does not hold is reported with the evidence. Shares of seeds have Wilson's 95 % interval. A claim about what
-a learner does holds if at least 95 % of the seeds do it.
+a learner does holds if at least 95 % of the seeds do it. The two claims on TD errors are undecided: it depends on the
+histogram. Their ``holds`` is the majority of 16 histograms.
 
 Ref: Szlak & Shamir (2021), Section 5.
 """
@@ -212,7 +213,7 @@ def td_one_peak(study: Study, grid: str) -> Finding:
 
 
 def _td_finding(td: TdErrors, grid: str, agrees: Callable[[list[float]], bool]) -> Finding:
-    """What counts as a peak is a choice. All choices are tried; the claim holds if most agree with it."""
+    """Undecided: it depends on the histogram, so 16 are tried, and ``holds`` is their majority."""
     settings = [(bins, height) for bins in BINS for height in HEIGHTS]
     agreeing = sum(agrees(modes(td, grid, *setting)) for setting in settings)
     mean = np.average(td.delta[grid], weights=td.weight[grid])

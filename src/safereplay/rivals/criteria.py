@@ -57,7 +57,7 @@ class Robust(Learner):
 
     Parameters
     ----------
-    delta : float in [0, 1], probability of the adversary
+    delta : float in [0, 1]; probability of the adversary
 
     Ref: Iyengar (2005), Robust dynamic programming; Nilim & El Ghaoui (2005), Robust control of Markov decision processes
     with uncertain transition matrices; Tamar, Xu & Mannor (2013), Scaling up robust MDPs by reinforcement learning; Wang &
@@ -208,8 +208,8 @@ class CVaRQLearning(Learner):
 
     Parameters
     ----------
-    alpha : float in (0, 1), share of the worst episodes
-    target : float, y₀; by default the best for alpha
+    alpha : float in (0, 1); share of the worst episodes
+    target : float, optional; y₀; default: the best for alpha
 
     Ref: Bäuerle & Ott (2011), Markov decision processes with Average-Value-at-Risk criteria; Rockafellar & Uryasev (2000),
     Optimization of conditional value-at-risk.

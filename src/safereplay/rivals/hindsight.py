@@ -66,9 +66,9 @@ class HindsightQLearning(Learner):
 
     Parameters
     ----------
-    strategy : "future", "final" (one goal for any k ≥ 1) or "none"
-    k : int from 0 to 1000, goals per transition
-    window : int, transitions kept of an episode; of a longer one only the latest are learned again
+    strategy : {"future", "final", "none"}; "final" has one goal for any k ≥ 1
+    k : int from 0 to 1000; goals per transition
+    window : int; transitions kept of an episode: of a longer one only the latest are learned again
 
     >>> import safereplay as sr
     >>> from safereplay.goals import goal_room

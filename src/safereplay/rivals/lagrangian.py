@@ -59,9 +59,9 @@ class LagrangianQ(HarmLedger):
 
     Parameters
     ----------
-    limit : float in [0, 1], on P(unsafe)
-    rate, power : floats, η_k = rate·k^−power
-    trust : float in [0, 1], weight of the forecast in harm_k
+    limit : float in [0, 1]; on P(unsafe)
+    rate, power : float; η_k = rate·k^−power
+    trust : float in [0, 1]; weight of the forecast in harm_k
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()

@@ -319,7 +319,7 @@ class MeanVariance(LedgerLearner):
 
     Parameters
     ----------
-    risk : float ≥ 0 in 1/reward, the price, in reward, of one (reward)² of variance
+    risk : float ≥ 0, in 1/reward; the price, in reward, of one (reward)² of variance
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.volatile()
@@ -388,8 +388,8 @@ class ErrorStates(HarmLedger):
 
     Parameters
     ----------
-    weight : float in [0, 1], weight of harm
-    scale : float, price of a harm, in reward, at weight = 1/2
+    weight : float in [0, 1]; weight of harm
+    scale : float; price of a harm, in reward, at weight = 1/2
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()

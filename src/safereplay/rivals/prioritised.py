@@ -73,10 +73,10 @@ class PrioritisedReplay(HistoryLearner):
 
     Parameters
     ----------
-    priority, importance, floor : floats, α in [0, 10], β in [0, 1], ε > 0
-    v, window : as for WindowReplay
-    by : "error" or "rank"
-    first : float, |δ| before the first replay
+    priority, importance, floor : float; α in [0, 10], β in [0, 1], ε > 0
+    v, window : as in :class:`WindowReplay`
+    by : {"error", "rank"}
+    first : float; |δ| before the first replay
 
     >>> import safereplay as sr
     >>> sr.PrioritisedReplay(0.6, importance=0.4, by="rank").describe()

@@ -90,8 +90,8 @@ class WindowReplay(HistoryLearner):
 
     Parameters
     ----------
-    v : float in [0, 1), share of iterations that are replays
-    window : int, transitions kept
+    v : float in [0, 1); share of iterations that are replays
+    window : int; transitions kept
 
     Ref: Lin (1992), Self-improving reactive agents based on reinforcement learning, planning and teaching.
     Ref: Liu & Zou (2017), The effects of memory replay in reinforcement learning.
@@ -134,8 +134,8 @@ class CombinedReplay(HistoryLearner):
 
     Parameters
     ----------
-    v, window : as for WindowReplay
-    batch : int, replays per batch, n
+    v, window : as in :class:`WindowReplay`
+    batch : int; replays per batch, n
 
     Ref: Zhang & Sutton (2017), A deeper look at experience replay.
 
@@ -183,10 +183,10 @@ class RecentReplay(HistoryLearner):
 
     Parameters
     ----------
-    v, window : as for WindowReplay
+    v, window : as in :class:`WindowReplay`
     eta : float in (0, 1]; 1 is uniform
-    least : int, c_min
-    cycle : int, K
+    least : int; c_min
+    cycle : int; K
 
     Ref: Wang & Ross (2019), Boosting soft actor-critic: emphasizing recent experience without forgetting the past.
 
@@ -250,8 +250,8 @@ class BackwardReplay(HistoryLearner):
 
     Parameters
     ----------
-    v, window : as for WindowReplay
-    beta : float in [0, 1], diffusion factor
+    v, window : as in :class:`WindowReplay`
+    beta : float in [0, 1]; diffusion factor
 
     Ref: Lee, Choi & Chung (2019), Sample-efficient deep reinforcement learning via episodic backward update.
 
@@ -314,9 +314,9 @@ class DynaQ(HistoryLearner):
 
     Parameters
     ----------
-    planning : int, planning steps after each step
-    model : "last" or "counts"
-    ties : "first" or "random" (textbook), the greedy action among equals
+    planning : int; planning steps after each step
+    model : {"last", "counts"}
+    ties : {"first", "random"}; the greedy action among equals; "random" in the textbook
 
     Ref: Sutton (1990), Integrated architectures for learning, planning, and reacting based on approximating dynamic programming.
     Ref: van Seijen & Sutton (2015), A deeper look at planning as learning from replay.

@@ -72,12 +72,12 @@ class ShapedReplayBuffer(ReplayBuffer):
     Parameters
     ----------
     buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, handle_timeout_termination : SB3's
-    v : share of replays in a volatile pair's updates, in [0, 1]; 0 is SB3's own buffer
-    beta : how strongly replays prefer low rewards (high ones if β < 0); default 2
+    v : float in [0, 1]; share of replays in a volatile pair's updates; 0 is SB3's own buffer
+    beta : float, optional; how strongly replays prefer low rewards (high ones if β < 0); default: 2
     key, scheme, mixing, tilt_on : as in :class:`~safereplay.Shaper`
-    horizon : steps of the return for ``tilt_on="return"``; default ``n_steps`` if above 1, else 3
+    horizon : int, optional; steps of the return for ``tilt_on="return"``; default: ``n_steps`` if above 1, else 3
     n_steps, gamma : SB3's, for n-step targets; tilted returns use gamma, too
-    seed : of the draws; None is drawn once from numpy's global generator, which SB3 seeds: same seed, same run
+    seed : int, optional; of the draws; default: drawn once from numpy's global generator, which SB3 seeds: same seed, same run
 
     >>> import numpy as np, safereplay as sr
     >>> from gymnasium.spaces import Box, Discrete
@@ -174,7 +174,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
         Parameters
         ----------
-        buffer : of SB3, but not for HER
+        buffer : ReplayBuffer; of SB3, but not for HER
         **dials : v, beta, key, ... as above; from a shaped buffer, those that are not given are taken over
 
         >>> from gymnasium.spaces import Box, Discrete
@@ -267,8 +267,8 @@ class ShapedReplayBuffer(ReplayBuffer):
 
         Parameters
         ----------
-        obs, next_obs, action, reward, done : [n_envs, ...]
-        infos : may be None or Gymnasium's dict of arrays if ``handle_timeout_termination`` is False
+        obs, next_obs, action, reward, done : array [n_envs, ...]
+        infos : list of dicts; may be None or Gymnasium's dict of arrays if ``handle_timeout_termination`` is False
 
         Raises
         ------
@@ -442,6 +442,10 @@ class ShapedReplayBuffer(ReplayBuffer):
 class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ignore[misc]
     """The same for Dict observations; :class:`ShapedReplayBuffer` makes it automatically.
 
+    Parameters
+    ----------
+    *args, **dials : as in :class:`ShapedReplayBuffer`
+
     >>> from gymnasium.spaces import Box, Dict, Discrete
     >>> type(ShapedReplayBuffer(10, Dict(x=Box(0.0, 1.0)), Discrete(2))).__name__
     'ShapedDictReplayBuffer'
@@ -450,6 +454,10 @@ class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):  # type: ign
 
 class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
     """The same with SB3's n-step targets; :class:`ShapedReplayBuffer` makes it if ``n_steps`` is above 1.
+
+    Parameters
+    ----------
+    *args, **dials : as in :class:`ShapedReplayBuffer`
 
     >>> from gymnasium.spaces import Box, Discrete
     >>> type(ShapedReplayBuffer(10, Box(0.0, 1.0), Discrete(2), n_steps=3, gamma=0.9)).__name__

@@ -111,11 +111,11 @@ class ShapingCallback(BaseCallback):
 
     Parameters
     ----------
-    log_every : steps between logs
-    top : number of pairs in the table
-    unsafe : largest reward of an unsafe transition, or a function of (rewards, dones) that returns flags; None is
-        ``info["unsafe"]`` of the environment
-    refresh_every, refresh_size : steps between refreshes, and targets computed in each, new transitions first
+    log_every : int; steps between logs
+    top : int; number of pairs in the table
+    unsafe : float or callable, optional; largest reward of an unsafe transition, or a function of (rewards, dones) that
+        returns flags; default: ``info["unsafe"]`` of the environment
+    refresh_every, refresh_size : int; steps between refreshes, and targets computed in each, new transitions first
     verbose : SB3's
 
     >>> ShapingCallback(log_every=500, unsafe=-10.0).most_replayed()
@@ -223,7 +223,7 @@ class ShapingCallback(BaseCallback):
 
         Returns
         -------
-        One dict per pair: key, n, mean, std, rho, share, obs, action, reward
+        list of dict : per pair its key, n, mean, std, rho, share, obs, action, reward
         """
         rows = self._top(self.top if k is None else _checks.whole("k", k, 1))
         if not rows:
@@ -291,12 +291,12 @@ def save_training(model: OffPolicyAlgorithm, folder: str | Path) -> Path:
 
     Parameters
     ----------
-    model : of an off-policy algorithm, with an environment
-    folder : where to save; made if needed
+    model : OffPolicyAlgorithm; with an environment
+    folder : str or Path; where to save; made if needed
 
     Returns
     -------
-    The path of the checkpoint
+    Path : of the checkpoint
 
     Raises
     ------
@@ -348,10 +348,14 @@ def load_training(
 
     Parameters
     ----------
-    algorithm : its class, such as DQN
-    folder : where it was saved
-    env : the environment, made and wrapped as before, or its id
+    algorithm : type; the class of the model, such as DQN
+    folder : str or Path; where it was saved
+    env : gymnasium.Env or str; the environment, made and wrapped as before, or its id
     device : SB3's
+
+    Returns
+    -------
+    Algorithm : the model with its buffer, of the class given
 
     Raises
     ------
@@ -384,8 +388,8 @@ class TrainingCheckpoint(BaseCallback):
 
     Parameters
     ----------
-    folder : where to save
-    every : steps between checkpoints, about
+    folder : str or Path; where to save
+    every : int; steps between checkpoints, about
     verbose : SB3's
 
     >>> TrainingCheckpoint("checkpoints", every=50_000).every

@@ -126,16 +126,16 @@ class Contraction(Part):
 class CheckReport:
     """The result of :func:`check`; printing it gives a report.
 
-    >>> import safereplay as sr
-    >>> found = sr.check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), episodes=2_000, seeds=2)
-    >>> found.steps.holds, found.exploring.holds, found.contraction.factor
-    (True, True, 0.9)
-
     Parameters
     ----------
     mdp, scheme, v, mixing, exploration, step_size, visitation : the settings that were checked
     steps, exploring, settling, contraction, assumption, theorem, tilt : each has ``holds`` (or None) and a ``reason``
     warnings : list of str
+
+    >>> import safereplay as sr
+    >>> found = sr.check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), episodes=2_000, seeds=2)
+    >>> found.steps.holds, found.exploring.holds, found.contraction.factor
+    (True, True, 0.9)
     """
 
     mdp: str
@@ -190,13 +190,6 @@ def check(
 ) -> CheckReport:
     """Check the paper's conditions for a scheme on a model: each holds, fails, or is unknown.
 
-    >>> import safereplay as sr
-    >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), mixing="matched", episodes=2_000, seeds=3)
-    >>> found.conditions_hold, [point.holds for point in found.assumption.points]
-    (True, [True, True, False])
-    >>> found.theorem.holds, found.theorem.reason
-    (None, "says nothing here: of all variance, no state's best action has more than 33.3%")
-
     Parameters
     ----------
     mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1)
@@ -209,6 +202,17 @@ def check(
     Returns
     -------
     CheckReport
+
+    Raises
+    ------
+    BadInput : an argument is invalid, or ``visitation`` is given with matched mixing
+
+    >>> import safereplay as sr
+    >>> found = check(sr.grids.volatile(), sr.VarianceReplay(beta=5.0), mixing="matched", episodes=2_000, seeds=3)
+    >>> found.conditions_hold, [point.holds for point in found.assumption.points]
+    (True, [True, True, False])
+    >>> found.theorem.holds, found.theorem.reason
+    (None, "says nothing here: of all variance, no state's best action has more than 33.3%")
 
     Ref: Szlak & Shamir (2021), Lemma 2, Lemma 4, Theorem 1, Assumption 1, Theorem 2.
     """
@@ -361,7 +365,7 @@ def _safety(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats | None) -> tupl
     if scheme.follows_values:
         reason = "says nothing here: w depends on Q, and the theorem is about a w that does not"
         return assumption_1(mdp, scheme, v), Theorem2(None, reason, v, (), None, None)
-    reason = "cannot be told: w_t depends on TD errors or visits, so that the model alone gives no w^∞"
+    reason = "unknown: w_t depends on TD errors or visits, so the model alone gives no w^∞"
     return Assumption1(None, reason, ()), Theorem2(None, reason, v, (), None, None)
 
 

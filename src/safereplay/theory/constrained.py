@@ -288,8 +288,8 @@ def ceiling(mdp: TabularMDP, *, alpha: float = 0.1, start: Any = None, **limit: 
     >>> best = ceiling(mdp, max_p_unsafe=0.05, start=mdp.origin)
     >>> best.status, round(best.value, 3), round(best.profile.p_unsafe, 6)
     ('optimal', 0.78, 0.05)
-    >>> nobody = ceiling(mdp, max_p_unsafe=0.01, start=mdp.origin)
-    >>> nobody.status, round(nobody.best, 4)
+    >>> infeasible = ceiling(mdp, max_p_unsafe=0.01, start=mdp.origin)
+    >>> infeasible.status, round(infeasible.best, 4)
     ('infeasible', 0.0278)
     """
     one = Limit.one_of(alpha=alpha, **limit)

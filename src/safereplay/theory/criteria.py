@@ -95,11 +95,6 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
 
     A coin for 0 or −10 has mean −5, and its certainty equivalent at θ = 0.1 is about 1.2 less.
 
-    >>> import safereplay as sr
-    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)], start=0)
-    >>> [round(exponential_utility(coin, theta).value, 2) for theta in (1e-9, 0.1, 1.0, 100.0)]
-    [-5.0, -6.2, -9.31, -9.99]
-
     Parameters
     ----------
     mdp : TabularMDP
@@ -112,7 +107,12 @@ def exponential_utility(mdp: TabularMDP, theta: float, start: Any = None) -> Cer
 
     Raises
     ------
-    BadInput : if an argument is invalid, or no policy ends with probability 1
+    BadInput : an argument is invalid, or no policy ends with probability 1
+
+    >>> import safereplay as sr
+    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, 0.0, True), (0, 0, 0.5, 1, -10.0, True)], start=0)
+    >>> [round(exponential_utility(coin, theta).value, 2) for theta in (1e-9, 0.1, 1.0, 100.0)]
+    [-5.0, -6.2, -9.31, -9.99]
 
     Ref: Howard & Matheson (1972).
     """
@@ -386,11 +386,6 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
     The target is found over all targets at once, by the program of :mod:`safereplay.theory.constrained`. It underestimates
     the shortfall beyond its window, so its CVaR is an upper bound, where that of :func:`augmented` is a lower one.
 
-    >>> import safereplay as sr
-    >>> best = best_cvar(sr.grids.cliff(), 0.1)
-    >>> round(best.value, 4), round(best.bound, 4), best.target
-    (-0.4045, -0.4045, 2.0)
-
     Parameters
     ----------
     mdp : TabularMDP
@@ -403,8 +398,12 @@ def best_cvar(mdp: TabularMDP, alpha: float = 0.1, start: Any = None) -> BestCVa
 
     Raises
     ------
-    BadInput
-        If an argument is invalid, rewards have no common unit, some loop gains forever, or the model is too large.
+    BadInput : an argument is invalid, rewards have no common unit, some loop gains forever, or the model is too large
+
+    >>> import safereplay as sr
+    >>> best = best_cvar(sr.grids.cliff(), 0.1)
+    >>> round(best.value, 4), round(best.bound, 4), best.target
+    (-0.4045, -0.4045, 2.0)
 
     Ref: Bäuerle & Ott (2011).
     """

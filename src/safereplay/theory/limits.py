@@ -50,15 +50,6 @@ def fixed_point(
 ) -> Floats | tuple[SelfConsistent, ...]:
     """The limit of shaped replay: the fixed point of its operator H (:mod:`safereplay.theory.operator`), [S, A].
 
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> Q = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5)
-    >>> sr.verdict(mdp, Q.argmax(1))
-    'safe'
-    >>> limits = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5, visitation="self", seeds=0)
-    >>> len(limits) > 1, {sr.verdict(mdp, limit.policy) for limit in limits}
-    (True, {'safe'})
-
     Parameters
     ----------
     mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1)
@@ -73,7 +64,16 @@ def fixed_point(
 
     Raises
     ------
-    BadInput : if an argument is invalid, or the scheme has no limit
+    BadInput : an argument is invalid, or the scheme has no limit
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> Q = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5)
+    >>> sr.verdict(mdp, Q.argmax(1))
+    'safe'
+    >>> limits = sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v=0.5, visitation="self", seeds=0)
+    >>> len(limits) > 1, {sr.verdict(mdp, limit.policy) for limit in limits}
+    (True, {'safe'})
 
     Ref: Szlak & Shamir (2021), Theorem 1.
     """
@@ -93,11 +93,6 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
 
     The limits of literal replay depend on the visitation: see :func:`fixed_point` with ``visitation="self"``.
 
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> [sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)) for k in (0.0, 0.6, 0.95)]
-    ['risky', 'safe', 'jumps']
-
     Parameters
     ----------
     mdp, learner : the model, and a learner with an exact limit
@@ -108,7 +103,12 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
 
     Raises
     ------
-    BadInput : if an argument is invalid, the learner has no exact limit, or values overflow
+    BadInput : an argument is invalid, the learner has no exact limit, or values overflow
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> [sr.verdict(mdp, sr.exact(mdp, sr.RiskSensitive(k)).argmax(1)) for k in (0.0, 0.6, 0.95)]
+    ['risky', 'safe', 'jumps']
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     return finite(limit_of(learner, mdp))

@@ -109,20 +109,20 @@ class RiskProfile:
     Its moments and probabilities are solutions of linear equations. The distribution of the return, and with it
     quantiles and CVaR, is computed at first use; so are the worst case and the profile by state.
 
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> edge = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
-    >>> round(edge.p_unsafe, 3), edge.quantile(0.5), edge.distribution.exact
-    (0.119, 4.0, True)
-    >>> edge.worst, edge.per_state.worst.min()        # slips can go on for as long as one likes
-    (-inf, np.float64(-inf))
-
     Parameters
     ----------
     mean, std : float; of the return
     p_unsafe, p_never : float; probability of an unsafe outcome, and that the episode never ends
     length : float; expected steps
     source : the data that it was computed from
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> edge = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin)
+    >>> round(edge.p_unsafe, 3), edge.quantile(0.5), edge.distribution.exact
+    (0.119, 4.0, True)
+    >>> edge.worst, edge.per_state.worst.min()        # any number of slips in a row is possible
+    (-inf, np.float64(-inf))
     """
 
     mean: float
@@ -247,12 +247,6 @@ def evaluate(
 ) -> RiskProfile:
     """The risk profile of a policy, from the model's start, a state, or a distribution over states.
 
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.volatile()
-    >>> risk = sr.evaluate(mdp, [1] * 20, start=mdp.origin)         # right: three gambles, then the goal
-    >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1)), risk.worst
-    (210, 0.784, -78, -150.0)
-
     Parameters
     ----------
     mdp : TabularMDP
@@ -268,7 +262,13 @@ def evaluate(
 
     Raises
     ------
-    BadInput : if an argument is invalid, or rounding hides whether episodes end
+    BadInput : an argument is invalid, or rounding hides whether episodes end
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.volatile()
+    >>> risk = sr.evaluate(mdp, [1] * 20, start=mdp.origin)         # right: three gambles, then the goal
+    >>> round(risk.mean), round(risk.p_unsafe, 3), round(risk.cvar(0.1)), risk.worst
+    (210, 0.784, -78, -150.0)
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     start_p = (mdp if start is None else mdp.with_start(start)).start

@@ -84,11 +84,6 @@ def shaped_limit(
 ) -> Floats:
     """The limit Q of an agent with a shaped replay memory, if its key separates all pairs.
 
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> sr.verdict(mdp, sr.shaped_limit(mdp, v=0.0).argmax(1)), sr.verdict(mdp, sr.shaped_limit(mdp, v=0.5).argmax(1))
-    ('risky', 'safe')
-
     Parameters
     ----------
     mdp : TabularMDP
@@ -99,11 +94,16 @@ def shaped_limit(
 
     Returns
     -------
-    Q : array [S, A]
+    array [S, A] : Q of every pair
 
     Raises
     ------
-    BadInput : if an argument is invalid, or the iteration does not converge
+    BadInput : an argument is invalid, or the iteration does not converge
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> sr.verdict(mdp, sr.shaped_limit(mdp, v=0.0).argmax(1)), sr.verdict(mdp, sr.shaped_limit(mdp, v=0.5).argmax(1))
+    ('risky', 'safe')
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     scheme = linear(EntropicReplay() if scheme is None else scheme)

@@ -193,17 +193,17 @@ MOST_KAPPA, MOST_BETA = 0.99, 1.0
 class Switches:
     """Where the greedy action of each state first differs from that at dial 0; see :func:`switches`.
 
-    >>> import safereplay as sr
-    >>> rows = [(0, 0, 0.5, 1, 20, True), (0, 0, 0.5, 1, 0, True), (0, 1, 1, 1, 6, True)]     # gamble, or take 6
-    >>> found = sr.switches(sr.TabularMDP.from_outcomes(2, 2, rows, start=0), sr.RiskSensitive())
-    >>> found.dial, found.before, found.to, found.at.round(3)     # an expectile is worth 10·(1−κ); state 1 is the end
-    ('kappa', array([0, 0]), array([ 1, -1]), array([0.4, nan]))
-
     Parameters
     ----------
     dial : {"v", "kappa", "beta"}
     at : array [S]; the smallest value at which it differs, from above; nan if it never does
     to, before : array [S]; the action there, −1 if it never differs; the action at 0
+
+    >>> import safereplay as sr
+    >>> rows = [(0, 0, 0.5, 1, 20, True), (0, 0, 0.5, 1, 0, True), (0, 1, 1, 1, 6, True)]     # gamble, or take 6
+    >>> found = sr.switches(sr.TabularMDP.from_outcomes(2, 2, rows, start=0), sr.RiskSensitive())
+    >>> found.dial, found.before, found.to, found.at.round(3)     # an expectile is worth 10·(1−κ); state 1 is the end
+    ('kappa', array([0, 0]), array([ 1, -1]), array([0.4, nan]))
     """
 
     dial: str
@@ -240,12 +240,6 @@ def switches(
     For literal mixing the limit is the first that ``fixed_point(..., visitation="self", seeds=0)`` lists. If none is
     found, no state counts as switched; for a mixture of policies, only states that have switched in all of them.
 
-    >>> import safereplay as sr
-    >>> mdp = sr.grids.cliff()
-    >>> found = sr.switches(mdp, sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), mixing="matched"))
-    >>> found
-    Switches(v: 4 of 24 states, first 12 at 0.397 from action 1 to 0)
-
     Parameters
     ----------
     mdp : TabularMDP
@@ -261,7 +255,13 @@ def switches(
 
     Raises
     ------
-    BadInput : if an argument is invalid, or the learner has no such dial
+    BadInput : an argument is invalid, or the learner has no such dial
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> found = sr.switches(mdp, sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), mixing="matched"))
+    >>> found
+    Switches(v: 4 of 24 states, first 12 at 0.397 from action 1 to 0)
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     valid = exploration is None or isinstance(exploration, Exploration)

@@ -7,7 +7,7 @@ as a statement on each, so every reading is checked:
     2  r < r'                       ⇒  w(s,a,·,r) > w(s,a,·,r');
     3  w(s,a,s',r_min) → 1/|S_rmin(s,a)| as the pair's share of all variance goes to 1.
 
-Variance replay fails the first where a reward is the worst of a calm pair and the best of a volatile one. It satisfies
+Variance replay fails the first where a reward is the worst of a low-variance pair and the best of a volatile one. It satisfies
 the second for β > 0, summed over next states. It fails the third for every finite β as the other variances go to 0, since
 the softmax share of r_min stays below 1. It satisfies the third as the pair's own spread goes to infinity.
 
@@ -152,7 +152,7 @@ def assumption_1(mdp: TabularMDP, scheme: Scheme, v: float = 0.5) -> Assumption1
 def _point_1(mdp: TabularMDP, weights: Weights) -> Point:
     """Higher variance, higher w.
 
-    No scheme can satisfy this at *every* reward if a calm pair has a reward that a more volatile one lacks: there
+    No scheme can satisfy this at *every* reward if a pair has a reward that a more volatile one lacks: there
     w of the volatile pair is 0. So the first reading compares only rewards that both pairs can give.
     """
     variance = mdp.reward_variance.ravel()
@@ -280,8 +280,8 @@ def _shown(log_w: float) -> str:
 def _point_3(mdp: TabularMDP, scheme: Scheme, table: Table, weights: Weights) -> Point:
     """w(s,a,s',r_min) → 1/|S_rmin| as a pair's share of all variance goes to 1, in either of two ways.
 
-    Either the others become calm: each gives its mean reward with certainty, and only the pair keeps its rewards. Or its
-    own rewards spread, r_min + λ·(r − r_min) with λ → ∞, and the others keep theirs. Either way raw pair weights are
+    Either the variance of the others goes to 0: each gives its mean reward with certainty, and only the pair keeps its
+    rewards. Or its own rewards spread, r_min + λ·(r − r_min) with λ → ∞, and the others keep theirs. Either way raw pair weights are
     enough: the pair's own, divided by it plus the sum of the others'.
     """
     volatile, calm = np.flatnonzero(mdp.reward_variance.ravel() > 0), table.stats.copy()
@@ -303,7 +303,7 @@ def _point_3(mdp: TabularMDP, scheme: Scheme, table: Table, weights: Weights) ->
     r = low[table.pair] + scale[table.pair] * (table.r - low[table.pair])
     spread = taken_apart(scheme, table._replace(r=r, stats=wide))
     readings = (
-        _reaching(mdp, "as the other pairs grow calm", weights, calm_weight, volatile, 0.0),
+        _reaching(mdp, "as the variance of the other pairs goes to 0", weights, calm_weight, volatile, 0.0),
         _reaching(mdp, "as the pair's own rewards spread", spread, weights.raw, volatile, 1.0 - NEARLY),
     )
     failed = "w stays below 1/|S_rmin| at {} of {} volatile pairs"

@@ -103,6 +103,14 @@ class Price:
 class Plan:
     """A tuned replay, the evidence for it, and the alternatives.
 
+    Parameters
+    ----------
+    meets, confirmed : bool
+        Whether some replay's exact limit keeps the limit, and whether learners did. If no exact limit keeps it, no
+        learner was trained.
+    v, beta, scheme, learner : the recommended replay; if none was confirmed, the one at which most seeds kept the limit
+    profile, plain, price, ceiling : its risk, that of plain Q-learning, the price of safety, and the best of any policy
+
     >>> import safereplay as sr
     >>> plan = tune(sr.grids.volatile(), sr.VarianceReplay(), max_p_unsafe=0.5, episodes=5_000)
     >>> print(plan)                                                              # plain Q-learning will do
@@ -114,14 +122,6 @@ class Plan:
       any policy          any mean, as some loop gains for ever; discounted 141.4 at best
       price of safety     at least 0 of the discounted return for any policy, at most 0 more for this replay
       seeds that kept it  20 of 20 at v=0; 60 of 60 fresh at v=0 (5,000 episodes each)
-
-    Parameters
-    ----------
-    meets, confirmed : bool
-        Whether some replay's exact limit keeps the limit, and whether learners did. If no exact limit keeps it, no
-        learner was trained.
-    v, beta, scheme, learner : the recommended replay; if none was confirmed, the one at which most seeds kept the limit
-    profile, plain, price, ceiling : its risk, that of plain Q-learning, the price of safety, and the best of any policy
     """
 
     limit: Limit
@@ -205,13 +205,6 @@ def tune(
 ) -> Plan:
     """The gentlest replay whose exact limit keeps one limit on risk, confirmed by learning.
 
-    >>> import safereplay as sr
-    >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.02, episodes=20_000)
-    >>> plan.meets, plan.confirmed, round(plan.v_smallest, 3), round(plan.profile.p_unsafe, 4)
-    (True, True, 0.396, 0.0164)
-    >>> round(plan.plain.mean, 2), round(plan.ceiling.value, 2), round(plan.profile.mean, 2)
-    (5.48, 5.45, 5.43)
-
     Parameters
     ----------
     mdp, scheme : the model and the scheme
@@ -234,7 +227,14 @@ def tune(
 
     Raises
     ------
-    BadInput : if an argument is invalid, or the scheme has no limit
+    BadInput : an argument is invalid, or the scheme has no limit
+
+    >>> import safereplay as sr
+    >>> plan = tune(sr.grids.cliff(), sr.VarianceReplay(), max_p_unsafe=0.02, episodes=20_000)
+    >>> plan.meets, plan.confirmed, round(plan.v_smallest, 3), round(plan.profile.p_unsafe, 4)
+    (True, True, 0.396, 0.0164)
+    >>> round(plan.plain.mean, 2), round(plan.ceiling.value, 2), round(plan.profile.mean, 2)
+    (5.48, 5.45, 5.43)
 
     Ref: Szlak & Shamir (2021), Section 5.
     """
@@ -423,11 +423,11 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     def numbers(mean: float, risk: float) -> str:
         return f"mean {mean:.4g}, {limit.label} {limit.shown(risk)}"
 
-    nobody = f", {ceiling.reason}" if ceiling.reason else f"; at best {numbers(ceiling.value, ceiling.best)}"
+    reason = f", {ceiling.reason}" if ceiling.reason else f"; at best {numbers(ceiling.value, ceiling.best)}"
     best = {
         "optimal": f"mean {ceiling.value:.4g} at best, discounted {ceiling.value_discounted:.4g}",
         "unbounded": f"any mean, as {ceiling.reason}; discounted {ceiling.value_discounted:.4g} at best",
-        "infeasible": f"no policy can keep it{nobody}",
+        "infeasible": f"no policy can keep it{reason}",
         "unknown": f"unknown: {ceiling.reason}",
     }[ceiling.status]
     discounted = not isfinite(price.safety)

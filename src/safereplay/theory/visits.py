@@ -106,14 +106,6 @@ def visitation(mdp: TabularMDP, behaviour: Any, max_steps: int = 1_000) -> Float
 class SelfConsistent(NamedTuple):
     """A limit of literal replay: Q is the fixed point of H with d, and d are the visits when exploring by Q.
 
-    >>> import safereplay as sr
-    >>> bold = sr.VarianceReplay(beta=-2.0)
-    >>> rows = [(0, 0, 0.5, 1, 1.0, True), (0, 0, 0.5, 1, -1.0, True), (0, 1, 1.0, 1, 0.7, True)]
-    >>> coin = sr.TabularMDP.from_outcomes(2, 2, rows)            # toss a coin for ±1, or take 0.7
-    >>> (limit,) = sr.fixed_point(coin, bold, v=0.5, visitation="self", seeds=0)
-    >>> limit.settled, limit.Q[0].round(3), limit.d[0].round(3)   # tossed as often as makes it worth 0.7
-    (False, array([0.7, 0.7]), array([0.377, 0.623]))
-
     Parameters
     ----------
     Q, d : array [S, A]
@@ -124,6 +116,14 @@ class SelfConsistent(NamedTuple):
         range; None without seeds.
     settled : bool; whether the policy is greedy for its own Q; otherwise a mixture of policies at a tie
     residual : float; how far a policy of the mixture falls short of greedy (softmax: d from its own visits)
+
+    >>> import safereplay as sr
+    >>> bold = sr.VarianceReplay(beta=-2.0)
+    >>> rows = [(0, 0, 0.5, 1, 1.0, True), (0, 0, 0.5, 1, -1.0, True), (0, 1, 1.0, 1, 0.7, True)]
+    >>> coin = sr.TabularMDP.from_outcomes(2, 2, rows)            # toss a coin for ±1, or take 0.7
+    >>> (limit,) = sr.fixed_point(coin, bold, v=0.5, visitation="self", seeds=0)
+    >>> limit.settled, limit.Q[0].round(3), limit.d[0].round(3)   # tossed as often as makes it worth 0.7
+    (False, array([0.7, 0.7]), array([0.377, 0.623]))
     """
 
     Q: Floats

@@ -104,16 +104,16 @@ class Xray:
     Arrays of outcomes [K] are in the order of the model (of the memory, for an agent), arrays of pairs are [S, A].
     Undefined values, such as p̃ of a pair never visited, are nan.
 
-    >>> import safereplay as sr
-    >>> sr.xray(sr.learn(sr.grids.volatile(), sr.ReplayQLearning(v=0.5), 2_000, seeds=1))
-    Xray(replay(v=0.5, beta=5) on volatile, 2,000 episodes, seed 0: ... replays of 3 outcomes)
-
     Parameters
     ----------
     title, learner, layout : the run, for display
     pair, r, s_next, terminal, unsafe, p, seen, replayed, w : columns of the outcomes, [K]
     visits, replays : updates of each pair from the MDP and from replay, [S, A]
     p_predicted, rho_predicted : p̃ [K] and ρ [S, A] of the limit
+
+    >>> import safereplay as sr
+    >>> sr.xray(sr.learn(sr.grids.volatile(), sr.ReplayQLearning(v=0.5), 2_000, seeds=1))
+    Xray(replay(v=0.5, beta=5) on volatile, 2,000 episodes, seed 0: ... replays of 3 outcomes)
     """
 
     title: str
@@ -321,15 +321,6 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
 
     Outcomes that differ only in their unsafe flag are the same to the learner; their counts are split in proportion to p.
 
-    >>> import safereplay as sr
-    >>> runs = sr.learn(sr.grids.volatile(), sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5), 2_000, seeds=5)
-    >>> picture = sr.xray(runs)
-    >>> top = picture.most_replayed(1)[0]
-    >>> (top.s, top.a, top.r), round(top.p, 2), top.p_tilde > 0.9
-    ((6, 1, -100.0), 0.4, True)
-    >>> picture.unsafe_share.replayed
-    1.0
-
     Parameters
     ----------
     source : Runs or Agent
@@ -343,7 +334,16 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
 
     Raises
     ------
-    BadInput : if the learner does not replay, or the seed was not run
+    BadInput : the learner does not replay, or the seed was not run
+
+    >>> import safereplay as sr
+    >>> runs = sr.learn(sr.grids.volatile(), sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5), 2_000, seeds=5)
+    >>> picture = sr.xray(runs)
+    >>> top = picture.most_replayed(1)[0]
+    >>> (top.s, top.a, top.r), round(top.p, 2), top.p_tilde > 0.9
+    ((6, 1, -100.0), 0.4, True)
+    >>> picture.unsafe_share.replayed
+    1.0
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2.
     """
