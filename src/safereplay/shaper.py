@@ -352,7 +352,11 @@ class Shaper:
 
 
 def _percent(share: float) -> str:
-    """A share as a percentage, to two figures."""
+    """A share as a percentage, to two figures.
+
+    >>> _percent(1.0), _percent(0.0123)
+    ('100 %', '1.2 %')
+    """
     return f"{float(f'{100.0 * share:.2g}'):g} %"
 
 
