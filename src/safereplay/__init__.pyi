@@ -53,6 +53,7 @@ from .schedules import Softmax as Softmax
 from .schedules import StepSize as StepSize
 from .schemes import BoldReplay as BoldReplay
 from .schemes import DownsideReplay as DownsideReplay
+from .schemes import DesignedReplay as DesignedReplay
 from .schemes import DynaReplay as DynaReplay
 from .schemes import EntropicReplay as EntropicReplay
 from .schemes import ErrorReplay as ErrorReplay

@@ -230,9 +230,8 @@ class ReplayQLearning(Learner):
 
     def describe(self) -> str:
         """One short line for tables and legends."""
-        dials = dict(zip(self.scheme.params_names(), self.scheme.params(), strict=True))
-        shown = ", ".join(f"{name}={x:g}" for name, x in {"v": self.v, **dials}.items())
-        return f"{self.LABEL}({shown}{', matched' if self.mixing == 'matched' else ''})"
+        shown = [f"v={self.v:g}", self.scheme.describe(), "matched" * (self.mixing == "matched")]
+        return f"{self.LABEL}({', '.join(filter(None, shown))})"
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ whose arguments *name* the quantities it needs; it is compiled into the learner'
 
 Statistics of a pair: ``n`` visits, ``mean`` and ``var`` of its reward, ``r_min``, ``r_max``; ``td``, the TD error of its
 last update; ``down``, the part of the variance that lies below the mean, E[min(r − mean, 0)²]; ``harm``, the share of its
-visits that were unsafe; ``spread``, the variance of y = r + γ·max_b Q(s',b). A scheme's own fields can be named too.
+visits that were unsafe; ``spread``, the variance of y = r + γ·max_b Q(s',b); ``pair``, its number s·|A| + a. A scheme's
+own fields can be named too.
 
-A tilt may also name quantities of one outcome: ``count``, ``y`` and ``unsafe`` (1 or 0). It is then a softmax over the
-distinct outcomes seen, not over rewards, times next_weight.
+A tilt may also name quantities of one outcome: ``count``, ``y``, ``unsafe`` (1 or 0), ``s_next`` and ``ends`` (1 or 0). It is
+then a softmax over the distinct outcomes seen, not over rewards, times next_weight.
 
 The names tell the loop when a factor can have changed, so nothing is computed twice, and w_t is exact at every step.
 Only the quantities that depend on Q (``td``, ``y``, ``spread``) date from the pair's last update.
@@ -40,13 +41,16 @@ Ref: Szlak & Shamir (2021), Section 4.1.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, log, sqrt
-from typing import ClassVar
+from math import inf, isfinite, log, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
 
 from . import _checks
 from ._config import Config, dial
 from .kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
 from .kernels.memory import OF_OUTCOME, STATISTICS, Memory, statistics
+from .kernels.rng import pick
 
 
 def if_seen(n: float) -> float:
@@ -96,11 +100,19 @@ class Scheme(Config):
     next_weight: ClassVar[Callable[..., float]] = staticmethod(alike)
 
     def __post_init__(self) -> None:
+        self.check_fields()
+        for factor, offered in self.OFFERS.items():
+            check_arguments(type(self), factor, offered, self.params_names())
+
+    def check_fields(self) -> None:
+        """Raise an error for an invalid field."""
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
         self.check_dials()
-        for factor, offered in self.OFFERS.items():
-            check_arguments(type(self), factor, offered, self.params_names())
+
+    def describe(self) -> str:
+        """Its dials, for tables and legends."""
+        return ", ".join(f"{name}={x:g}" for name, x in zip(self.params_names(), self.params(), strict=True))
 
     def bound(self, factor: str) -> Bound:
         """A factor, compiled."""
@@ -121,7 +133,8 @@ class Scheme(Config):
             if memory.count[k] > 0:
                 weight = self.bound("next_weight").call((memory.count[k], *params))
                 _checks.require(0.0 <= weight < inf, f"next_weight of {name}", "be finite and at least 0", weight)
-                of_outcome = memory.count[k], memory.r[k], float(memory.unsafe.size > k and memory.unsafe[k])
+                unsafe, place = float(memory.unsafe.size > k and memory.unsafe[k]), (memory.s_next[k], memory.ends[k])
+                of_outcome = (memory.count[k], memory.r[k], unsafe, *map(float, place))
                 tilt = self.bound("log_tilt").call((memory.r[k], *stats, *of_outcome, *params))
                 where = f"log_tilt of {name} at r={memory.r[k]:g}"
                 _checks.require(tilt < inf, where, "be a number below infinity", tilt)
@@ -523,3 +536,81 @@ class DynaReplay(Scheme):
     FAITHFUL: ClassVar[bool] = True
 
     log_tilt: ClassVar[Callable[..., float]] = staticmethod(UniformReplay.log_tilt)
+
+
+@dataclass(frozen=True)
+class DesignedReplay(Scheme):
+    """Replay by a table: only the outcomes listed are replayed, each with its own weight.
+
+        w(s,a,s',r)  ∝  the weight of its entry;  0 for outcomes without one
+
+    So it can give any p̃ = (1−ρ)·q + ρ·ŵ that replay can give. :func:`safereplay.design` computes the table for a policy or a limit on
+    risk: with matched mixing, weights ρ/(1−ρ)·ŵ and v/(1−v) = Σ ρ/(1−ρ) give exactly these ρ and ŵ.
+
+    **Limit.** w^∞ is the table. **w_t** is the table as soon as each outcome in it was seen. **Assumption 1** does not apply: the table does not
+    depend on rewards.
+
+    Parameters
+    ----------
+    table : entries (pair, s_next, ends, r, weight), with pair = s·|A| + a
+
+    >>> import safereplay as sr
+    >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.9, 1, 2.0, True, False), (0, 1, 0.1, 1, -6.0, True, True)]
+    >>> mdp = sr.TabularMDP.from_outcomes(2, 2, rows, start=0)        # a sure 1, or 1.2 on average
+    >>> scheme = sr.DesignedReplay([(1, 1, True, -6.0, 1.0)])         # replay the loss of action 1
+    >>> [int(sr.fixed_point(mdp, scheme, v)[0].argmax()) for v in (0.0, 0.1)]
+    [1, 0]
+    """
+
+    table: tuple[tuple[float, ...], ...] = ()
+
+    def check_fields(self) -> None:
+        """Raise an error for an invalid table; sort its entries by pair."""
+        try:
+            entries = sorted(tuple(float(x) for x in entry) for entry in self.table)
+        except (TypeError, ValueError):
+            _checks.fail("table", "have entries of five numbers: pair, s_next, ends, r, weight", self.table)
+        for entry in entries:
+            _checks.require(len(entry) == 5, "entry of table", "be pair, s_next, ends, r, weight", entry)
+            _checks.require(all(map(isfinite, entry)), "entry of table", "be finite", entry)
+            pair, s_next, ends, _, weight = entry
+            whole = min(pair, s_next) >= 0 and pair % 1.0 == s_next % 1.0 == 0.0 and ends in (0.0, 1.0)
+            _checks.require(whole, "pair, s_next and ends", "be whole numbers of at least 0, and 0 or 1", entry)
+            _checks.require(weight > 0.0, "weight", "be above 0", entry)
+        places = {entry[:4] for entry in entries}
+        _checks.require(len(places) == len(entries), "table", "have one entry per outcome", self.table)
+        object.__setattr__(self, "table", tuple(entries))
+
+    @classmethod
+    def params_names(cls) -> tuple[str, ...]:
+        """The pairs of the entries, and the table."""
+        return "pairs", "table"
+
+    def params(self) -> tuple[Any, ...]:
+        """Their values, [n] and [n, 5]."""
+        table = np.array(self.table, np.float64).reshape(-1, 5)
+        return table[:, 0].copy(), table
+
+    def describe(self) -> str:
+        """The number of pairs that are replayed."""
+        n = len({entry[0] for entry in self.table})
+        return f"{n} pair{'s' * (n != 1)}"
+
+    @staticmethod
+    def pair_weight(pair: float, pairs: Any, table: Any) -> float:
+        """The sum of the pair's weights."""
+        k, total = pick(pairs, 0, len(pairs), pair - 0.5), 0.0
+        while k < len(pairs) and pairs[k] == pair:
+            total += table[k, 4]
+            k += 1
+        return total
+
+    @staticmethod
+    def log_tilt(r: float, pair: float, s_next: float, ends: float, pairs: Any, table: Any) -> float:
+        """The logarithm of the outcome's weight."""
+        k = pick(pairs, 0, len(pairs), pair - 0.5)
+        while k < len(pairs) and pairs[k] == pair:
+            if table[k, 1] == s_next and table[k, 2] == ends and table[k, 3] == r:
+                return log(table[k, 4])
+            k += 1
+        return -inf

@@ -12,7 +12,7 @@ states seen with that reward (L_t). The first factor is kept in a sum tree over 
 running sum ``share`` over its slots, computed in the log domain (the largest tilt is subtracted first, so no e^{−βr}
 overflows) and rebuilt only when a quantity it depends on has changed.
 
-A tilt that names a quantity of an outcome (``count``, ``y``, ``unsafe``) is instead a softmax over the pair's distinct
+A tilt that names a quantity of an outcome (``count``, ``y``, ``unsafe``, ``s_next``, ``ends``) is instead a softmax over the pair's distinct
 outcomes, times next_weight. :func:`make_survey` computes the statistics that need all outcomes of a pair.
 
 Mean and variance of numbers that are added and removed follow Welford (1962): M2 is the sum of squares about the mean.
@@ -30,13 +30,15 @@ from . import tree
 from .compile import Array, Bound, at, digest_of, jit, kernel, specialise
 from .rng import pick
 
-#: Statistics of a pair that a scheme's functions may name. The last three are surveyed (see :func:`make_survey`).
-STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td", "down", "harm", "spread")
+#: Quantities of a pair that a scheme's functions may name. ``down``, ``harm`` and ``spread`` are surveyed (see
+#: :func:`make_survey`); ``pair`` is its number, s·|A| + a.
+STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td", "down", "harm", "spread", "pair")
 MEAN, M2, R_MIN, R_MAX, TD, DOWN, HARM, SPREAD = range(8)  # columns of Memory.stats
 N_STATS, FEWER = 8, 2  # all of them; only mean and variance
-#: Quantities of an outcome that a tilt may name besides its reward: times seen, r + γ·max_b Q(s',b), whether it was unsafe.
-OF_OUTCOME = ("count", "y", "unsafe")
-NOTHING = (0.0, 0.0, 0.0)  #: their values for a tilt that names none
+#: Quantities of an outcome that a tilt may name besides its reward: times seen, r + γ·max_b Q(s',b), whether it was unsafe,
+#: the next state, whether the episode ends there.
+OF_OUTCOME = ("count", "y", "unsafe", "s_next", "ends")
+NOTHING = (0.0,) * len(OF_OUTCOME)  #: their values for a tilt that names none
 NO_ROW = -1  # no row of the memory
 
 
@@ -94,7 +96,8 @@ def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
     kept = stats.size == N_STATS
     low, high, td = (stats[R_MIN], stats[R_MAX], stats[TD]) if kept else (0.0, 0.0, 0.0)
     down, harm, spread = (stats[DOWN], stats[HARM], stats[SPREAD]) if kept else (0.0, 0.0, 0.0)
-    return float(n), stats[MEAN], stats[M2] / max(n, 1), low, high, td, down, harm, spread
+    pair = memory.pair[at(i)] if memory.pair.size > 0 else i
+    return float(n), stats[MEAN], stats[M2] / max(n, 1), low, high, td, down, harm, spread, float(pair)
 
 
 def make_record(ranges: bool) -> Callable[..., None]:
@@ -401,7 +404,8 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
     ) -> float:
         y = target(memory, Q, k, gamma, n_actions) if needs_y else 0.0
         unsafe = 1.0 if needs_harm and memory.unsafe[at(k)] else 0.0
-        return tilt_of((memory.r[at(k)], *stats, memory.count[at(k)], y, unsafe, *params))
+        s_next, ends = float(memory.s_next[at(k)]), 1.0 if memory.ends[at(k)] else 0.0
+        return tilt_of((memory.r[at(k)], *stats, memory.count[at(k)], y, unsafe, s_next, ends, *params))
 
     @jit
     def refresh(memory: Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int, params: Any) -> bool:

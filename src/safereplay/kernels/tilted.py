@@ -34,7 +34,7 @@ class Pieces(NamedTuple):
 def _statistics(row: Array) -> tuple[float, ...]:
     """The quantities that a scheme's factors may name, in the order of ``memory.STATISTICS``; 0 for those not kept."""
     n = float(row["n"])
-    return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 
 
 @jit

@@ -192,7 +192,7 @@ class Table(NamedTuple):
     r: Floats  #: [J]
     place: Ints  #: [J]
     seen: Floats  #: [J] counts
-    stats: Floats  #: [P, 9] in the order of STATISTICS
+    stats: Floats  #: [P, 10] in the order of STATISTICS
     y: Floats  #: [J] r + γ·max_b Q(s',b)
     unsafe: Floats  #: [J] 1 where the outcome is unsafe
 
@@ -215,6 +215,7 @@ def limit_table(mdp: TabularMDP, Q: Floats | None = None) -> Table:
         "down": mdp.expect(np.minimum(mdp.r - mean[mdp.pair], 0.0) ** 2).ravel(),
         "harm": mdp.expect(unsafe[slot]).ravel(),
         "spread": mdp.expect((y - mdp.expect(y).ravel()[mdp.pair]) ** 2).ravel(),
+        "pair": np.arange(mdp.n_pairs, dtype=np.float64),
     }
     stats = np.column_stack([columns[name] for name in STATISTICS])
     return Table(mdp.pair[k], mdp.r[k], 2 * mdp.s_next[k] + mdp.terminal[k], seen, stats, y[k], unsafe[k])
@@ -234,11 +235,12 @@ def _evaluator(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Calla
     def evaluate(table: Table, params: Any, weight: Array, tilt: Array, share: Array) -> None:
         for i in range(weight.size):
             x = table.stats[i]
-            weight[i] = weight_of((x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], *params))
+            weight[i] = weight_of((x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], *params))
         for k in range(tilt.size):
             x = table.stats[table.pair[k]]
-            stats = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8]
-            tilt[k] = tilt_of((table.r[k], *stats, table.seen[k], table.y[k], table.unsafe[k], *params))
+            stats = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9]
+            place = float(table.place[k] // 2), float(table.place[k] % 2)
+            tilt[k] = tilt_of((table.r[k], *stats, table.seen[k], table.y[k], table.unsafe[k], *place, *params))
             share[k] = next_of((table.seen[k], *params))
 
     return specialise(evaluate, digest_of([pair_weight, log_tilt, next_weight]))
