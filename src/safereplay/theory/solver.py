@@ -185,23 +185,42 @@ def optimal(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Floats:
     return by_policies(mdp, p, near) if mdp.n_states <= SMALL else by_sweeps(mdp, p, near=near)
 
 
-def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Floats:
-    """Q of the best policy by policy iteration, [S, A], from the greedy policy for the values ``near``."""
+def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None, fixed: Ints | None = None) -> Floats:
+    """Q of the best policy by policy iteration, [S, A], from the greedy policy for the values ``near``.
+
+    ``fixed`` [S] are the actions of states that do not choose; −1 for those that do.
+    """
     reward = mdp.expect(mdp.r, p)
     onward = np.where(mdp.terminal, 0.0, p)
     policy = (reward if near is None else mdp.expect(targets(mdp, near), p)).argmax(1)
-    states = np.arange(mdp.n_states)
+    states, free = np.arange(mdp.n_states), np.ones(mdp.n_states, bool) if fixed is None else fixed < 0
+    if fixed is not None:
+        policy = np.where(free, policy, fixed)
     for _ in range(MAX_ROUNDS):
         chosen = np.flatnonzero(policy[mdp.pair // mdp.n_actions] == mdp.pair % mdp.n_actions)
         entries = (onward[chosen], (mdp.pair[chosen] // mdp.n_actions, mdp.s_next[chosen]))
         P = sparse.coo_array(entries, shape=(mdp.n_states, mdp.n_states))
         V = solve(mdp.gamma * P, reward[states, policy])
         Q = mdp.expect(targets(mdp, V), p)
-        better = Q.max(1) > Q[states, policy] + slack(1e-12, V, mdp.r)
+        better = free & (Q.max(1) > Q[states, policy] + slack(1e-12, V, mdp.r))
         if not better.any():
             break
         policy = np.where(better, Q.argmax(1), policy)
     return Q
+
+
+def value_bounds(mdp: TabularMDP) -> tuple[Floats, Floats]:
+    """The values [S] if actions and outcomes are always the worst, and if they are always the best."""
+    here, bounds = mdp.pair // mdp.n_actions, []
+    for extreme, none in ((np.minimum, inf), (np.maximum, -inf)):
+
+        def H(V: Floats, extreme: Any = extreme, none: float = none) -> Floats:  # noqa: N802
+            out = np.full(mdp.n_states, none)
+            extreme.at(out, here, targets(mdp, V[:, 0]))
+            return np.where(mdp.is_terminal, 0.0, out)[:, None]
+
+        bounds.append(iterate(H, mdp)[:, 0])
+    return bounds[0], bounds[1]
 
 
 def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
@@ -275,7 +294,7 @@ def finite(values: Floats) -> Floats:
 
 
 def iterate(H: Callable[[Floats], Floats], mdp: TabularMDP) -> Floats:
-    """The fixed point [S, A] of a γ-contraction H, by iteration from 0; an error if H is not one, or overflows."""
+    """The fixed point of a γ-contraction H on arrays [S, A], by iteration from 0; an error if H is not one, or overflows."""
     Q, gamma, change, within = np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma, inf, 0.0
     for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding is left
         after = H(Q)
