@@ -49,11 +49,11 @@ def test_targets_settle_where_one_fixed_slope_does_not():
 
 @pytest.mark.slow
 def test_where_danger_comes_late_a_network_needs_the_tilt_on_the_target():
-    """The delayed cliff, v = ½, β = ½, seed 0, 300 episodes: a tilt on the reward changes nothing, on the target it halves the falls."""
+    """The delayed cliff, v = ½, β = 2, seed 0, 300 episodes: a tilt on the reward changes nothing, on the target it halves the falls."""
     settings = [
         Setting("delayed"),
-        Setting("delayed", v=0.5, beta=0.5),
-        Setting("delayed", v=0.5, beta=0.5, tilt_on="target"),
+        Setting("delayed", v=0.5, beta=2.0),
+        Setting("delayed", v=0.5, beta=2.0, tilt_on="target"),
     ]
     plain, reward, target = (train(setting)["evaluation"]["p_catastrophe"] for setting in settings)
     assert reward == plain > 0.1

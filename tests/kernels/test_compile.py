@@ -194,9 +194,9 @@ def test_a_change_in_a_kernel_file_that_the_loop_only_calls_is_never_answered_wi
     before = copied_package()
     file = copied_package.home / "kernels" / "memory.py"
     text = file.read_text()
-    old = "row[M2] / max(n, 1)"
+    old = "stats[M2] / max(n, 1)"
     assert text.count(old) == 1
-    file.write_text(text.replace(old, "0.0 * row[M2]"))
+    file.write_text(text.replace(old, "0.0 * stats[M2]"))
     after = copied_package()
     assert before["replays"] > 0
     assert after["replays"] == 0
