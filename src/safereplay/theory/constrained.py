@@ -45,8 +45,20 @@ from scipy import sparse
 from .. import _checks
 from .._checks import Bools, Floats
 from ..mdp import TabularMDP
-from .occupancy import INFEASIBLE, OPTIMAL, SLACK, UNBOUNDED, UNKNOWN
-from .occupancy import Ceiling, Game, Harm, Hull, Limit, Program, Relaxed
+from .occupancy import (
+    INFEASIBLE,
+    OPTIMAL,
+    SLACK,
+    UNBOUNDED,
+    UNKNOWN,
+    Ceiling,
+    Game,
+    Harm,
+    Hull,
+    Limit,
+    Program,
+    Relaxed,
+)
 from .risk import lattice
 from .solver import ROUNDING, largest
 

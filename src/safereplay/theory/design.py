@@ -35,6 +35,7 @@ agent; here the designer chooses it for a given policy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -56,13 +57,14 @@ from .deterministic import Found, best_policy
 from .occupancy import INFEASIBLE, Ceiling, Limit
 from .operator import operator
 from .risk import RiskProfile, evaluate
-from .solver import by_policies, slack, targets, value_bounds
+from .solver import by_policies, iterate, slack, targets, value_bounds
 
 MARGIN = 0.01  # default margin, as a share of the range of the rewards
 MOST_RHO = 0.999  # of a program's replays
 LEAST_MARGIN = 1e-5  # of a program, as a share of the range of values
 MAX_BINARIES = 20_000  # of a program
-SECONDS = 60.0  # for one program
+MAX_NODES = 2_000  # of one program
+FEW_NODES = 20  # of one of many programs
 NEGLIGIBLE = 1e-7  # changes of value below this share of their range are rounding of a program
 LEASTS = ("total", "largest")
 
@@ -86,7 +88,7 @@ class Reach:
     """Whether replay can give a policy, with a certificate.
 
     If it can, ``values`` satisfy the conditions (1) and (2) of :mod:`safereplay.theory.design`. If it cannot, ``state`` and ``action`` are in
-    the way, for this ``reason``. ``possible`` is None if the program found no answer in its time.
+    the way, for this ``reason``. ``possible`` is None if the program found no answer.
     """
 
     possible: bool | None
@@ -119,7 +121,7 @@ class Design:
 
     Parameters
     ----------
-    policy : int [S]; the greedy policy of the limit
+    policy : int [S]; the greedy policy of the limit, with actions for states that were left free
     rho : float [S, A]; ρ of each pair
     scheme, v : the replay, for matched mixing
     Q : float [S, A]; the limit
@@ -199,12 +201,20 @@ def matters(mdp: TabularMDP) -> Bools:
 def checked_policy(mdp: TabularMDP, policy: Any) -> Ints:
     """A policy [S] with −1 for any action; raises an error for an invalid one."""
     given = _checks.finite_array("policy", policy)
-    _checks.require(given.shape == (mdp.n_states,), "policy", f"have shape ({mdp.n_states},), an action per state", given.shape)
+    _checks.require(
+        given.shape == (mdp.n_states,), "policy", f"have shape ({mdp.n_states},), an action per state", given.shape
+    )
     chosen = given.astype(np.int64)
     exists = np.diff(mdp.row).reshape(mdp.n_states, mdp.n_actions) > 0
     for s in np.flatnonzero(matters(mdp)):
         a, where = given[s], f"in state {s}"
-        _checks.require(a == chosen[s] and -1 <= a < mdp.n_actions, "policy", f"be an action in 0..{mdp.n_actions - 1}, or -1", float(a), where)
+        _checks.require(
+            a == chosen[s] and -1 <= a < mdp.n_actions,
+            "policy",
+            f"be an action in 0..{mdp.n_actions - 1}, or -1",
+            float(a),
+            where,
+        )
         _checks.require(a == -1 or exists[s, chosen[s]], "policy", "be an action that the model has", int(a), where)
     return np.where(matters(mdp), chosen, -1)
 
@@ -287,7 +297,7 @@ def reachable(mdp: TabularMDP, policy: Any, bold: bool = True) -> Reach:
     if not blocked.any():
         return Reach(True, "pessimistic", V)
     s, b = _first(blocked, at.low - V[:, None])
-    found = _searched(mdp, chosen, None, bold)
+    found = _searched(mdp, chosen, None, WAYS[: 1 + bold])
     if isinstance(found, str):
         return Reach(None, "", None, s, b, found)
     if found is not None:
@@ -321,20 +331,32 @@ class _Found(NamedTuple):
     how: str
 
 
-def _searched(mdp: TabularMDP, policy: Ints, margin: float | None, bold: bool, most: float = MOST_RHO) -> _Found | str | None:
-    """Values that satisfy (1) and (2) with the least sum of changes, own pairs changed too; None if there are none, or why unknown."""
-    for how in ("lowered", "bold")[: 1 + bold]:
-        V = _Program(mdp, policy, margin, how == "bold", most).solve()
+def _searched(
+    mdp: TabularMDP,
+    policy: Ints,
+    margin: float | None,
+    ways: Sequence[str],
+    most: float = MOST_RHO,
+    nodes: int = MAX_NODES,
+) -> _Found | str | None:
+    """Values that satisfy (1) and (2), with own pairs "lowered" or "bold", and the least sum of changes; None if there are none, or why unknown."""
+    for how in ways:
+        V = _Program(mdp, policy, margin, how == "bold", most, nodes).solve()
         if V is not None:
             return V if isinstance(V, str) else _Found(V, how)
     return None
 
 
+WAYS = ("lowered", "bold")  # of changing own pairs
+
+
 class _Program:
     """(1) and (2) as a mixed-integer linear program in V, for ρ up to ``most``."""
 
-    def __init__(self, mdp: TabularMDP, policy: Ints, margin: float | None, bold: bool, most: float) -> None:
-        self.mdp, self.policy, self.bold, self.most = mdp, policy, bold, most
+    def __init__(
+        self, mdp: TabularMDP, policy: Ints, margin: float | None, bold: bool, most: float, nodes: int
+    ) -> None:
+        self.mdp, self.policy, self.bold, self.most, self.nodes = mdp, policy, bold, most, nodes
         low, high = value_bounds(mdp)
         self.scale = float((high - low).max()) or 1.0
         self.bounds = low / self.scale, high / self.scale
@@ -425,10 +447,10 @@ class _Program:
             integrality=np.array(self.integer),
             bounds=(np.array(self.lowest), np.array(self.highest)),
             constraints=LinearConstraint(A, np.array([bound for _, bound in self.rows]), inf),
-            options={"time_limit": SECONDS},
+            options={"node_limit": self.nodes},
         )
         if answer.x is None:
-            return None if answer.status == 2 else "the program found no answer in its time"
+            return None if answer.status == 2 else "the program found no answer within its limit of nodes"
         return np.asarray(answer.x[: mdp.n_states] * self.scale, np.float64)
 
 
@@ -498,18 +520,19 @@ class _Terms(NamedTuple):
 
 def _for_policy(mdp: TabularMDP, policy: Ints, terms: _Terms) -> Design:
     (margin, bold, least), (chosen, V) = terms, _own_values(mdp, policy)
-    at, how = Conditions.at(mdp, V), "pessimistic"
-    shares = lowered(mdp, chosen, V, at, margin)
+    at, how, asked = Conditions.at(mdp, V), "pessimistic", policy
+    shares = lowered(mdp, asked, V, at, margin)
     if shares.blocked.any():
         s, b = _first(shares.blocked, at.low - V[:, None])
-        found = _searched(mdp, chosen, margin, bold)
+        found = _searched(mdp, chosen, margin, WAYS[: 1 + bold])
         if found is None or isinstance(found, str):
             where = f"action {b} in state {s} is in the way: {found or _why(mdp, chosen, V, at, s, b, bold)}"
             raise BadInput(f"policy must be one that replay can give, got one that it cannot: {where}")
-        V, how = found
+        (V, how), asked = found, chosen
     elif least == "largest" and shares.rho.any():
         V, how = _evened(mdp, chosen, V, margin, bold, float(shares.rho.max()))
-    return _designed(mdp, chosen, V, margin, how)
+        asked = chosen if how != "pessimistic" else asked
+    return _designed(mdp, asked, chosen, V, margin, how)
 
 
 def _for_limit(mdp: TabularMDP, limit: Limit, start: Any, terms: _Terms, quiet: bool) -> Design:
@@ -517,41 +540,91 @@ def _for_limit(mdp: TabularMDP, limit: Limit, start: Any, terms: _Terms, quiet: 
     here = mdp if start is None else mdp.with_start(start)
     if limit.measure == "p_unsafe":
         _checks.require(bool(mdp.unsafe.any()), "mdp", "have unsafe outcomes, for a limit on them", mdp)
-    plans: dict[bytes, Design] = {}
-    refused: list[str] = []
+    given = _Given(mdp, here, limit, terms)
+    found, ceiling = best_policy(here, limit, given, quiet), Ceilings(here, limit).at(limit.value)
+    if found is None:
+        why = "no deterministic policy that keeps it was found"
+        if given.refused:
+            why = f"replay cannot give the policies that keep it: {given.refused[-1]}"
+        elif ceiling.status == INFEASIBLE:
+            why = f"at best a policy has {limit.label} {limit.shown(ceiling.best)}"
+        raise BadInput(f"{limit.name} must be a limit that designed replay can keep, got {limit.value:g}; {why}")
+    anyone = best_policy(here, limit, quiet=quiet) if given.refused else found
+    price = Price(limit, found, anyone or found, ceiling, evaluate(here, _plain(mdp), quiet=True))
+    return replace(given.plans[found.policy.tobytes()], price=price)
 
-    def accept(policy: Ints) -> bool:
+
+def _plain(mdp: TabularMDP) -> Ints:
+    """The policy of Q-learning's limit."""
+    return np.asarray(by_policies(mdp, mdp.p).argmax(1))
+
+
+class _Given:
+    """Whether replay can give a policy, so that learning ends with one that keeps the limit; ``plans`` and ``refused`` tell how and why not."""
+
+    def __init__(self, mdp: TabularMDP, here: TabularMDP, limit: Limit, terms: _Terms) -> None:
+        self.mdp, self.here, self.limit, self.terms = mdp, here, limit, terms
+        self.plans: dict[bytes, Design] = {}
+        self.refused: list[str] = []
+
+    def __call__(self, policy: Ints) -> bool:
         try:
-            plan = _for_policy(mdp, policy, terms)
+            plan = _for_policy(self.mdp, policy, self.terms)
         except BadInput as error:
-            refused.append(str(error))
+            self.refused.append(str(error))
             return False
         for s, b in np.argwhere(plan.tied & (policy >= 0)[:, None]):  # learning may end with either action
             other = np.where(np.arange(policy.size) == s, b, plan.policy)
-            if not limit.met_by(evaluate(here, other, quiet=True)):
-                refused.append(f"action {b} in state {s} is as good in the limit, and does not keep {limit}")
+            if not self.limit.met_by(evaluate(self.here, other, quiet=True)):
+                self.refused.append(f"action {b} in state {s} is as good in the limit, and does not keep {self.limit}")
                 return False
-        plans[policy.tobytes()] = plan
+        self.plans[policy.tobytes()] = plan
         return True
 
-    found = best_policy(here, limit, accept, quiet)
-    ceiling = Ceilings(here, limit).at(limit.value)
-    if found is None:
-        best = f"at best {limit.label} {limit.shown(ceiling.best)}" if ceiling.status == INFEASIBLE else "a policy may, but no policy that was found"
-        why = f"replay can give none that keeps it: {refused[-1]}" if refused else f"no deterministic policy keeps it, {best}"
-        raise BadInput(f"{limit.name} must be a limit that a designed replay can keep, got {limit.value:g}; {why}")
-    anyone = best_policy(here, limit, quiet=quiet) if refused else found
-    plain_policy = by_policies(mdp, mdp.p).argmax(1)
-    price = Price(limit, found, anyone or found, ceiling, evaluate(here, plain_policy, quiet=True))
-    return replace(plans[found.policy.tobytes()], price=price)
+
+class Reached(NamedTuple):
+    """A point of the frontier of designed replay."""
+
+    p_unsafe: float
+    mean: float
+    mean_discounted: float
+    policy: Ints  #: [S]; −1 in states that it never meets
 
 
-def _evened(mdp: TabularMDP, policy: Ints, V: Floats, margin: float | None, bold: bool, most: float) -> tuple[Floats, str]:
-    """Values for which the largest ρ is least, to 1 %, by bisection."""
+def reachable_frontier(
+    mdp: TabularMDP, start: Any = None, *, replayed: bool = True, bold: bool = False, steps: int = 16
+) -> tuple[Reached, ...]:
+    """The best deterministic policies under falling limits on P(unsafe) that replay can give, from that of Q-learning on.
+
+    ``steps`` is the number of limits; ``replayed=False`` takes policies that replay cannot give, too.
+    """
+    here = mdp if start is None else mdp.with_start(start)
+    best, points = Ceilings(here, Limit("max_p_unsafe", 1.0)).best, list[Reached]()
+    most = bound = min(1.0, evaluate(here, _plain(mdp), quiet=True).p_unsafe)
+    while len(points) <= steps and bound >= best:
+        limit = Limit("max_p_unsafe", bound)
+        given = _Given(mdp, here, limit, _Terms(None, bold, "total"))
+        found = best_policy(here, limit, given) if replayed else best_policy(here, limit)
+        if found is None:
+            break
+        discounted = evaluate(here, np.maximum(found.policy, 0), discounted=True, quiet=True).mean
+        points.append(Reached(found.profile.p_unsafe, found.profile.mean, discounted, found.policy))
+        if found.profile.p_unsafe <= best * (1.0 + 1e-9):
+            break
+        bound = max(best, found.profile.p_unsafe - (most - best) / steps)
+    return tuple(points)
+
+
+def _evened(
+    mdp: TabularMDP, policy: Ints, V: Floats, margin: float | None, bold: bool, most: float
+) -> tuple[Floats, str]:
+    """Values for which the largest ρ is least, to 1 %, by bisection; if a program finds no answer, that ρ counts as too small."""
     low, how = 0.0, "pessimistic"
     while most - low > 0.01 * most:
         middle = (low + most) / 2.0
-        found = _searched(mdp, policy, margin, bold, middle)
+        found: Any = _Found(_raised(mdp, policy, middle), "bold") if bold else None
+        if found is None or not _fits(mdp, policy, found.V, margin, middle):
+            found = _searched(mdp, policy, margin, ("bold" if bold else "lowered",), middle, FEW_NODES)
         if isinstance(found, _Found):
             most, (V, how) = middle, found
         else:
@@ -559,10 +632,28 @@ def _evened(mdp: TabularMDP, policy: Ints, V: Floats, margin: float | None, bold
     return V, how
 
 
-def _designed(mdp: TabularMDP, policy: Ints, V: Floats, margin: float | None, how: str) -> Design:
+def _raised(mdp: TabularMDP, policy: Ints, rho: float) -> Floats:
+    """The values of a policy if the best outcome is replayed at all its own pairs, [S]."""
+    states = np.arange(mdp.n_states)
+
+    def H(V: Floats) -> Floats:  # noqa: N802
+        at = Conditions.at(mdp, V[:, 0])
+        own = ((1.0 - rho) * at.mean + rho * at.high)[states, policy]
+        return np.where(mdp.is_terminal, 0.0, own)[:, None]
+
+    return iterate(H, mdp)[:, 0]
+
+
+def _fits(mdp: TabularMDP, policy: Ints, V: Floats, margin: float | None, most: float) -> bool:
+    """Whether other pairs can be made worse than V with ρ up to ``most``."""
+    shares = lowered(mdp, policy, V, Conditions.at(mdp, V), margin)
+    return not shares.blocked.any() and float(shares.rho.max()) <= most
+
+
+def _designed(mdp: TabularMDP, asked: Ints, policy: Ints, V: Floats, margin: float | None, how: str) -> Design:
     """The replay that gives the values V to the policy's own pairs, and less to others; checked by its limit."""
     at, states = Conditions.at(mdp, V), np.arange(mdp.n_states)
-    rho, k = lowered(mdp, policy, V, at, margin).rho, at.worst.copy()
+    rho, k = lowered(mdp, asked, V, at, margin).rho, at.worst.copy()
     if how != "pessimistic":
         mean, low, high = (x[states, policy] for x in (at.mean, at.low, at.high))
         change = np.where(matters(mdp), V - mean, 0.0)
@@ -584,6 +675,8 @@ def _designed(mdp: TabularMDP, policy: Ints, V: Floats, margin: float | None, ho
     wrong = np.flatnonzero(matters(mdp) & (lead > rounding))
     if wrong.size:
         s = int(wrong[0])
-        raise BadInput(f"margin must be above the rounding of values, got too little: state {s} prefers action {Q[s].argmax()}")
-    tied = _others(mdp, policy) & (Q >= Q.max(1, keepdims=True) - rounding)
+        raise BadInput(
+            f"margin must be above the rounding of values, got too little: state {s} prefers action {Q[s].argmax()}"
+        )
+    tied = _others(mdp, policy) & (Q.max(1, keepdims=True) - rounding <= Q)
     return Design(mdp, policy, H.rho, scheme, v, Q, how, np.asarray(tied))
