@@ -34,10 +34,13 @@ paper's scheme is worse there than Q-learning.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 from . import _checks
+from .errors import MissingExtra
 from .grids import Draws, cliff, delayed, draws_of, from_map
 from .mdp import Layout, TabularMDP
 
@@ -522,3 +525,41 @@ def guarded_maze(
     guard = [(1.0 - p, step), (p, step - fee)]
     mdp = from_map(MAZE, gamma=gamma, goal=goal, step=step, volatile=guard, name="guarded maze")
     return replace(mdp, unsafe=mdp.r == step - fee)
+
+
+def icu_sepsis(gamma: float = 0.999) -> TabularMDP:
+    """Danger from transitions, estimated from real data: the treatment of sepsis in intensive care. Death is unsafe.
+
+    ICU-Sepsis (package ``icu-sepsis``, extra ``icu``): 713 states of a patient, then death, survival and an absorbing end. 25
+    actions: 5 doses of fluids × 5 of vasopressors. Survival pays 1, everything else 0, so the mean return is the
+    probability of survival. An episode starts in a state drawn from the patients of the data. Of each state, the data have
+    enough cases for some actions only (usually 1 to 7). The package gives the others the mean of these: all 25 can be taken.
+
+    The package sets γ = 1, and a :class:`~safereplay.TabularMDP` needs γ < 1. With the default, the patient dies in 12.494 %
+    of episodes under the best policy; with γ = 1, in 12.486 %. Under a uniformly random policy it is 21.99 %.
+
+    Only the tables of the package are read; it is not imported. This is research data, from which nothing follows
+    for the treatment of patients. It is not in the catalog, since it needs the extra; ``icu_sepsis().save("icu.npz")``
+    makes a file that every command accepts.
+
+    Source: Choudhary, Gupta & Thomas (2024), *ICU-Sepsis: a benchmark MDP built from real medical data*, from MIMIC-III.
+
+    Raises
+    ------
+    MissingExtra : the package is not installed
+
+    >>> icu_sepsis()                                                            # doctest: +SKIP
+    TabularMDP(716 states × 25 actions, 1528525 outcomes, gamma=0.999, rewards 0 to 1, 3 terminal states, 16485 unsafe outcomes)
+    """
+    package = find_spec("icu_sepsis")  # not imported: it imports gym, which is no longer maintained
+    folders = (package and package.submodule_search_locations) or ()
+    file = next((f for folder in folders if (f := Path(folder, "envs", "assets", "dynamics.npz")).is_file()), None)
+    if file is None:
+        raise MissingExtra("icu_sepsis needs the package icu-sepsis; install it with: pip install 'safereplay[icu]'")
+    with np.load(file, allow_pickle=False) as tables:
+        p, r, start = (tables[name] for name in ("tx_mat", "r_mat", "d_0"))
+    n, actions, _ = p.shape
+    death = n - 3  # followed by survival and the absorbing end
+    s, a, s_next = np.nonzero(p[:death])
+    columns = (s, a, p[s, a, s_next], s_next, r[s, a, s_next], s_next >= death, s_next == death)
+    return TabularMDP.from_outcomes(n, actions, np.column_stack(columns), gamma, start, name="ICU-Sepsis")
