@@ -54,8 +54,8 @@ def deaths(mdp: sr.TabularMDP, learner: sr.Learner, episodes: Sequence[int], see
     found = []
     for first in range(0, seeds, PART):
         part = range(first, min(first + PART, seeds))
-        looks: dict[str, object] = {"episodes": max(episodes), "snapshots": list(episodes)}
-        runs = sr.learn(mdp, learner, seeds=part, exploration=sr.EpsilonGreedy(epsilon), quiet=True, **looks).whole()
+        walk, looks = sr.EpsilonGreedy(epsilon), list(episodes)
+        runs = sr.learn(mdp, learner, max(looks), part, walk, snapshots=looks, quiet=True).whole()
         assert runs.snapshots is not None
         found += [[p_death(mdp, policy) for policy in run] for run in runs.snapshots.policy]
     return np.array(found)

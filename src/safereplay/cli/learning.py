@@ -384,8 +384,8 @@ def _show_comparison(found: Comparison, page: Path) -> None:
     from ..arena.results import absent, bests, failures, marks, rule
     from ..views.intervals import percent
 
-    few = len(found.chapters) <= WORLDS_ACROSS
     means = {} if len(found.chapters) == 1 else found.means
+    few = len(found.chapters) + max(len(means) - 1, 0) <= WORLDS_ACROSS  # a second mean takes the place of a world
     table = plain_table(
         ["contestant", *means, *([c.title for c in found.chapters] if few else ["among best", "fails"])]
     )
