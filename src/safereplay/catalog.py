@@ -82,6 +82,8 @@ WORLDS: dict[str, World] = {
     "fog": World("worlds:fog", "none"),
     "flood": World("worlds:flood", "caution"),
     "windfall": World("worlds:windfall", "caution"),
+    "betting_game": World("worlds:betting_game", "transition"),
+    "guarded_maze": World("worlds:guarded_maze", "reward"),
     "goal_room": World("goals:goal_room", "none"),
     "goal_cliff": World("goals:goal_cliff", "transition"),
 }

@@ -47,6 +47,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import product
 from math import isfinite, nan
 from pathlib import Path
@@ -168,6 +169,11 @@ class World:
         return np.asarray(self.steps // np.array([8, 4, 2, 1]), np.int64)
 
     @cached_property
+    def dangerous(self) -> bool:
+        """Whether an outcome that can be reached from its origin is unsafe."""
+        return bool(self.mdp.with_start(self.mdp.origin).reachable_part().unsafe.any())
+
+    @cached_property
     def _ceilings(self) -> Ceilings:
         return Ceilings(self.mdp, Limit("max_p_unsafe", 1.0), self.mdp.origin)
 
@@ -225,6 +231,22 @@ def worlds(names: Iterable[str], steps: int | None = None) -> tuple[World, ...]:
         epsilon = LOST if lost else EXPLORES
         found.append(World(name, mdp, danger, usual if steps is None else steps, longest, epsilon))
     return tuple(found)
+
+
+def designed(world: World) -> Floats | None:
+    """What replay could do at best on a world: (P(unsafe), return) points, [n, 2], from least to most risk.
+
+    None if :mod:`safereplay.theory.design` is not there, or does not apply to the world.
+    """
+    try:
+        design = import_module("safereplay.theory.design")
+    except ModuleNotFoundError:
+        return None
+    with suppress(BadInput):
+        points = design.reachable_frontier(world.mdp, world.mdp.origin)
+        found = np.array([(p, discounted if world.discounted else mean) for p, mean, discounted in points])
+        return found[np.lexsort(found.T[::-1])]
+    return None
 
 
 def _random(mdp: TabularMDP, start: int | None, discounted: bool = False) -> RiskProfile:

@@ -34,6 +34,10 @@ AREA = (
     "settings that keep the limit, and sum over the limits. 100 % is the ceiling's area: the best that any policy can do. "
     "A contestant is among the best of a world if its distance from the largest area is not significant (95 %), or less than half a point."
 )
+REFERENCE = "reference: designed replay"
+DESIGNED = (
+    "designed replay, which is not a contestant but what replay could do at best, with weights computed from the model."
+)
 
 
 def page(found: Comparison) -> Page:
@@ -64,14 +68,22 @@ def opening(found: Comparison) -> list[Block]:
     caption = (
         f"Share of the ceiling's area, %, {found.plan.seeds} seeds per setting. Framed: among the best of a world. Dot: does not apply. "
         "Bold name: the paper's replay."
+        + " Right of the line: worlds that do not separate the contestants; the second mean is over the worlds left of it."
+        * bool(found.equal and found.separating)
+        + f" Last row: {DESIGNED}" * found.has_designed
     )
     everyone, places, bests = [], [], results.bests(found)
     for label in found.labels:
         ran = sum(c.standing(label) is not None for c in found.chapters)
         shares = [f"{bests[label]} of {ran}", f"{len(results.failures(found, label))} of {ran}"]
         why = results.reasons(found, label)
-        everyone.append([found.marked(label), percent(found.mean_area(label)), *shares, why])
-    for chapter in found.chapters:
+        means = [percent(found.mean_area(label, some)) for some in found.means.values()]
+        everyone.append([found.marked(label), *means, *shares, why])
+    if found.has_designed:
+        means = [percent(found.mean_designed(some)) for some in found.means.values()]
+        known = f"known on {sum(c.frontier is not None for c in found.chapters)} of {len(found.chapters)} worlds"
+        everyone.append([REFERENCE, *means, "", "", known])
+    for chapter in found.separating or found.chapters:
         if chapter.standings:
             first, own = chapter.standings[0], results.ours(chapter)
             alike = [found.marked(s.family.label) for s in chapter.standings[1:] if s.among_best]
@@ -82,7 +94,7 @@ def opening(found: Comparison) -> list[Block]:
             same = listed(alike, results.FEW) or "none"
             places.append([chapter.title, found.marked(first.family.label), within(first.area), same, *mine])
     replay = ["the paper's replay", "area", "behind the largest"]
-    header = ["contestant", "mean area", "among the best", "fails", "why it fails, and where"]
+    header = ["contestant", *found.means, "among the best", "fails", "why it fails, and where"]
     return [
         *(Text(line) for line in (AREA, results.marks(found), *results.summary(found)) if line),
         Picture("overview", caption),
@@ -91,6 +103,22 @@ def opening(found: Comparison) -> list[Block]:
         Table(header, everyone, folded=True),
         Heading("Worlds"),
         Table(["world", "largest area", "area", "also among the best", *replay], places),
+        *(_equal(found) if found.separating and found.equal else ()),
+    ]
+
+
+def _equal(found: Comparison) -> list[Block]:
+    """The worlds that do not separate the contestants."""
+    rows = []
+    for chapter in found.equal:
+        areas = [standing.area.mean for standing in chapter.standings]
+        shown = f"{percent(min(areas))} to {percent(max(areas))}" if areas else "—"
+        reason = "all are among the best" if chapter.world.dangerous else "no outcome can be unsafe"
+        rows.append([chapter.title, reason, shown])
+    return [
+        Heading("Worlds that do not separate the contestants"),
+        Text(results.rule(found)),
+        Table(["world", "why", "areas"], rows),
     ]
 
 
@@ -116,9 +144,11 @@ def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
         Picture(
             stem,
             "Mean return against P(unsafe) along each dial, with 95 % intervals over seeds: the contestants of the paper and the "
-            f"best {len(OTHERS)} others. Grey: beyond the ceiling. Open triangles: settings outside the picture.",
+            f"best {len(OTHERS)} others. Grey: beyond the ceiling. Open triangles: settings outside the picture."
+            + f" Dashed: {DESIGNED}"
+            * (chapter.frontier is not None),
         ),
-        Table(HEADER, [row(standing, found) for standing in chapter.standings]),
+        Table(HEADER, [*(row(standing, found) for standing in chapter.standings), *designed_row(chapter)]),
         Picture(f"{stem}-all", "All contestants, sorted from the largest area. The number is the area."),
     ]
 
@@ -142,6 +172,13 @@ def row(standing: Standing, found: Comparison) -> list[str]:
         f"≤ {int(np.median(family.settles)):,}",
         f"{family.updates:.2f}",
     ]
+
+
+def designed_row(chapter: Chapter) -> list[list[str]]:
+    """The row of designed replay under those of the contestants, if its frontier is known."""
+    if chapter.frontier is None:
+        return []
+    return [[REFERENCE, percent(chapter.designed_area, 1), *[""] * (len(HEADER) - 2)]]
 
 
 def refusals(found: Comparison) -> list[Block]:

@@ -381,26 +381,37 @@ def _show_comparison(found: Comparison, page: Path) -> None:
     """All contestants with their areas on each world, or with counts if there are many worlds; then those that do not apply."""
     from rich.console import Console
 
-    from ..arena.results import absent, bests, failures, marks
+    from ..arena.results import absent, bests, failures, marks, rule
     from ..views.intervals import percent
 
-    few = len(found.chapters) <= WORLDS_ACROSS
-    mean = [] if len(found.chapters) == 1 else ["mean area"]
-    table = plain_table(["contestant", *mean, *([c.title for c in found.chapters] if few else ["among best", "fails"])])
+    means = {} if len(found.chapters) == 1 else found.means
+    few = len(found.chapters) + max(len(means) - 1, 0) <= WORLDS_ACROSS  # a second mean takes the place of a world
+    table = plain_table(
+        ["contestant", *means, *([c.title for c in found.chapters] if few else ["among best", "fails"])]
+    )
     table.columns[0].no_wrap = True
     for label in found.labels:
         places = [c.standing(label) for c in found.chapters]
         ran = sum(s is not None for s in places)
-        cells = [percent(found.mean_area(label), 1) for _ in mean]
+        cells = [percent(found.mean_area(label, some), 1) for some in means.values()]
         if few:
             cells += ["—" if s is None else percent(s.area.mean, 1) + (" *" if s.among_best else "  ") for s in places]
         else:
             cells += [f"{n} of {ran}" for n in (bests(found)[label], len(failures(found, label)))]
         table.add_row(found.marked(label), *cells)
+    if found.has_designed:
+        areas = [percent(c.designed_area, 1) + "  " for c in found.chapters] if few else ["", ""]
+        table.add_row()
+        table.add_row("designed replay", *(percent(found.mean_designed(some), 1) for some in means.values()), *areas)
     console = Console()
     console.print(table)
     star = " * is among the best of its world." if few else ""
     notes = [f"\nAreas are shares of the ceiling's area.{star} {marks(found)}".rstrip()]
+    notes += [rule(found)] if len(means) > 1 else []
+    if found.has_designed:
+        notes.append(
+            "Designed replay is no contestant: it is what replay could do at best, with weights computed from the model."
+        )
     notes += [f"{label} does not apply to {titles}: {why}" for label, titles, why in absent(found)]
     for line in notes:
         console.print(line, highlight=False, markup=False)
