@@ -1,5 +1,3 @@
-import sys
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -82,31 +80,14 @@ def test_a_world_is_dangerous_if_an_outcome_that_can_be_reached_is_unsafe(cliff)
     assert not worlds(["fog"], 800)[0].dangerous
 
 
-def plant_design(monkeypatch, frontier):
-    """A module that has the function which the comparison calls."""
-    module = ModuleType("safereplay.theory.design")
-    module.reachable_frontier = frontier
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+def test_designed_replay_is_given_in_the_worlds_own_return(cliff):
+    points = designed(cliff)
+    assert (np.diff(points, axis=0) > 0).all()  # from the least risk on
+    assert points[0] == pytest.approx([0.0278, -1.13], abs=0.01)
+    assert points[-1] == pytest.approx([0.119, 1.18], abs=0.01)
+    volatile = worlds(["volatile"], 800)[0]
+    assert designed(volatile)[-1, 1] == pytest.approx(141.4, abs=20.0)  # discounted there
 
 
-def test_designed_replay_is_asked_for_from_the_origin_in_the_worlds_own_return(cliff, monkeypatch):
-    asked = []
-
-    def frontier(mdp, start):
-        asked.append((mdp, start))
-        return [(0.1, 2.0, 1.5), (0.0, 1.0, 0.5)]
-
-    plant_design(monkeypatch, frontier)
-    assert designed(cliff).tolist() == [[0.0, 1.0], [0.1, 2.0]]  # from the least risk on
-    assert asked == [(cliff.mdp, cliff.mdp.origin)]
-    assert designed(worlds(["volatile"], 800)[0]).tolist() == [[0.0, 0.5], [0.1, 1.5]]  # discounted there
-
-
-def test_where_designed_replay_does_not_apply_there_is_no_frontier(cliff, monkeypatch):
-    def refuse(mdp, start):
-        raise BadInput("mdp must be small, got 24 states")
-
-    plant_design(monkeypatch, refuse)
-    assert designed(cliff) is None
-    monkeypatch.setitem(sys.modules, "safereplay.theory.design", None)  # as if it were not there
-    assert designed(cliff) is None
+def test_no_replay_is_designed_for_a_large_world():
+    assert designed(worlds(["taxi"], 800)[0]).shape == (0, 2)

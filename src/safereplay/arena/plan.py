@@ -47,7 +47,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from importlib import import_module
 from itertools import product
 from math import isfinite, nan
 from pathlib import Path
@@ -67,6 +66,7 @@ from ..runs import Runs, learn
 from ..schedules import EpsilonGreedy
 from ..sources import model_from
 from ..theory.constrained import Ceilings
+from ..theory.design import reachable_frontier
 from ..theory.limits import exact
 from ..theory.occupancy import Limit
 from ..theory.risk import RiskProfile, evaluate
@@ -233,20 +233,11 @@ def worlds(names: Iterable[str], steps: int | None = None) -> tuple[World, ...]:
     return tuple(found)
 
 
-def designed(world: World) -> Floats | None:
-    """What replay could do at best on a world: (P(unsafe), return) points, [n, 2], from least to most risk.
-
-    None if :mod:`safereplay.theory.design` is not there, or does not apply to the world.
-    """
-    try:
-        design = import_module("safereplay.theory.design")
-    except ModuleNotFoundError:
-        return None
-    with suppress(BadInput):
-        points = design.reachable_frontier(world.mdp, world.mdp.origin)
-        found = np.array([(p, discounted if world.discounted else mean) for p, mean, discounted in points])
-        return found[np.lexsort(found.T[::-1])]
-    return None
+def designed(world: World) -> Floats:
+    """What replay can do at best on a world: points (P(unsafe), return), [n, 2], from least to most risk; none for a large model."""
+    points = reachable_frontier(world.mdp, world.mdp.origin) if world.mdp.n_pairs <= DESIGNED else ()
+    found = np.array([(x.p_unsafe, x.mean_discounted if world.discounted else x.mean) for x in points]).reshape(-1, 2)
+    return found[np.lexsort(found.T[::-1])]
 
 
 def _random(mdp: TabularMDP, start: int | None, discounted: bool = False) -> RiskProfile:
@@ -256,6 +247,7 @@ def _random(mdp: TabularMDP, start: int | None, discounted: bool = False) -> Ris
 
 
 KIND, FORMAT = "arena run", 1
+FRONTIER = "arena frontier"
 ARRAYS = ("value", "p_unsafe", "p_never", "updates", "limit")
 NO_LIMIT = (nan, nan, nan)
 
@@ -322,8 +314,22 @@ class Store:
         arrays: dict[str, AnyArray] = {name: getattr(record, name) for name in ARRAYS}
         _files.save_arrays(self._file(job), KIND, FORMAT, about, arrays)
 
+    def frontier(self, world: World) -> Floats | None:
+        """The points of designed replay on a world; None if they are missing or damaged."""
+        try:
+            return _files.load_arrays(self._frontier_file(world), FRONTIER, FORMAT)[1]["points"]
+        except (BadFile, KeyError):
+            return None
+
+    def put_frontier(self, world: World, points: Floats) -> None:
+        """Save the points of designed replay on a world."""
+        _files.save_arrays(self._frontier_file(world), FRONTIER, FORMAT, {"world": world.title}, {"points": points})
+
     def _file(self, job: Job) -> Path:
         return self._runs / f"{job.id}.npz"
+
+    def _frontier_file(self, world: World) -> Path:
+        return self._runs / f"frontier-{digest([FORMAT, table_digest(world.mdp), world.mdp.gamma])}.npz"
 
 
 @dataclass(frozen=True)
@@ -347,6 +353,7 @@ class Plan:
 
 AHEAD = 2  # settings that may wait to be judged
 LARGE = 1_000  # pairs: exact limits of larger models are not computed
+DESIGNED = 2_000  # pairs: replay is not designed for larger models
 
 
 def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = None) -> None:
@@ -363,6 +370,11 @@ def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = Non
                 done += 1
         for one in waiting:
             one.result()
+    missing = [world for world in plan.worlds if store.frontier(world) is None]
+    with Bar("designing replay", len(missing), quiet) as bar:
+        for i, world in enumerate(missing):
+            bar.update(i, world.title)
+            store.put_frontier(world, designed(world))
 
 
 def _learned(job: Job, threads: int | None) -> Runs | str:

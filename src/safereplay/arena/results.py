@@ -25,7 +25,7 @@ from .. import _checks
 from .._checks import Bools, Floats, Ints
 from ..views.intervals import Estimate, estimates, listed, percent
 from .measures import Band, area, band, draws, interval, settled, useful
-from .plan import Contestant, Job, Plan, Record, Store, World, designed
+from .plan import Contestant, Job, Plan, Record, Store, World
 
 LITTLE = 0.005  # of the ceiling's area: smaller differences are ignored
 
@@ -284,6 +284,11 @@ class Comparison:
         return {name: x if isfinite(x) else None for name, x in found.items()}
 
 
+def _known(points: Floats | None) -> Floats | None:
+    """The points of a frontier, if there are any."""
+    return points if points is not None and points.size else None
+
+
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
 
@@ -337,7 +342,7 @@ def collect(plan: Plan, store: Store) -> Comparison:
             refused += [(f"{one.label}, {one.shown(x)}", reason) for x, reason in why.items()]
             ran = {x: record for x, record in records.items() if x not in why}
             families.append(Family(world, one, tuple(ran), tuple(ran.values())))
-        chapters.append(Chapter(world, tuple(families), tuple(refused), designed(world)))
+        chapters.append(Chapter(world, tuple(families), tuple(refused), _known(store.frontier(world))))
     return Comparison(plan, tuple(chapters))
 
 

@@ -254,13 +254,28 @@ class _Shares(NamedTuple):
     blocked: Bools  #: [S, A]
 
 
-def lowered(mdp: TabularMDP, policy: Ints, V: Floats, at: Conditions, margin: float | None) -> _Shares:
-    """Formula (3) for values V; a margin of None is 1 % of the range of the rewards, or half of what is possible if that is less."""
+class Asked(NamedTuple):
+    """What is asked of a replay."""
+
+    policy: Ints  #: [S] as given; −1 in free states
+    chosen: Ints  #: [S] with actions in free states
+    margin: float | None
+    apart: Bools  #: [S, A] pairs with a single outcome that must not tie with the policy
+    near: Bools  #: [S, A] pairs with a single outcome that tie with it without replay
+
+
+def lowered(mdp: TabularMDP, asked: Asked, V: Floats, at: Conditions) -> _Shares:
+    """Formula (3) for values V; a margin of None is 1 % of the range of the rewards, or half of what is possible if that is less.
+
+    In free states other actions may be as good as the chosen one.
+    """
     rounding = slack(1e-10, V, mdp.r)
     room, over = V[:, None] - at.low, at.mean - V[:, None]
-    least = np.minimum(MARGIN * float(np.ptp(mdp.r)), 0.5 * room) if margin is None else np.full_like(room, margin)
+    usual = MARGIN * float(np.ptp(mdp.r)) if asked.margin is None else asked.margin
+    least = np.minimum(usual, 0.5 * room) if asked.margin is None else np.full_like(room, usual)
+    least = np.where((asked.policy >= 0)[:, None], least, -rounding)
     fixed = (at.mean - at.low <= rounding) | (room <= rounding)  # replay cannot make it worse than V
-    needs = _others(mdp, policy) & (over > np.where(fixed, rounding, -least))
+    needs = _others(mdp, asked.chosen) & (over > np.where(fixed, np.where(asked.apart, -rounding, rounding), -least))
     blocked = needs & (fixed | (room <= least))
     share = np.divide(over + least, at.mean - at.low, where=needs & ~blocked, out=np.zeros_like(over))
     return _Shares(share, blocked)
@@ -290,19 +305,18 @@ def reachable(mdp: TabularMDP, policy: Any, bold: bool = True) -> Reach:
     (False, 0, 1)
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    chosen, V = _own_values(mdp, checked_policy(mdp, policy))
-    bold = _checks.flag("bold", bold)
-    at = Conditions.at(mdp, V)
-    blocked = lowered(mdp, chosen, V, at, None).blocked
+    asked, V = _asked(mdp, checked_policy(mdp, policy), None)
+    bold, at = _checks.flag("bold", bold), Conditions.at(mdp, V)
+    blocked = lowered(mdp, asked, V, at).blocked
     if not blocked.any():
         return Reach(True, "pessimistic", V)
     s, b = _first(blocked, at.low - V[:, None])
-    found = _searched(mdp, chosen, None, WAYS[: 1 + bold])
+    found = _searched(mdp, asked, WAYS[: 1 + bold])
     if isinstance(found, str):
         return Reach(None, "", None, s, b, found)
     if found is not None:
         return Reach(True, found.how, found.V)
-    return Reach(False, "", None, s, b, _why(mdp, chosen, V, at, s, b, bold))
+    return Reach(False, "", None, s, b, _why(mdp, asked.chosen, V, at, s, b, bold))
 
 
 def _first(blocked: Bools, by: Floats) -> tuple[int, int]:
@@ -319,31 +333,35 @@ def _why(mdp: TabularMDP, policy: Ints, V: Floats, at: Conditions, s: int, b: in
     return f"{what} worth {low:.4g}, and action {policy[s]} {own:.4g}" + "; bold=True may help" * (not bold)
 
 
-def _own_values(mdp: TabularMDP, policy: Ints) -> tuple[Ints, Floats]:
-    """The policy with the best actions where it is −1, and its values V [S]."""
+def _asked(mdp: TabularMDP, policy: Ints, margin: float | None, apart: Bools | None = None) -> tuple[Asked, Floats]:
+    """What is asked: the policy with the best actions where it is −1; and its values V [S]."""
     Q = by_policies(mdp, mdp.p, fixed=policy)
     chosen = np.where(policy >= 0, policy, Q.argmax(1))
-    return chosen, Q[np.arange(mdp.n_states), chosen]
+    apart, V = np.zeros(Q.shape, bool) if apart is None else apart, Q[np.arange(mdp.n_states), chosen]
+    near = (np.diff(mdp.row) == 1).reshape(Q.shape) & (np.abs(Q - V[:, None]) <= slack(1e-8, V, mdp.r))
+    return Asked(policy, chosen, margin, apart, near), V
 
 
 class _Found(NamedTuple):
     V: Floats
+    chosen: Ints
     how: str
 
 
 def _searched(
-    mdp: TabularMDP,
-    policy: Ints,
-    margin: float | None,
-    ways: Sequence[str],
-    most: float = MOST_RHO,
-    nodes: int = MAX_NODES,
+    mdp: TabularMDP, asked: Asked, ways: Sequence[str], most: float = MOST_RHO, nodes: int = MAX_NODES
 ) -> _Found | str | None:
-    """Values that satisfy (1) and (2), with own pairs "lowered" or "bold", and the least sum of changes; None if there are none, or why unknown."""
+    """Values that satisfy (1) and (2), with own pairs "lowered" or "bold", and the least sum of changes; None if there are none, or why unknown.
+
+    First with the usual margin and without new ties; then with the least margin; then with ties where they are allowed.
+    """
+    strict = asked._replace(apart=asked.apart | ~asked.near)
+    usual = MARGIN * float(np.ptp(mdp.r)) if asked.margin is None else asked.margin
     for how in ways:
-        V = _Program(mdp, policy, margin, how == "bold", most, nodes).solve()
-        if V is not None:
-            return V if isinstance(V, str) else _Found(V, how)
+        for one in (strict._replace(margin=usual), strict, asked):
+            found = _Program(mdp, one, how == "bold", most, nodes).solve()
+            if found is not None:
+                return found if isinstance(found, str) else _Found(*found, how)
     return None
 
 
@@ -353,18 +371,17 @@ WAYS = ("lowered", "bold")  # of changing own pairs
 class _Program:
     """(1) and (2) as a mixed-integer linear program in V, for ρ up to ``most``."""
 
-    def __init__(
-        self, mdp: TabularMDP, policy: Ints, margin: float | None, bold: bool, most: float, nodes: int
-    ) -> None:
-        self.mdp, self.policy, self.bold, self.most, self.nodes = mdp, policy, bold, most, nodes
+    def __init__(self, mdp: TabularMDP, asked: Asked, bold: bool, most: float, nodes: int) -> None:
+        self.mdp, self.asked, self.bold, self.most, self.nodes = mdp, asked, bold, most, nodes
         low, high = value_bounds(mdp)
         self.scale = float((high - low).max()) or 1.0
         self.bounds = low / self.scale, high / self.scale
-        self.margin = LEAST_MARGIN if margin is None else margin / self.scale
+        self.margin = LEAST_MARGIN if asked.margin is None else asked.margin / self.scale
         self.rows: list[tuple[list[tuple[int, float]], float]] = []  # Σ coefficient·variable ≥ bound
         self.integer: list[int] = [0] * mdp.n_states
         self.price: list[float] = [0.0] * mdp.n_states
         self.lowest, self.highest = list(self.bounds[0]), list(self.bounds[1])
+        self.switches: dict[int, list[int]] = {}  # of free states: which action is chosen
 
     def variable(self, integer: bool, price: float) -> int:
         """The number of a new variable that is at least 0, and binary if ``integer``."""
@@ -414,31 +431,51 @@ class _Program:
             self.bound(s, i, k, sign, margin, (switch, -1.0))
         self.rows.append(([(switch, 1.0) for switch in switches], 1.0))
 
-    def solve(self) -> Floats | str | None:
-        """V [S]; None if there is none, and the reason if it is not known."""
-        mdp, own = self.mdp, self.policy
-        others = _others(mdp, own)
-        size = int((np.diff(mdp.row).reshape(others.shape) * others).sum())
-        if size > MAX_BINARIES:
+    def own(self, s: int) -> None:
+        """V(s) is a mean that replay can give the policy's pair."""
+        mdp, i = self.mdp, s * self.mdp.n_actions + int(self.asked.policy[s])
+        several = mdp.row[i + 1] - mdp.row[i] > 1
+        down = [(self.variable(False, 1.0), 1.0)] if several else []
+        up = [(self.variable(False, 1.0), 1.0)] if several and self.bold else []
+        self.bound(s, i, None, 1.0, 0.0, *down)  # V ≥ E − down
+        self.bound(s, i, None, -1.0, 0.0, *up)  # V ≤ E + up
+        if several:
+            self.one_of(s, i, 1.0, 0.0)
+        if several and self.bold:
+            self.one_of(s, i, -1.0, 0.0)
+
+    def free(self, s: int) -> None:
+        """V(s) is at most the mean of some action; which one is found by the program."""
+        switches = [self.variable(True, 0.0) for _ in range(self.mdp.n_actions)]
+        used = np.diff(self.mdp.row)[s * len(switches) :][: len(switches)] > 0
+        for b in np.flatnonzero(used):
+            self.bound(s, s * len(switches) + int(b), None, -1.0, 0.0, (switches[b], -1.0))
+        self.rows.append(([(switches[b], 1.0) for b in np.flatnonzero(used)], 1.0))
+        self.switches[s] = switches
+
+    def worse(self, s: int, b: int, margin: float) -> None:
+        """Action b can be made worse than V(s)."""
+        i = s * self.mdp.n_actions + b
+        if self.mdp.row[i + 1] - self.mdp.row[i] == 1:
+            self.bound(s, i, None, 1.0, margin if self.asked.apart[s, b] else 0.0)
+        else:
+            self.one_of(s, i, 1.0, margin)
+            self.bound(s, i, None, 1.0, margin, (self.variable(False, 1.0), 1.0))
+
+    def solve(self) -> tuple[Floats, Ints] | str | None:
+        """V [S] and a policy with actions in free states; None if there is none, and the reason if it is not known."""
+        mdp, policy = self.mdp, self.asked.policy
+        used = (np.diff(mdp.row) > 0).reshape(mdp.n_states, mdp.n_actions)
+        if int(np.diff(mdp.row).sum()) > MAX_BINARIES:
             return f"the program would have more than {MAX_BINARIES:,} binary variables"
-        for s in np.flatnonzero(matters(mdp)):
-            i = int(s) * mdp.n_actions + int(own[s])
-            several = mdp.row[i + 1] - mdp.row[i] > 1
-            down = (self.variable(False, 1.0), 1.0) if several else None
-            up = (self.variable(False, 1.0), 1.0) if several and self.bold else None
-            self.bound(s, i, None, 1.0, 0.0, *filter(None, (down,)))  # V ≥ E − down
-            self.bound(s, i, None, -1.0, 0.0, *filter(None, (up,)))  # V ≤ E + up
-            if several:
-                self.one_of(s, i, 1.0, 0.0)
-                if self.bold:
-                    self.one_of(s, i, -1.0, 0.0)
-            for b in np.flatnonzero(others[s]):
-                i = int(s) * mdp.n_actions + int(b)
-                if mdp.row[i + 1] - mdp.row[i] == 1:
-                    self.bound(s, i, None, 1.0, 0.0)
-                else:
-                    self.one_of(s, i, 1.0, self.margin)
-                    self.bound(s, i, None, 1.0, self.margin, (self.variable(False, 1.0), 1.0))
+        for s in map(int, np.flatnonzero(matters(mdp))):
+            if policy[s] >= 0:
+                self.own(s)
+            else:
+                self.free(s)
+            for b in map(int, np.flatnonzero(used[s])):
+                if b != policy[s]:
+                    self.worse(s, b, self.margin if policy[s] >= 0 else 0.0)
         index = [(row, j, x) for row, (entries, _) in enumerate(self.rows) for j, x in entries]
         rows, columns, values = zip(*index, strict=True)
         A = sparse.csr_array((values, (rows, columns)), shape=(len(self.rows), len(self.price)))
@@ -451,7 +488,10 @@ class _Program:
         )
         if answer.x is None:
             return None if answer.status == 2 else "the program found no answer within its limit of nodes"
-        return np.asarray(answer.x[: mdp.n_states] * self.scale, np.float64)
+        chosen = self.asked.chosen.copy()
+        for s, switches in self.switches.items():
+            chosen[s] = int(np.argmax(answer.x[switches]))
+        return np.asarray(answer.x[: mdp.n_states] * self.scale, np.float64), chosen
 
 
 def design(
@@ -518,21 +558,24 @@ class _Terms(NamedTuple):
     least: str
 
 
-def _for_policy(mdp: TabularMDP, policy: Ints, terms: _Terms) -> Design:
-    (margin, bold, least), (chosen, V) = terms, _own_values(mdp, policy)
-    at, how, asked = Conditions.at(mdp, V), "pessimistic", policy
-    shares = lowered(mdp, asked, V, at, margin)
+def _for_policy(mdp: TabularMDP, policy: Ints, terms: _Terms, apart: Bools | None = None) -> Design:
+    asked, V = _asked(mdp, policy, terms.margin, apart)
+    at, how = Conditions.at(mdp, V), "pessimistic"
+    shares = lowered(mdp, asked, V, at)
     if shares.blocked.any():
         s, b = _first(shares.blocked, at.low - V[:, None])
-        found = _searched(mdp, chosen, margin, WAYS[: 1 + bold])
+        found = _searched(mdp, asked, WAYS[: 1 + terms.bold])
         if found is None or isinstance(found, str):
-            where = f"action {b} in state {s} is in the way: {found or _why(mdp, chosen, V, at, s, b, bold)}"
+            where = (
+                f"action {b} in state {s} is in the way: {found or _why(mdp, asked.chosen, V, at, s, b, terms.bold)}"
+            )
             raise BadInput(f"policy must be one that replay can give, got one that it cannot: {where}")
-        (V, how), asked = found, chosen
-    elif least == "largest" and shares.rho.any():
-        V, how = _evened(mdp, chosen, V, margin, bold, float(shares.rho.max()))
-        asked = chosen if how != "pessimistic" else asked
-    return _designed(mdp, asked, chosen, V, margin, how)
+        V, chosen, how = found
+        asked = asked._replace(chosen=chosen)
+    elif terms.least == "largest" and shares.rho.any():
+        V, chosen, how = _evened(mdp, asked, V, terms.bold, float(shares.rho.max()))
+        asked = asked._replace(chosen=chosen)
+    return _designed(mdp, asked, V, how)
 
 
 def _for_limit(mdp: TabularMDP, limit: Limit, start: Any, terms: _Terms, quiet: bool) -> Design:
@@ -570,16 +613,24 @@ class _Given:
     def __call__(self, policy: Ints) -> bool:
         try:
             plan = _for_policy(self.mdp, policy, self.terms)
+            if (harmful := self.harmful(plan, policy)).any():
+                plan = _for_policy(self.mdp, policy, self.terms, harmful)
+                harmful = self.harmful(plan, policy)
         except BadInput as error:
             self.refused.append(str(error))
             return False
-        for s, b in np.argwhere(plan.tied & (policy >= 0)[:, None]):  # learning may end with either action
-            other = np.where(np.arange(policy.size) == s, b, plan.policy)
-            if not self.limit.met_by(evaluate(self.here, other, quiet=True)):
-                self.refused.append(f"action {b} in state {s} is as good in the limit, and does not keep {self.limit}")
-                return False
+        for s, b in np.argwhere(harmful)[:1]:
+            self.refused.append(f"action {b} in state {s} is as good in the limit, and does not keep {self.limit}")
         self.plans[policy.tobytes()] = plan
-        return True
+        return not harmful.any()
+
+    def harmful(self, plan: Design, policy: Ints) -> Bools:
+        """The pairs that tie with the policy, so that learning may end with either, and do not keep the limit, [S, A]."""
+        harmful = plan.tied & (policy >= 0)[:, None]
+        for s, b in np.argwhere(harmful):
+            other = np.where(np.arange(policy.size) == s, b, plan.policy)
+            harmful[s, b] = not self.limit.met_by(evaluate(self.here, other, quiet=True))
+        return np.asarray(harmful)
 
 
 class Reached(NamedTuple):
@@ -615,21 +666,19 @@ def reachable_frontier(
     return tuple(points)
 
 
-def _evened(
-    mdp: TabularMDP, policy: Ints, V: Floats, margin: float | None, bold: bool, most: float
-) -> tuple[Floats, str]:
+def _evened(mdp: TabularMDP, asked: Asked, V: Floats, bold: bool, most: float) -> _Found:
     """Values for which the largest ρ is least, to 1 %, by bisection; if a program finds no answer, that ρ counts as too small."""
-    low, how = 0.0, "pessimistic"
+    low, best = 0.0, _Found(V, asked.chosen, "pessimistic")
     while most - low > 0.01 * most:
         middle = (low + most) / 2.0
-        found: Any = _Found(_raised(mdp, policy, middle), "bold") if bold else None
-        if found is None or not _fits(mdp, policy, found.V, margin, middle):
-            found = _searched(mdp, policy, margin, ("bold" if bold else "lowered",), middle, FEW_NODES)
+        found: Any = _Found(_raised(mdp, asked.chosen, middle), asked.chosen, "bold") if bold else None
+        if found is None or not _fits(mdp, asked, found.V, middle):
+            found = _searched(mdp, asked, ("bold" if bold else "lowered",), middle, FEW_NODES)
         if isinstance(found, _Found):
-            most, (V, how) = middle, found
+            most, best = middle, found
         else:
             low = middle
-    return V, how
+    return best
 
 
 def _raised(mdp: TabularMDP, policy: Ints, rho: float) -> Floats:
@@ -644,16 +693,16 @@ def _raised(mdp: TabularMDP, policy: Ints, rho: float) -> Floats:
     return iterate(H, mdp)[:, 0]
 
 
-def _fits(mdp: TabularMDP, policy: Ints, V: Floats, margin: float | None, most: float) -> bool:
+def _fits(mdp: TabularMDP, asked: Asked, V: Floats, most: float) -> bool:
     """Whether other pairs can be made worse than V with ρ up to ``most``."""
-    shares = lowered(mdp, policy, V, Conditions.at(mdp, V), margin)
+    shares = lowered(mdp, asked, V, Conditions.at(mdp, V))
     return not shares.blocked.any() and float(shares.rho.max()) <= most
 
 
-def _designed(mdp: TabularMDP, asked: Ints, policy: Ints, V: Floats, margin: float | None, how: str) -> Design:
+def _designed(mdp: TabularMDP, asked: Asked, V: Floats, how: str) -> Design:
     """The replay that gives the values V to the policy's own pairs, and less to others; checked by its limit."""
-    at, states = Conditions.at(mdp, V), np.arange(mdp.n_states)
-    rho, k = lowered(mdp, asked, V, at, margin).rho, at.worst.copy()
+    at, states, policy = Conditions.at(mdp, V), np.arange(mdp.n_states), asked.chosen
+    rho, k = lowered(mdp, asked, V, at).rho, at.worst.copy()
     if how != "pessimistic":
         mean, low, high = (x[states, policy] for x in (at.mean, at.low, at.high))
         change = np.where(matters(mdp), V - mean, 0.0)
