@@ -52,8 +52,8 @@ from .schedules import PowerStep as PowerStep
 from .schedules import Softmax as Softmax
 from .schedules import StepSize as StepSize
 from .schemes import BoldReplay as BoldReplay
-from .schemes import DownsideReplay as DownsideReplay
 from .schemes import DesignedReplay as DesignedReplay
+from .schemes import DownsideReplay as DownsideReplay
 from .schemes import DynaReplay as DynaReplay
 from .schemes import EntropicReplay as EntropicReplay
 from .schemes import ErrorReplay as ErrorReplay
@@ -69,6 +69,9 @@ from .theory.conditions import CheckReport as CheckReport
 from .theory.conditions import check as check
 from .theory.criteria import best_cvar as best_cvar
 from .theory.criteria import exponential_utility as exponential_utility
+from .theory.design import Design as Design
+from .theory.design import design as design
+from .theory.design import reachable as reachable
 from .theory.limits import exact as exact
 from .theory.limits import fixed_point as fixed_point
 from .theory.risk import RiskProfile as RiskProfile
