@@ -148,12 +148,12 @@ def _learned(plan: Design, here: TabularMDP, given: list[Any] | None, arguments:
     runs = learn(plan.mdp, plan.learner, **arguments).whole()
     if plan.price is None:
         fixed = matters(plan.mdp) & (np.asarray(given) >= 0)
-        met = [bool((policy == plan.policy)[fixed].all()) for policy in runs.policy]
+        met = (runs.policy == plan.policy)[:, fixed].all(1)
     else:
         policies, which = np.unique(runs.policy, axis=0, return_inverse=True)
         kept = np.array([plan.price.limit.met_by(evaluate(here, policy, quiet=True)) for policy in policies])
-        met = list(kept[which.ravel()])
-    return Learned(sum(met), len(met), runs.episodes)
+        met = kept[which.ravel()]
+    return Learned(int(met.sum()), met.size, runs.episodes)
 
 
 def _show(model: str, shown: Shown) -> None:
@@ -164,7 +164,7 @@ def _show(model: str, shown: Shown) -> None:
     console, plan = Console(), shown.plan
     console.print(f"[bold]{shown.goal}[/] on {model}, γ = {plan.mdp.gamma:g}, {shown.start}", highlight=False)
     if plan.replays:
-        table = plain_table(PAIRS)
+        table = plain_table(PAIRS, left=2)
         for row in shown.pairs():
             table.add_row(*row)
         console.print(table)

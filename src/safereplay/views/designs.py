@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..theory.design import Design, Replayed
 
 ARROWS = "↑→↓←"
-PAIRS = ["pair", "ρ", "what is replayed", "true share", "share in p̃", "value", "with replay"]
+PAIRS = ["pair", "what is replayed", "ρ", "true share", "share in p̃", "value", "with replay"]
 LABELLED = 12  # replayed pairs, at most, whose ρ is written on the board
 
 
@@ -115,18 +115,17 @@ class Shown:
 
     def outcome(self, one: Replayed) -> str:
         """A replayed outcome."""
-        mdp = self.here
-        found = mdp.outcomes(one.state, one.action)
+        found = self.here.outcomes(one.state, one.action)
         alike = (found.s_next == one.s_next) & (found.r == one.r)
-        end = ", the end" * bool(found.terminal[alike].all()) + ", unsafe" * bool(found.unsafe[alike].any())
-        return f"r = {one.r:g}, to {self.place(one.s_next)}{end}"
+        return f"r = {one.r:g}, to {self.place(one.s_next)}" + ", unsafe" * bool(found.unsafe[alike].any())
 
     def pairs(self) -> list[list[str]]:
         """A row per replayed outcome, under :data:`PAIRS`."""
         rows = []
         for one in self.plan.replays:
-            shares = [f"{one.p:.2%}", f"{one.p_shaped:.2%}", f"{one.value:.3f}", f"{one.value_shaped:.3f}"]
-            rows.append([self.pair(one.state, one.action), f"{one.rho:.2%}", self.outcome(one), *shares])
+            shares = [f"{x:.2%}" for x in (one.rho, one.p, one.p_shaped)]
+            values = [f"{x:.3f}" for x in (one.value, one.value_shaped)]
+            rows.append([self.pair(one.state, one.action), self.outcome(one), *shares, *values])
         return rows
 
     def points(self) -> list[tuple[str, float, float]]:
@@ -160,9 +159,10 @@ class Shown:
         if not listed:
             return f"{first} It is already the best policy here, so nothing needs to be replayed."
         own = any(self.plan.policy[one.state] == one.action for one in listed)
-        look = "change the value of a few pairs" if own else "make a few other pairs look worse than they are"
         n = len({(one.state, one.action) for one in listed})
-        second = f"Replays of one outcome each at {n} pair{'s' * (n != 1)} {look}, so that the designed policy has the highest values."
+        whose, these, look = ("one pair", "it", "looks") if n == 1 else (f"each of {n} pairs", "they", "look")
+        effect = "which changes their values" if own else f"so {these} {look} worse than in the world"
+        second = f"One outcome of {whose} is replayed, {effect}, and the designed policy has the highest values."
         third = f"It has {header[1]} {risks['designed replay']} and a mean return of {number(after.mean, 3)}"
         if self.plan.price is not None:
             best = self.plan.price.deterministic.profile.mean, self.plan.price.ceiling.value
@@ -174,15 +174,14 @@ def design_page(shown: Shown) -> Page:
     """Both policies, the pairs that are replayed, and the price."""
     header, rows = shown.prices()
     figures = {"policies": boards_figure(shown), "price": price_figure(shown)}
-    blocks: list[Block] = [
-        Text(shown.sentences()),
-        Picture(
-            "policies",
-            "Left: plain Q-learning. Right: designed replay. Red: pairs that are replayed, with ρ, the share of their updates.",
-        ),
-    ]
+    caption = "Left: plain Q-learning. Right: designed replay."
     if shown.plan.replays:
-        blocks += [Text(f"{shown.replay}."), Table(PAIRS, shown.pairs())]
+        caption += " Red: the pairs that are replayed"
+        caption += "." if shown.here.layout is None else "; numbers: ρ, the share of replays in their updates."
+    blocks: list[Block] = [Text(shown.sentences()), Picture("policies", caption)]
+    if shown.plan.replays:
+        pairs = [[row[0].replace(" ", "\u00a0"), *row[1:]] for row in shown.pairs()]
+        blocks += [Text(f"{shown.replay}."), Table(PAIRS, pairs)]
     blocks += [Picture("price", f"Mean return against {header[1]}, {shown.start}."), Table(header, rows)]
     said = [shown.confirmation and f"{shown.confirmation}.", *shown.notes]
     blocks += [Text(text) for text in said if text]
@@ -192,41 +191,42 @@ def design_page(shown: Shown) -> Page:
 @drawing.styled
 def boards_figure(shown: Shown) -> Figure:
     """The policies of plain Q-learning and of the design, with the pairs that are replayed."""
-    mdp, layout, plan = shown.plan.mdp, shown.plan.mdp.layout, shown.plan
-    policies = [
-        ("plain Q-learning", shown.plain.argmax(1), drawing.ORANGE),
-        ("designed replay", plan.policy, drawing.BLUE),
-    ]
+    plan, mdp, layout = shown.plan, shown.plan.mdp, shown.plan.mdp.layout
+    before, after = shown.plain.argmax(1), plan.policy
     if layout is None or len(layout.cells) > drawing.MANY_CELLS:
-        values = (shown.plain, plan.Q)
-        return drawing.values_figure(
-            mdp, [drawing.Panel(n, Q, p) for (n, p, _), Q in zip(policies, values, strict=True)]
-        )
+        panels = [("plain Q-learning", shown.plain, before), ("designed replay", plan.Q, after)]
+        figure = drawing.values_figure(mdp, [drawing.Panel(*panel) for panel in panels])
+        for one in plan.replays if layout is None else ():
+            corner = one.action - 0.5, one.state - 0.5
+            figure.axes[1].add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=drawing.RED, lw=2, zorder=4))
+        return figure
     rows, columns = layout.shape
     scale = min(0.75, 9.0 / max(rows, columns))
     figure, axes = drawing.new_figure(2 * scale * columns + 0.6, scale * rows + 0.6, 1, 2)
-    for ax, (name, policy, colour) in zip(axes[0], policies, strict=True):
+    boards = (("plain Q-learning", before, drawing.ORANGE), ("designed replay", after, drawing.BLUE))
+    for ax, (name, policy, colour) in zip(axes[0], boards, strict=True):
         drawing.draw_grid(ax, mdp)
         drawing.draw_policy(ax, mdp, policy, colour)
         ax.set_title(name, fontsize=9)
-    draw_replays(axes[0, 1], shown)
+    draw_replays(axes[0, 1], plan)
     return figure
 
 
-def draw_replays(ax: Axes, shown: Shown) -> None:
-    """The pairs that are replayed, as red bars on that side of their cell, with ρ."""
-    layout = shown.plan.mdp.layout
+def draw_replays(ax: Axes, plan: Design) -> None:
+    """On a grid, the pairs that are replayed: a red bar on that side of the cell, with ρ."""
+    layout = plan.mdp.layout
     if layout is None:
         return
     halo = [withStroke(linewidth=2, foreground="white")]
-    for k, one in enumerate(shown.plan.replays):
+    for k, one in enumerate(plan.replays):
         (i, j), (dy, dx) = layout.cells[one.state], MOVES[one.action]
-        along: Any = (0.7, 0.09) if dy else (0.09, 0.7)
-        x, y = j + 0.5 + 0.4 * dx, i + 0.5 + 0.4 * dy
-        ax.add_patch(Rectangle((x - along[0] / 2, y - along[1] / 2), *along, facecolor=drawing.RED, lw=0, zorder=4))
+        wide, high = (0.7, 0.09) if dy else (0.09, 0.7)
+        y, x = i + 0.5 + 0.4 * dy, j + 0.5 + 0.4 * dx
+        ax.add_patch(Rectangle((x - wide / 2, y - high / 2), wide, high, facecolor=drawing.RED, lw=0, zorder=4))
         if k < LABELLED:
-            place: Any = {"ha": "center", "va": "center", "fontsize": 7, "color": drawing.RED, "weight": "bold"}
-            ax.text(j + 0.5 + 0.24 * dx, i + 0.5 + 0.24 * dy, f"{one.rho:.0%}", zorder=5, path_effects=halo, **place)
+            style: Any = {"fontsize": 7, "color": drawing.RED, "weight": "bold", "va": "center", "path_effects": halo}
+            style["ha"] = {-1: "left", 0: "center", 1: "right"}[dx]
+            ax.text(j + 0.5 + 0.33 * dx, i + 0.5 + (0.24 * dy or -0.33), f"{one.rho:.0%}", zorder=5, **style)
 
 
 @drawing.styled
@@ -236,7 +236,7 @@ def price_figure(shown: Shown) -> Figure:
     looks: Any = {
         "plain Q-learning": ("s", 8, drawing.ORANGE, "white"),
         "designed replay": ("*", 14, drawing.BLUE, "white"),
-        "best deterministic policy": ("o", 17, "none", drawing.GREEN),
+        "best deterministic policy": ("o", 15, "none", drawing.GREEN),
         "best of all policies": ("D", 7, drawing.GREY, "white"),
     }
     figure, axes = drawing.new_figure(5.6, 3.0)
@@ -253,5 +253,5 @@ def price_figure(shown: Shown) -> Figure:
         ax.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.3g}%")
     ax.margins(0.12, 0.2)
     ax.set(xlabel=label, ylabel="mean return")
-    figure.legend(loc="outside right center", frameon=False, fontsize=8)
+    figure.legend(loc="outside right center", frameon=False, fontsize=8, labelspacing=0.9)
     return figure
