@@ -59,8 +59,8 @@ API = {
     "api/theory.md": ("Theory", "Limits, conditions and risk.", ("theory",)),
     "api/tuning.md": (
         "Tuning",
-        "How much replay, where the policy changes, and what was replayed.",
-        ("theory.tuning", "theory.switching", "theory.xray"),
+        "How much replay, the replay for a policy, where the policy changes, and what was replayed.",
+        ("theory.tuning", "theory.design", "theory.switching", "theory.xray"),
     ),
     "api/deep.md": ("Deep RL", "The sampling core, and TorchRL.", ("shaper", "pair_index", "torchrl")),
     "api/keys.md": ("Keys", "Which transitions are of one pair.", ("keys",)),
