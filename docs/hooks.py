@@ -59,9 +59,10 @@ API = {
     "api/theory.md": ("Theory", "Limits, conditions and risk.", ("theory",)),
     "api/tuning.md": (
         "Tuning",
-        "How much replay, the replay for a policy, where the policy changes, and what was replayed.",
-        ("theory.tuning", "theory.design", "theory.switching", "theory.xray"),
+        "How much replay, where the policy changes, and what was replayed.",
+        ("theory.tuning", "theory.switching", "theory.xray"),
     ),
+    "api/design.md": ("Design", "The replay for a policy or for a limit on risk.", ("theory.design",)),
     "api/deep.md": ("Deep RL", "The sampling core, and TorchRL.", ("shaper", "pair_index", "torchrl")),
     "api/keys.md": ("Keys", "Which transitions are of one pair.", ("keys",)),
     "api/sb3.md": ("Stable-Baselines3", "Replay buffers, the callback and checkpoints.", ("sb3",)),
