@@ -125,6 +125,7 @@ NOTHING = "nothing is finished"
         (["check", "cliff", *FEW], "safereplay.theory.conditions.theorem_2"),
         (["check", "cliff", "--learner", "q"], "safereplay.theory.conditions.prospects"),
         (["tune", "cliff", "--max-p-unsafe", "0.1"], "safereplay.theory.tuning.traced"),
+        (["design", "cliff", "--max-p-unsafe", "0.1"], "safereplay.theory.design.best_policy"),
         (["solve", "cliff", "--mixing", "matched", "--out", "page"], "safereplay.views.pages.write_page"),
         (["compare"], "safereplay.arena.report.planned"),
         (["sweep", "none.toml"], "safereplay.engines.sweeps.load_spec"),

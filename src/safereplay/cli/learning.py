@@ -19,6 +19,7 @@ from .common import (
     LearnerName,
     LearnerOptions,
     LearningOptions,
+    LimitOptions,
     Model,
     Options,
     Out,
@@ -32,13 +33,11 @@ from .common import (
     named,
     plain_table,
     policy_text,
+    print_policy,
     show_result,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .._checks import Ints
     from ..arena.results import Comparison
     from ..learners import Learner
     from ..mdp import TabularMDP
@@ -119,13 +118,7 @@ def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[A
     for said in sorted({how(a.risk) for a in answers} - {"exact"}):
         console.print(said, highlight=False)
     for a in answers:
-        _print_policy(console, a.name, a.mdp, a.policy)
-
-
-def _print_policy(console: Console, title: str, mdp: TabularMDP, policy: Ints) -> None:
-    text = policy_text(mdp, policy)
-    if text and len(text) < 4_000:
-        console.print(f"\n{title}\n{text}", highlight=False, markup=False)
+        print_policy(console, a.name, a.mdp, a.policy)
 
 
 @app.command()
@@ -170,11 +163,8 @@ def check(
 @app.command()
 def tune(
     model: Model,
-    max_p_unsafe: Annotated[float | None, typer.Option(help="The largest P(unsafe).")] = None,
-    min_cvar: Annotated[float | None, typer.Option(help="The smallest CVaR, the mean of the worst episodes.")] = None,
-    max_std: Annotated[float | None, typer.Option(help="The largest standard deviation of the return.")] = None,
-    alpha: Annotated[float, typer.Option(help="The share of worst episodes for CVaR.")] = 0.1,
     *,
+    limit: LimitOptions,
     replay: SchemeOptions = MATCHED,
     gamma: Gamma = None,
     origin: Annotated[
@@ -198,10 +188,7 @@ def tune(
     plan = tune_replay(
         mdp,
         scheme,
-        max_p_unsafe=max_p_unsafe,
-        min_cvar=min_cvar,
-        max_std=max_std,
-        alpha=alpha,
+        **asdict(limit),
         start=mdp.origin if origin else None,
         mixing=replay.mixing,
         **arguments,
@@ -226,7 +213,7 @@ def _show_plan(mdp: TabularMDP, model: str, plan: Plan) -> None:
     console = Console()
     console.print("\n[bold]the frontier[/]: limits of replay that are not dominated", highlight=False)
     console.print(table)
-    _print_policy(console, plan.learner.describe(), mdp, plan.policy)
+    print_policy(console, plan.learner.describe(), mdp, plan.policy)
 
 
 @app.command()

@@ -24,6 +24,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrow, Rectangle
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 
 from .._checks import Floats, Ints
 from .._files import write_atomic
@@ -185,6 +186,7 @@ def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
             if free.size <= MANY_CELLS:
                 ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
             ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         elif len(layout.cells) > MANY_CELLS:
             image = np.full(layout.shape, np.nan)
             cells = np.array(layout.cells)
