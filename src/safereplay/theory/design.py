@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 from .. import _checks
 from .._checks import Bools, Floats, Ints
@@ -167,7 +167,7 @@ class Design:
         listed = []
         for k in np.flatnonzero(H.w > 0):
             s, a = divmod(int(mdp.pair[k]), mdp.n_actions)
-            same = mdp.row[mdp.pair[k]] + np.flatnonzero(_same(mdp, k))
+            same = mdp.row[mdp.pair[k]] + np.flatnonzero(_same(mdp, int(k)))
             chances = float(mdp.p[same].sum()), float(H.p[same].sum())
             row = s, a, float(H.rho[s, a]), int(mdp.s_next[k]), float(mdp.r[k]), *chances
             listed.append(Replayed(*row, float(true[s, a]), float(shaped[s, a])))
@@ -482,7 +482,7 @@ class _Program:
         answer = milp(
             np.array(self.price),
             integrality=np.array(self.integer),
-            bounds=(np.array(self.lowest), np.array(self.highest)),
+            bounds=Bounds(np.array(self.lowest), np.array(self.highest)),
             constraints=LinearConstraint(A, np.array([bound for _, bound in self.rows]), inf),
             options={"node_limit": self.nodes},
         )

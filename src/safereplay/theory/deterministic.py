@@ -16,7 +16,7 @@ it likes. Branch and bound needs none.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from math import inf
 from typing import NamedTuple
@@ -94,7 +94,7 @@ class _Search:
         rest = max((-bound for bound, _, _ in self.open), default=-inf)
         return self.best._replace(bound=max(self.best.value, rest))
 
-    def steps(self) -> object:
+    def steps(self) -> Iterator[int]:
         """Search, one node at a time; yields their number."""
         self.add(np.ones(self.mdp.n_pairs, bool))
         for done in range(self.most):

@@ -399,7 +399,8 @@ class Harm(Program):
             occupancy = self._at_best
             game = occupancy.game(gamma)
             line = settled(game.line(0.0))
-            bound, lottery = float(line.gain[0]), ((1.0, line),)
+            bound = float(line.gain[0])
+            lottery: Lottery = ((1.0, line),)
         else:
             occupancy, hull = self.occupancy, self._hull_discounted if discounted else self._hull
             found = hull.solve(np.array([limit.value]))
