@@ -245,8 +245,8 @@ class Program:
         """The best risk of any policy."""
         raise NotImplementedError
 
-    def solve(self, limit: Limit) -> Ceiling:
-        """The ceiling under a feasible limit."""
+    def solve(self, limit: Limit, attained: bool = True) -> Ceiling:
+        """The ceiling under a feasible limit; with a policy that attains it, if there is one and it is asked for."""
         raise NotImplementedError
 
     @cached_property
@@ -359,7 +359,7 @@ class Harm(Program):
     def _hull_discounted(self) -> Hull:
         return Hull(self.occupancy.game(self.mdp.gamma))
 
-    def solve(self, limit: Limit) -> Ceiling:
+    def solve(self, limit: Limit, attained: bool = True) -> Ceiling:
         """The ceiling under P(unsafe) ≤ limit; if an evaluation of its policy disagrees, an upper bound without it."""
         least = self.best * (1.0 + SLACK) + ROUNDING  # probabilities below it are equal to the least up to rounding
         at_best = limit.value <= least
@@ -372,13 +372,15 @@ class Harm(Program):
         if line is None:
             return Ceiling(limit, UNBOUNDED, inf, discounted, nan, self.best, "some loop gains for ever")
         if at_best:
-            value, risk = float(line.gain[0]), float(line.cost[0])
-            elsewhere = self.harmless if self.harmless.starts else self.surely
-            policy = self._at_best.policy(((1.0, line),), elsewhere.policy)
+            value, risk, lottery, occupancy = float(line.gain[0]), float(line.cost[0]), ((1.0, line),), self._at_best
         else:
             found = self._hull.solve(np.array([limit.value]))
-            value, risk, policy = found.upper, found.cost, self.occupancy.policy(found.lottery, self.surely.policy)
+            value, risk, lottery, occupancy = found.upper, found.cost, found.lottery, self.occupancy
         answer = Ceiling(limit, OPTIMAL, value, discounted, risk, self.best)
+        if not attained:
+            return answer
+        elsewhere = self.harmless if at_best and self.harmless.starts else self.surely
+        policy = occupancy.policy(lottery, elsewhere.policy)
         profile = evaluate(self.model, policy, quiet=True)
         if not abs(profile.mean - value) <= 1e-6 * max(self.size, abs(value)):
             return replace(answer, reason=f"an upper bound: the best policy found has a mean of {profile.mean:.6g}")

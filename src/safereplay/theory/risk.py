@@ -281,7 +281,9 @@ def evaluate(
     may_not_end = chain.can_reach(entering)
     p_never = doomed + chain.solve(entering, ~chain.terminal, chain.ends & may_not_end)
     steps = chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active & ~may_not_end)
-    p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, chain.can_reach(chain.unsafe))
+    harmed = chain.can_reach(chain.unsafe)
+    inside = chain.active if chain.ends[chain.active].all() else harmed  # the equation of the steps again, if harm ends
+    p_unsafe = np.where(harmed, chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, inside), 0.0)
     std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
     solved = mean, std, _snapped(p_unsafe), _snapped(p_never), length
     chain.forget()

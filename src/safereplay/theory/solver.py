@@ -82,7 +82,7 @@ class Equation:
     def _factors(self) -> Any:
         """The factors of 1 − P; None if it is singular."""
         try:
-            return splu(sparse.csc_array(sparse.eye_array(self.P.shape[0]) - self.P))
+            return splu(sparse.csc_array(sparse.eye_array(self.P.shape[0]) - self.P), permc_spec="MMD_AT_PLUS_A")
         except RuntimeError:
             return None
 
