@@ -57,6 +57,7 @@ OPTIMAL, INFEASIBLE, UNBOUNDED, UNKNOWN = "optimal", "infeasible", "unbounded", 
 STRICTLY = 1e-12  # least gain of a change of action, as a share of the largest value
 GAP = 1e-9  # between the bound and the attained gain, as a share of the largest gain
 MAX_LINES = 60  # values of λ for one bound
+AHEAD = 40  # improvements of a policy before its values are solved again: a product with P is far cheaper
 
 T = TypeVar("T")
 
@@ -402,7 +403,8 @@ class Game:
     """max_π E[gain] − λ·E[cost] by policy iteration, for one λ after another: each starts from the policy of the last.
 
     The N states are L levels of S states. The first policy ends with probability 1; a strict improvement also ends,
-    unless some loop gains forever.
+    unless some loop gains forever. A policy is improved several times before it is evaluated: V ← max_a total + P·V only
+    raises V, which stays below the values of the policy that attains the last maximum.
     """
 
     def __init__(
@@ -427,18 +429,23 @@ class Game:
         """The best policy at λ = weight; None if some loop gains forever, or rounding prevents a solution."""
         reward, price = (0.0, 1.0) if weight == inf else (1.0, weight)
         states, policy = np.arange(self.policy.size), self.policy
+        total = reward * self.totals[:, 0] - price * self.totals[:, 1]
         for _ in range(MAX_ROUNDS):
             if (X := self.means(policy)) is None:
                 return None
-            Q = (reward * self.totals[:, 0] - price * self.totals[:, 1]) + self.P @ (reward * X[:, 0] - price * X[:, 1])
-            Q = np.where(self.allowed, Q.reshape(self.allowed.shape), -inf)
             values, parts = (reward * np.abs(x[:, 0]) + price * np.abs(x[:, 1]) for x in (X, self.totals))
-            better = Q.max(1) > Q[states, policy] + slack(STRICTLY, values, parts)
-            if not better.any():
+            V, least = reward * X[:, 0] - price * X[:, 1], slack(STRICTLY, values, parts)
+            for ahead in range(AHEAD):
+                Q = np.where(self.allowed, (total + self.P @ V).reshape(self.allowed.shape), -inf)
+                better = Q.max(1) > Q[states, policy] + least
+                if not better.any():
+                    break
+                policy = np.where(better, Q.argmax(1), policy)
+                V = Q[states, policy]
+            if ahead == 0:
                 self.policy = policy
                 gain, cost, loose = (self.start @ X[:, c].reshape(self.levels, -1).T for c in range(3))
                 return Line(weight, gain, cost, loose, policy)
-            policy = np.where(better, Q.argmax(1), policy)
         return None
 
 
@@ -478,6 +485,7 @@ class Hull:
             rounding = GAP * max(abs(gain) for _, gain in points)
             new = None
             if upper[i] - attained > rounding and slope not in [x.weight for x in known] and len(self.lines) < most:
+                self.game.policy = min(known, key=lambda line: abs(line.weight - slope)).policy
                 new = self.game.line(slope)
             if new is None:
                 held = [x for x in self.lines if x.gain[i] + slope * (budget[i] - x.cost[i]) >= upper[i] - rounding]

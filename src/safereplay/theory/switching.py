@@ -28,6 +28,7 @@ from .. import _checks
 from .._checks import Floats, Ints
 from .._config import plain
 from .._progress import Bar
+from ..errors import BadInput
 from ..learners import Pessimistic, ReplayQLearning, RiskSensitive
 from ..mdp import TabularMDP
 from ..schedules import Exploration
@@ -98,8 +99,11 @@ class Tracer:
         return self._discounted[number]
 
     def badness(self, number: int) -> float:
-        """The risk of a policy, signed so that less is better; inf if it may never end."""
-        profile = self.profile(number)
+        """The risk of a policy, signed so that less is better; inf if it may never end, or rounding hides whether it does."""
+        try:
+            profile = self.profile(number)
+        except BadInput:
+            return inf
         risk = self.limit.sign * self.limit.risk(profile) if profile.p_never <= SLACK else inf
         return inf if isnan(risk) else risk
 
