@@ -310,7 +310,7 @@ from safereplay.theory.solver import by_sweeps, targets
 n = 1_000
 text = "\\n".join(["S" + "." * (n - 1)] + ["." * n] * (n - 2) + ["." * (n - 2) + "XG"])
 mdp = sr.grids.from_map(text, slip=0.1, gamma=0.99)
-Q = optimal(mdp, mdp.p, 1e-6)
+Q = by_sweeps(mdp, mdp.p, 1e-6)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 error = np.abs(mdp.expect(targets(mdp, Q.max(1))) - Q).max() / (1.0 - mdp.gamma)
 print(mdp.n_states, Q.shape[0] * Q.shape[1], error, peak)
