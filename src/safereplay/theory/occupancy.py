@@ -434,15 +434,15 @@ class Game:
             if (X := self.means(policy)) is None:
                 return None
             values, parts = (reward * np.abs(x[:, 0]) + price * np.abs(x[:, 1]) for x in (X, self.totals))
-            V, least = reward * X[:, 0] - price * X[:, 1], slack(STRICTLY, values, parts)
-            for ahead in range(AHEAD):
+            V, least, evaluated = reward * X[:, 0] - price * X[:, 1], slack(STRICTLY, values, parts), policy
+            for _ in range(AHEAD):
                 Q = np.where(self.allowed, (total + self.P @ V).reshape(self.allowed.shape), -inf)
                 better = Q.max(1) > Q[states, policy] + least
                 if not better.any():
                     break
                 policy = np.where(better, Q.argmax(1), policy)
                 V = Q[states, policy]
-            if ahead == 0:
+            if policy is evaluated:
                 self.policy = policy
                 gain, cost, loose = (self.start @ X[:, c].reshape(self.levels, -1).T for c in range(3))
                 return Line(weight, gain, cost, loose, policy)
