@@ -2,7 +2,8 @@
 
 A policy is piecewise constant in v, which acts through the share of replays ρ = vW/((1−v) + vW) alone. So limits are
 computed on a grid that is even in ρ at the most replayed pair, up to ρ = 0.99. The tracer does so for each β, with the
-risks of the limits: if the risk differs between two points, the boundaries are found by bisection.
+risks of the limits: if the risk differs between two points, the boundaries between them are found. Q is smooth in ρ
+between changes, so a straight line through the lead of an action at both points crosses 0 near the change.
 
 :func:`switches` finds, for each state, the smallest value of a learner's dial at which its greedy action changes. The dial
 goes from 0, where the learner is Q-learning, to more caution: v of a replay, κ of Mihatsch & Neuneier, β of Gaskett, whose
@@ -128,7 +129,9 @@ class Tracer:
         v, Q = self.v_at(scheme, u) if v is None else v, np.empty((0, 0))
         if self.matched or v == 0.0:
             Q = self.along(scheme)(v)
-            if self.mdp.n_states > SMALL:  # Q has an error, which must not decide between tied actions: the first is taken
+            if (
+                self.mdp.n_states > SMALL
+            ):  # Q has an error, which must not decide between tied actions: the first is taken
                 Q = Q - slack(TOLERANCE, Q, self.mdp.r) * np.arange(self.mdp.n_actions)
             policies = [Q.argmax(1)]
         else:

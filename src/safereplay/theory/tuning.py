@@ -10,8 +10,9 @@ Of the β whose v* round up to the same point of a grid, the smallest |β| is ta
 **v* itself is the worst v to learn with.** There two actions tie, so noise in learning decides between them. The
 recommended v is the first on a grid at or above v* whose *learned* policies keep the limit in at least 95 % of the
 seeds, each evaluated exactly, and again in 95 % of three times as many fresh seeds, since the first that passes among
-many tries may have passed by chance. The grid has steps of ``v_step``, ten times finer for each nine of v (0.37, 0.901,
-0.9902); its points are tried at distances 0, 1, 3, 6, 10, ... from the first.
+many tries may have passed by chance. A trial ends as soon as too many seeds have failed. The grid has steps of
+``v_step``, ten times finer for each nine of v (0.37, 0.901, 0.9902); its points are tried at distances 0, 1, 3, 6, 10, ...
+from the first.
 
 **The price.** The plan includes the best mean of *any* policy under the same limit (see
 :mod:`safereplay.theory.constrained`). So the price of safety has two parts:
@@ -75,7 +76,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class Trial:
-    """A test of a learner: how many seeds learned a policy that keeps the limit."""
+    """A test of a learner: how many of the seeds trained learned a policy that keeps the limit."""
 
     v: float
     beta: float | None
@@ -109,7 +110,7 @@ class Plan:
     meets, confirmed : bool
         Whether some replay's exact limit keeps the limit, and whether learners did. If no exact limit keeps it, no
         learner was trained.
-    v, beta, scheme, learner : the recommended replay; if none was confirmed, the one at which most seeds kept the limit
+    v, beta, scheme, learner : the recommended replay; if none was confirmed, the one with the largest share of seeds that kept the limit
     profile, plain, price, ceiling : its risk, that of plain Q-learning, the price of safety, and the best of any policy
 
     >>> import safereplay as sr
