@@ -373,15 +373,16 @@ class Harm(Program):
         if line is None:
             return Ceiling(limit, UNBOUNDED, inf, discounted, nan, self.best, "some loop gains for ever")
         if at_best:
-            value, risk, lottery, occupancy = float(line.gain[0]), float(line.cost[0]), ((1.0, line),), self._at_best
+            gain, cost = float(line.gain[0]), float(line.cost[0])
+            found, occupancy = Best(gain, gain, cost, 0.0, ((1.0, line),)), self._at_best
         else:
-            found = self._hull.solve(np.array([limit.value]))
-            value, risk, lottery, occupancy = found.upper, found.cost, found.lottery, self.occupancy
-        answer = Ceiling(limit, OPTIMAL, value, discounted, risk, self.best)
+            found, occupancy = self._hull.solve(np.array([limit.value])), self.occupancy
+        value = found.upper
+        answer = Ceiling(limit, OPTIMAL, value, discounted, found.cost, self.best)
         if not attained:
             return answer
         elsewhere = self.harmless if at_best and self.harmless.starts else self.surely
-        policy = occupancy.policy(lottery, elsewhere.policy)
+        policy = occupancy.policy(found.lottery, elsewhere.policy)
         profile = evaluate(self.model, policy, quiet=True)
         if not abs(profile.mean - value) <= 1e-6 * max(self.size, abs(value)):
             return replace(answer, reason=f"an upper bound: the best policy found has a mean of {profile.mean:.6g}")

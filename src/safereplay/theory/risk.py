@@ -363,14 +363,15 @@ def _by_length(chain: Chain, start: Floats, units: tuple[float, Ints], length: f
     last, kind = np.unique(shift[~on], return_inverse=True)
     moves = sparse.csr_array((chain.p[on], (chain.s_next[on], chain.s[on])), shape=(chain.n_states, chain.n_states))
     ends = sparse.csr_array((chain.p[~on], (kind, chain.s[~on])), shape=(last.size, chain.n_states))
-    ended, left = [], start
+    ended: list[Floats] = []
+    left = start
     while left.sum() > RESIDUE:
         if len(ended) * each > MAX_WORK:
             return None
-        ended.append(ends @ left)
-        left = moves @ left
+        ended.append(np.asarray(ends @ left))
+        left = np.asarray(moves @ left)
     returns, place = np.unique(step * np.arange(len(ended))[:, None] + last, return_inverse=True)
-    p = np.bincount(place.ravel(), weights=np.ravel(ended))
+    p = np.asarray(np.bincount(place.ravel(), weights=np.ravel(ended)), np.float64)
     return np.asarray(unit * returns[p > 0.0], np.float64), p[p > 0.0], float(left.sum())
 
 

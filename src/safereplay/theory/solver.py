@@ -85,8 +85,8 @@ class Equation:
         """The factors of 1 − P; None if it is singular."""
         try:
             size = self.P.shape[0]
-            order = "MMD_AT_PLUS_A" if size > ELIMINATED else "COLAMD"  # the first has less fill-in on large maps
-            return splu(sparse.csc_array(sparse.eye_array(size) - self.P), permc_spec=order)
+            A = sparse.csc_array(sparse.eye_array(size) - self.P)
+            return splu(A, permc_spec="MMD_AT_PLUS_A" if size > ELIMINATED else "COLAMD")  # less fill-in on large maps
         except RuntimeError:
             return None
 
