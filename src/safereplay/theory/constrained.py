@@ -205,7 +205,7 @@ class _Windowed(Program):
             policies.append(policy)
         return Relaxed(found.upper, x, policies)
 
-    def solve(self, limit: Limit) -> Ceiling:
+    def solve(self, limit: Limit, attained: bool = True) -> Ceiling:
         """The ceiling under a feasible limit."""
         budget = self.budget(limit)
         if budget is None:
@@ -357,21 +357,21 @@ class Ceilings:
         """The best risk of any policy; nan if unknown."""
         return nan if self._program.trouble else self._program.best
 
-    def at(self, value: float) -> Ceiling:
-        """The ceiling at a value of the limit."""
+    def at(self, value: float, attained: bool = True) -> Ceiling:
+        """The ceiling at a value of the limit; ``attained``: with a policy that attains it, if there is one."""
         limit, program = self.limit.at(value), self._program
         if not program.endable.starts:
             return Ceiling(limit, INFEASIBLE, nan, nan, nan, nan, program.trouble)
         if program.trouble:
             return Ceiling(limit, UNKNOWN, nan, program.unlimited(True), nan, nan, program.trouble)
         feasible = limit.allows(self.best, program.size)
-        answer = program.solve(limit if feasible else limit.at(self.best))
+        answer = program.solve(limit if feasible else limit.at(self.best), attained)
         if feasible:
             return replace(answer, limit=limit)
         return replace(answer, limit=limit, status=INFEASIBLE, reason=answer.reason or program.scope)
 
     def frontier(self, values: Iterable[float]) -> tuple[CeilingPoint, ...]:
         """The ceilings over a range of limits; infeasible ones are left out."""
-        answers = [self.at(float(value)) for value in values]
+        answers = [self.at(float(value), attained=False) for value in values]
         kept = [answer for answer in answers if answer.status in (OPTIMAL, UNBOUNDED)]
         return tuple(CeilingPoint(answer.limit.value, answer.value, answer.value_discounted) for answer in kept)

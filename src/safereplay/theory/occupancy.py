@@ -57,6 +57,7 @@ OPTIMAL, INFEASIBLE, UNBOUNDED, UNKNOWN = "optimal", "infeasible", "unbounded", 
 STRICTLY = 1e-12  # least gain of a change of action, as a share of the largest value
 GAP = 1e-9  # between the bound and the attained gain, as a share of the largest gain
 MAX_LINES = 60  # values of λ for one bound
+AHEAD = 40  # improvements of a policy before its values are solved again: a product with P is far cheaper
 
 T = TypeVar("T")
 
@@ -259,8 +260,8 @@ class Program:
         """The best risk of any policy."""
         raise NotImplementedError
 
-    def solve(self, limit: Limit) -> Ceiling:
-        """The ceiling under a feasible limit."""
+    def solve(self, limit: Limit, attained: bool = True) -> Ceiling:
+        """The ceiling under a feasible limit; with a policy that attains it, if there is one and it is asked for."""
         raise NotImplementedError
 
     def relaxed(self, limit: Limit, discounted: bool) -> Relaxed | None:
@@ -407,7 +408,7 @@ class Harm(Program):
             game, bound, lottery = hull.game, found.upper, found.lottery
         return Relaxed(bound, *occupancy.unfolded(game, lottery, self.mdp.n_states))
 
-    def solve(self, limit: Limit) -> Ceiling:
+    def solve(self, limit: Limit, attained: bool = True) -> Ceiling:
         """The ceiling under P(unsafe) ≤ limit; if an evaluation of its policy disagrees, an upper bound without it."""
         at_best = limit.value <= self._least
         bound = max(limit.value, self._least)
@@ -419,13 +420,16 @@ class Harm(Program):
         if line is None:
             return Ceiling(limit, UNBOUNDED, inf, discounted, nan, self.best, "some loop gains for ever")
         if at_best:
-            value, risk = float(line.gain[0]), float(line.cost[0])
-            elsewhere = self.harmless if self.harmless.starts else self.surely
-            policy = self._at_best.policy(((1.0, line),), elsewhere.policy)
+            gain, cost = float(line.gain[0]), float(line.cost[0])
+            found, occupancy = Best(gain, gain, cost, 0.0, ((1.0, line),)), self._at_best
         else:
-            found = self._hull.solve(np.array([limit.value]))
-            value, risk, policy = found.upper, found.cost, self.occupancy.policy(found.lottery, self.surely.policy)
-        answer = Ceiling(limit, OPTIMAL, value, discounted, risk, self.best)
+            found, occupancy = self._hull.solve(np.array([limit.value])), self.occupancy
+        value = found.upper
+        answer = Ceiling(limit, OPTIMAL, value, discounted, found.cost, self.best)
+        if not attained:
+            return answer
+        elsewhere = self.harmless if at_best and self.harmless.starts else self.surely
+        policy = occupancy.policy(found.lottery, elsewhere.policy)
         profile = evaluate(self.model, policy, quiet=True)
         if not abs(profile.mean - value) <= 1e-6 * max(self.size, abs(value)):
             return replace(answer, reason=f"an upper bound: the best policy found has a mean of {profile.mean:.6g}")
@@ -450,7 +454,8 @@ class Game:
     """max_π E[gain] − λ·E[cost] by policy iteration, for one λ after another: each starts from the policy of the last.
 
     The N states are L levels of S states. The first policy ends with probability 1; a strict improvement also ends,
-    unless some loop gains forever.
+    unless some loop gains forever. A policy is improved several times before it is evaluated: V ← max_a total + P·V only
+    raises V, which stays below the values of the policy that attains the last maximum.
     """
 
     def __init__(
@@ -485,18 +490,23 @@ class Game:
         """The best policy at λ = weight; None if some loop gains forever, or rounding prevents a solution."""
         reward, price = (0.0, 1.0) if weight == inf else (1.0, weight)
         states, policy = np.arange(self.policy.size), self.policy
+        total = reward * self.totals[:, 0] - price * self.totals[:, 1]
         for _ in range(MAX_ROUNDS):
             if (X := self.means(policy)) is None:
                 return None
-            Q = (reward * self.totals[:, 0] - price * self.totals[:, 1]) + self.P @ (reward * X[:, 0] - price * X[:, 1])
-            Q = np.where(self.allowed, Q.reshape(self.allowed.shape), -inf)
             values, parts = (reward * np.abs(x[:, 0]) + price * np.abs(x[:, 1]) for x in (X, self.totals))
-            better = Q.max(1) > Q[states, policy] + slack(STRICTLY, values, parts)
-            if not better.any():
+            V, least, evaluated = reward * X[:, 0] - price * X[:, 1], slack(STRICTLY, values, parts), policy
+            for _ in range(AHEAD):
+                Q = np.where(self.allowed, (total + self.P @ V).reshape(self.allowed.shape), -inf)
+                better = Q.max(1) > Q[states, policy] + least
+                if not better.any():
+                    break
+                policy = np.where(better, Q.argmax(1), policy)
+                V = Q[states, policy]
+            if policy is evaluated:
                 self.policy = policy
                 gain, cost, loose = (self.start @ X[:, c].reshape(self.levels, -1).T for c in range(3))
                 return Line(weight, gain, cost, loose, policy)
-            policy = np.where(better, Q.argmax(1), policy)
         return None
 
 
@@ -537,6 +547,7 @@ class Hull:
             rounding = GAP * max(abs(gain) for _, gain in points)
             new = None
             if upper[i] - attained > rounding and slope not in [x.weight for x in known] and len(self.lines) < most:
+                self.game.policy = min(known, key=lambda line: abs(line.weight - slope)).policy
                 new = self.game.line(slope)
             if new is None:
                 held = [x for x in self.lines if x.gain[i] + slope * (budget[i] - x.cost[i]) >= upper[i] - rounding]

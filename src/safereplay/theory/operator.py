@@ -312,7 +312,7 @@ class Along:
         """w^∞ of every outcome, [K]: it does not depend on v."""
         return limit_weights(self.mdp, self.scheme, visitation=given_visits(self.mdp, 0.0, self.visitation))
 
-    @property
+    @cached_property
     def most_weight(self) -> float:
         """W of the most replayed pair; 1 if there is none."""
         return float(np.bincount(self.mdp.pair, weights=self.w).max()) or 1.0

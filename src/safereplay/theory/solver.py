@@ -5,7 +5,8 @@ Every value of a fixed policy solves a linear equation x = b + P·x.
 Small ones are solved densely, larger ones by sparse elimination. Elimination has little fill-in if steps are local, as on a
 map: 100,000 cells take seconds. If steps lead anywhere it fills in nearly everything, and 10,000 states take minutes; but
 such chains mix fast, and a Krylov method needs a few dozen products with P. So above ELIMINATED states that is tried
-first. Its answer is used only if its residual is as small as elimination's, up to rounding.
+first, unless steps lead to states with near numbers. Its answer is used only if its residual is as small as
+elimination's, up to rounding.
 
 **Tolerances.** The unit of the rewards must not matter: if every reward is multiplied by c, values are too, and policies
 do not change. So tolerances on values are not fixed numbers, but shares of the values themselves (:func:`slack`).
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import cycle
+from itertools import cycle, takewhile
 from math import ceil, inf, isfinite, log
 from typing import Any
 
@@ -39,6 +40,7 @@ from ..mdp import TabularMDP
 
 DENSE = 150  # states up to which a dense solve is faster; above 200, BLAS would start threads for it
 ELIMINATED = 5_000  # states up to which elimination is fast for any P
+LOCAL = 0.01  # mean distance between the numbers of a state and the next, as a share of all states, with little fill-in
 PASSES, STEPS = 4, 60  # of the Krylov method: each pass solves for the residual of the last
 ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # relative to the largest x: the residual of elimination
 
@@ -82,9 +84,17 @@ class Equation:
     def _factors(self) -> Any:
         """The factors of 1 − P; None if it is singular."""
         try:
-            return splu(sparse.csc_array(sparse.eye_array(self.P.shape[0]) - self.P))
+            size = self.P.shape[0]
+            A = sparse.csc_array(sparse.eye_array(size) - self.P)
+            return splu(A, permc_spec="MMD_AT_PLUS_A" if size > ELIMINATED else "COLAMD")  # less fill-in on large maps
         except RuntimeError:
             return None
+
+    @cached_property
+    def _is_local(self) -> bool:
+        """Whether steps lead to states with near numbers, as on a map."""
+        P = self.P.tocoo()
+        return float(np.abs(P.row - P.col).mean()) <= LOCAL * P.shape[0] if P.nnz else True
 
     def solve(self, b: Floats) -> Floats:
         """x, as in :func:`solve`."""
@@ -94,7 +104,7 @@ class Equation:
                 return np.linalg.solve(np.eye(size) - self.P.toarray(), b)
             except np.linalg.LinAlgError:
                 return np.full(b.shape, np.nan)
-        x = by_products(self.P, b) if size > ELIMINATED and "_factors" not in vars(self) else None
+        x = None if size <= ELIMINATED or "_factors" in vars(self) or self._is_local else by_products(self.P, b)
         if x is not None:
             return x
         return np.full(b.shape, np.nan) if self._factors is None else np.asarray(self._factors.solve(b))
@@ -103,8 +113,8 @@ class Equation:
 def by_products(P: Any, b: Floats) -> Floats | None:
     """The same x by products with P alone; None if a few dozen of them do not reach rounding."""
     if b.ndim > 1:
-        columns = [x for x in (by_products(P, column) for column in b.T) if x is not None]
-        return np.stack(columns, 1) if len(columns) == b.shape[1] else None
+        columns = [*takewhile(lambda x: x is not None, (by_products(P, column) for column in b.T))]
+        return np.stack(columns, 1) if len(columns) == b.shape[1] else None  # type: ignore[arg-type]
     P = sparse.csr_array(P)
     x, left = np.zeros(b.size), np.asarray(b, np.float64)
     for _ in range(PASSES):
