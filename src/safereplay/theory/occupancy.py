@@ -421,7 +421,7 @@ class Harm(Program):
             return Ceiling(limit, UNBOUNDED, inf, discounted, nan, self.best, "some loop gains for ever")
         if at_best:
             gain, cost = float(line.gain[0]), float(line.cost[0])
-            found, occupancy = Best(gain, gain, cost, 0.0, ((1.0, line),)), self._at_best
+            found, occupancy = Best(gain, gain, cost, 0.0, ((1.0, line),), 0), self._at_best
         else:
             found, occupancy = self._hull.solve(np.array([limit.value])), self.occupancy
         value = found.upper
