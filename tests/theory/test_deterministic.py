@@ -7,7 +7,7 @@ import pytest
 
 import safereplay as sr
 from safereplay.theory.deterministic import best_policy
-from safereplay.theory.occupancy import Limit
+from safereplay.theory.occupancy import Limit, Program
 
 A, S = 2, 4
 
@@ -23,12 +23,13 @@ def random_world(seed):
 
 
 def enumerated(mdp, limit, accept=lambda policy: True):
-    """The mean of the best of all deterministic policies that keeps the limit; None if none does."""
-    best = None
+    """The mean, discounted if it is unbounded, of the best of all deterministic policies that keeps the limit; None if none does."""
+    best, discounted = None, Program(mdp, 0.1).unlimited() == np.inf  # some loop gains for ever
     for choice in product(range(A), repeat=S):
         profile = sr.evaluate(mdp, np.array(choice), quiet=True)
-        if limit.met_by(profile) and accept(np.array(choice)) and (best is None or profile.mean > best):
-            best = profile.mean
+        mean = sr.evaluate(mdp, np.array(choice), discounted=discounted, quiet=True).mean
+        if limit.met_by(profile) and accept(np.array(choice)) and (best is None or mean > best):
+            best = mean
     return best
 
 

@@ -66,7 +66,6 @@ from ..runs import Runs, learn
 from ..schedules import EpsilonGreedy
 from ..sources import model_from
 from ..theory.constrained import Ceilings
-from ..theory.design import reachable_frontier
 from ..theory.limits import exact
 from ..theory.occupancy import Limit
 from ..theory.risk import RiskProfile, evaluate
@@ -233,13 +232,6 @@ def worlds(names: Iterable[str], steps: int | None = None) -> tuple[World, ...]:
     return tuple(found)
 
 
-def designed(world: World) -> Floats:
-    """What replay can do at best on a world: points (P(unsafe), return), [n, 2], from least to most risk; none for a large model."""
-    points = reachable_frontier(world.mdp, world.mdp.origin) if world.mdp.n_pairs <= DESIGNED else ()
-    found = np.array([(x.p_unsafe, x.mean_discounted if world.discounted else x.mean) for x in points]).reshape(-1, 2)
-    return found[np.lexsort(found.T[::-1])]
-
-
 def _random(mdp: TabularMDP, start: int | None, discounted: bool = False) -> RiskProfile:
     """The risk of a uniformly random policy, from a state or the model's start."""
     alike = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
@@ -293,6 +285,7 @@ class Store:
         self.folder = _files.make_folder(folder)
         self._lock = _files.Lock(self.folder)
         self._runs = _files.make_folder(self.folder / "runs")
+        self._frontiers = _files.make_folder(self.folder / "frontiers")
 
     def __enter__(self) -> Self:
         return self
@@ -329,7 +322,7 @@ class Store:
         return self._runs / f"{job.id}.npz"
 
     def _frontier_file(self, world: World) -> Path:
-        return self._runs / f"frontier-{digest([FORMAT, table_digest(world.mdp), world.mdp.gamma])}.npz"
+        return self._frontiers / f"{digest([FORMAT, table_digest(world.mdp), world.mdp.gamma])}.npz"
 
 
 @dataclass(frozen=True)
@@ -353,7 +346,6 @@ class Plan:
 
 AHEAD = 2  # settings that may wait to be judged
 LARGE = 1_000  # pairs: exact limits of larger models are not computed
-DESIGNED = 2_000  # pairs: replay is not designed for larger models
 
 
 def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = None) -> None:
@@ -370,11 +362,6 @@ def run(plan: Plan, store: Store, quiet: bool = False, threads: int | None = Non
                 done += 1
         for one in waiting:
             one.result()
-    missing = [world for world in plan.worlds if store.frontier(world) is None]
-    with Bar("designing replay", len(missing), quiet) as bar:
-        for i, world in enumerate(missing):
-            bar.update(i, world.title)
-            store.put_frontier(world, designed(world))
 
 
 def _learned(job: Job, threads: int | None) -> Runs | str:

@@ -9,17 +9,21 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .. import _checks, catalog
+from .._checks import Floats
+from .._progress import Bar
 from ..errors import stopping
+from ..theory.design import reachable_frontier
 from ..views.document import Block, Heading, Picture, Table, Text
 from ..views.intervals import listed, number, percent, points, within
 from ..views.pages import Page, page_folder, write_page
 from . import results
 from .figures import OTHERS, everyone_figure, overview_figure, world_figure
 from .measures import ENDS, FLAT_WIDTH, STEADY, STEADY_RETURN, WIDTH
-from .plan import REPLAY, Plan, Store, contestants, run, worlds
+from .plan import REPLAY, Plan, Store, World, contestants, run, worlds
 from .results import Chapter, Comparison, Standing
 
 TITLE = "Every system on one table"
+MOST_PAIRS = 2_000  # pairs: replay is not designed for larger models
 DANGERS = {
     "reward": "in the rewards",
     "transition": "in the transitions",
@@ -245,6 +249,22 @@ def planned(
     return Plan(worlds(usual_places if places is None else places, budget), chosen, seeds)
 
 
+def designed(world: World) -> Floats:
+    """What replay can do at best on a world: points (P(unsafe), return), [n, 2], from least to most risk; none for a large model."""
+    points = reachable_frontier(world.mdp, world.mdp.origin) if world.mdp.n_pairs <= MOST_PAIRS else ()
+    found = np.array([(x.p_unsafe, x.mean_discounted if world.discounted else x.mean) for x in points]).reshape(-1, 2)
+    return found[np.lexsort(found.T[::-1])]
+
+
+def design_replays(plan: Plan, store: Store, quiet: bool = False) -> None:
+    """Design replay for the worlds that the store has no points of."""
+    missing = [world for world in plan.worlds if store.frontier(world) is None]
+    with Bar("designing replay", len(missing), quiet) as bar:
+        for i, world in enumerate(missing):
+            bar.update(i, world.title)
+            store.put_frontier(world, designed(world))
+
+
 def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | None = None) -> tuple[Comparison, Path]:
     """Do the runs that the folder lacks, and write the page; return the comparison and the page's path.
 
@@ -258,5 +278,6 @@ def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | Non
 
     with Store(folder) as store, stopping(kept):
         run(plan, store, quiet, threads)
+        design_replays(plan, store, quiet)
         found = results.collect(plan, store)
         return found, write_page(page(found), folder)

@@ -537,7 +537,7 @@ def design(
     >>> mdp = sr.grids.cliff()
     >>> plan = design(mdp, max_p_unsafe=0.035, start=mdp.origin)
     >>> round(plan.price.profile.p_unsafe, 4), round(plan.price.profile.mean, 3), len(plan.replays), round(plan.v, 2)
-    (0.0319, 0.653, 2, 0.14)
+    (0.0319, 0.653, 7, 0.28)
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
     if margin is not None:

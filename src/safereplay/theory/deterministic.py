@@ -68,7 +68,7 @@ def best_policy(
     >>> mdp = sr.grids.cliff()
     >>> found = best_policy(mdp.with_start(mdp.origin), Limit.one_of(max_p_unsafe=0.035))
     >>> round(found.profile.p_unsafe, 4), round(found.value, 3), found.gap
-    (0.0324, 0.653, 0.0)
+    (0.0319, 0.653, 0.0)
     """
     search = _Search(mdp, limit, accept)
     with Bar("the best deterministic policy", search.most, quiet) as bar:
