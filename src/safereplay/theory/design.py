@@ -67,6 +67,7 @@ MAX_NODES = 2_000  # of one program
 FEW_NODES = 20  # of one of many programs
 NEGLIGIBLE = 1e-7  # changes of value below this share of their range are rounding of a program
 LEASTS = ("total", "largest")
+PRICES = (0.25, 1.0, 4.0, 16.0)  # of an unsafe outcome, in ranges of the rewards
 
 
 class Replayed(NamedTuple):
@@ -333,13 +334,23 @@ def _why(mdp: TabularMDP, policy: Ints, V: Floats, at: Conditions, s: int, b: in
     return f"{what} worth {low:.4g}, and action {policy[s]} {own:.4g}" + "; bold=True may help" * (not bold)
 
 
-def _asked(mdp: TabularMDP, policy: Ints, margin: float | None, apart: Bools | None = None) -> tuple[Asked, Floats]:
-    """What is asked: the policy with the best actions where it is −1; and its values V [S]."""
-    Q = by_policies(mdp, mdp.p, fixed=policy)
-    chosen = np.where(policy >= 0, policy, Q.argmax(1))
-    apart, V = np.zeros(Q.shape, bool) if apart is None else apart, Q[np.arange(mdp.n_states), chosen]
+def _asked(mdp: TabularMDP, policy: Ints, margin: float | None, how: _Way | None = None) -> tuple[Asked, Floats]:
+    """What is asked, with actions in free states: the best ones, or those of ``how``; and the policy's values V [S]."""
+    how = how or _Way()
+    fixed = policy if how.elsewhere is None else np.where(policy >= 0, policy, how.elsewhere)
+    Q = by_policies(mdp, mdp.p, fixed=fixed)
+    chosen = np.where(fixed >= 0, fixed, Q.argmax(1))
+    apart, V = np.zeros(Q.shape, bool) if how.apart is None else how.apart, Q[np.arange(mdp.n_states), chosen]
     near = (np.diff(mdp.row) == 1).reshape(Q.shape) & (np.abs(Q - V[:, None]) <= slack(1e-8, V, mdp.r))
     return Asked(policy, chosen, margin, apart, near), V
+
+
+class _Way(NamedTuple):
+    """A way to look for a replay."""
+
+    elsewhere: Ints | None = None  #: [S] actions for free states; −1 for the best ones
+    apart: Bools | None = None  #: as in :class:`Asked`
+    nodes: int = MAX_NODES  #: of a program, if the closed form fails; 0 for none
 
 
 class _Found(NamedTuple):
@@ -558,13 +569,14 @@ class _Terms(NamedTuple):
     least: str
 
 
-def _for_policy(mdp: TabularMDP, policy: Ints, terms: _Terms, apart: Bools | None = None) -> Design:
-    asked, V = _asked(mdp, policy, terms.margin, apart)
+def _for_policy(mdp: TabularMDP, policy: Ints, terms: _Terms, way: _Way | None = None) -> Design:
+    way = way or _Way()
+    asked, V = _asked(mdp, policy, terms.margin, way)
     at, how = Conditions.at(mdp, V), "pessimistic"
     shares = lowered(mdp, asked, V, at)
     if shares.blocked.any():
         s, b = _first(shares.blocked, at.low - V[:, None])
-        found = _searched(mdp, asked, WAYS[: 1 + terms.bold])
+        found = _searched(mdp, asked, WAYS[: 1 + terms.bold], nodes=way.nodes) if way.nodes else None
         if found is None or isinstance(found, str):
             where = (
                 f"action {b} in state {s} is in the way: {found or _why(mdp, asked.chosen, V, at, s, b, terms.bold)}"
@@ -611,18 +623,35 @@ class _Given:
         self.refused: list[str] = []
 
     def __call__(self, policy: Ints) -> bool:
+        for elsewhere in (None, *self.careful):
+            if self.try_out(policy, _Way(elsewhere, nodes=0)) is None:
+                return True
+        harmful = self.try_out(policy, _Way(nodes=FEW_NODES))
+        if harmful is not None and harmful.any():
+            harmful = self.try_out(policy, _Way(apart=harmful, nodes=FEW_NODES))
+        return harmful is None
+
+    def try_out(self, policy: Ints, way: _Way) -> Bools | None:
+        """Keep the plan that is found this way if it has no harmful tie. Otherwise the result is those ties, [S, A]."""
         try:
-            plan = _for_policy(self.mdp, policy, self.terms)
-            if (harmful := self.harmful(plan, policy)).any():
-                plan = _for_policy(self.mdp, policy, self.terms, harmful)
-                harmful = self.harmful(plan, policy)
+            plan = _for_policy(self.mdp, policy, self.terms, way)
         except BadInput as error:
             self.refused.append(str(error))
-            return False
-        for s, b in np.argwhere(harmful)[:1]:
-            self.refused.append(f"action {b} in state {s} is as good in the limit, and does not keep {self.limit}")
-        self.plans[policy.tobytes()] = plan
-        return not harmful.any()
+            return np.zeros((self.mdp.n_states, self.mdp.n_actions), bool)
+        harmful = self.harmful(plan, policy)
+        if not harmful.any():
+            self.plans[policy.tobytes()] = plan
+            return None
+        s, b = np.argwhere(harmful)[0]
+        self.refused.append(f"action {b} in state {s} is as good in the limit, and does not keep {self.limit}")
+        return harmful
+
+    @cached_property
+    def careful(self) -> list[Ints]:
+        """The best policies if an unsafe outcome costs more and more, [S] each, for states that are free."""
+        mdp, size = self.mdp, float(np.ptp(self.mdp.r))
+        costs = [replace(mdp, r=mdp.r - price * size * mdp.unsafe) for price in PRICES]
+        return [np.asarray(by_policies(one, one.p).argmax(1)) for one in costs]
 
     def harmful(self, plan: Design, policy: Ints) -> Bools:
         """The pairs that tie with the policy, so that learning may end with either, and do not keep the limit, [S, A]."""
