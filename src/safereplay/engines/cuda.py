@@ -228,9 +228,9 @@ def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
 
 def _never(scheme: Scheme, r: float) -> bool:
     weight, tilt, share = (scheme.bound(factor) for factor in ("pair_weight", "log_tilt", "next_weight"))
-    if any(factor.uses("n", "td", "count", *mem.SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
+    if any(factor.uses("n", *mem.FOLLOW_Q, *mem.SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
         return False
-    stats, params = (1.0, r, 0.0, r, r, 0.0, 0.0, 0.0, 0.0, 0.0), scheme.params()
+    stats, params = (1.0, r, 0.0, r, r, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), scheme.params()
     usable = tilt.call((r, *stats, *mem.NOTHING, *params)) < np.inf and 0.0 <= share.call((1.0, *params)) < np.inf
     return bool(usable and weight.call((*stats, *params)) == 0.0)
 

@@ -39,7 +39,7 @@ from ..kernels.layers import PAIR
 from ..mdp import TabularMDP
 from ..pair_index import linear, pieces_of, shares, unfit
 from ..schemes import EntropicReplay, Scheme
-from .operator import limit_weights, weighted
+from .operator import limit_weights, valued, weighted
 from .solver import TOLERANCE, extremes, optimal, slack, targets
 from .theorem2 import Part
 
@@ -169,7 +169,6 @@ def judge(scheme: Scheme, memory: str = "table") -> Soundness:
     _checks.choice("memory", memory, MEMORIES)
     if memory == "transitions" and (reason := unfit(scheme)) is not None:
         _checks.fail("scheme", "suit a memory of transitions", scheme, reason)
-    _checks.require(memory == "transitions" or not scheme.POOLED, "scheme", "suit a table", scheme)
     parts = {}
     for name, search in SEARCHES.items():
         try:
@@ -196,7 +195,10 @@ def _shaped(scheme: Scheme, memory: str, v: float, gambles: list[Gamble], flagge
     mdp = TabularMDP.from_outcomes(2, len(gambles), rows, gamma=0.9, start=0)
     if memory == "table":
         ones = np.ones((mdp.n_states, mdp.n_actions))
-        H = weighted(mdp, limit_weights(mdp, scheme, np.zeros_like(ones), ones), v, ones)
+        if scheme.names("value"):
+            H = valued(mdp, scheme, v)[1]
+        else:
+            H = weighted(mdp, limit_weights(mdp, scheme, np.zeros_like(ones), ones), v, ones)
         p, rho = H.p, H.rho
     else:
         p, rho = drawn(mdp, scheme, v, mdp.r)
@@ -257,7 +259,7 @@ def _units(scheme: Scheme, memory: str) -> Iterator[str]:
     for loss in LOSSES:
         plain = _shaped(scheme, memory, 0.5, _risks(loss)).bad
         changes = [("1 is added", 1.0, 1.0)]
-        if not scheme.UNIT:
+        if not (scheme.UNIT or (scheme.POOLED and memory == "table")):
             changes += [("rewards are doubled", 2.0, 0.0), ("rewards are a thousandth", 1e-3, 0.0)]
         for change, c, plus in changes:
             changed: list[Gamble] = [tuple((p, c * r + plus) for p, r in risk) for risk in _risks(loss)]
