@@ -35,7 +35,7 @@ from .learners import PAPERS
 from .schemes import EntropicReplay, Scheme
 
 KEPT = ("r", "n", "mean", "var")  # quantities that a factor may name here, besides its own dials ...
-OFFERED = ("y", "freq", "luck")  # ... and, in a pooled scheme: y is x, each transition counts once, and luck is 1
+OFFERED = ("y", "freq", "luck", "spread")  # ... and in a pooled scheme: y is x, freq and luck are 1, spread is 0
 ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "scale", "generator")
 ROUNDING = 1e-9  # shares of draws below this count as zero
 MEASURED = 8  # measurements of the unit while the whole content changes once

@@ -49,6 +49,7 @@ from .solver import TOLERANCE, extremes, log_sums, optimal, slack, targets
 MANY = 1e15  # visits that represent infinity
 MAX_STEPS = 20_000  # of :func:`valued`
 PATIENCE = 200  # steps without a smaller residue before η is halved
+WAIT = 10  # steps after a solution for fixed w that was not taken
 PANELS, PANEL_NODES = 22, 32  # of the mean over ``luck``
 
 
@@ -332,24 +333,27 @@ def valued(
     mdp: TabularMDP, scheme: Scheme, v: float, visitation: Any = None, anchored: bool = False
 ) -> tuple[Floats, Operator]:
     """A Q [S, A] with Q = H_{w(Q)} Q, and that operator."""
-    Q, eta, least, since, leap = optimal(mdp, mdp.p), 1.0, np.inf, 0, anchored
-    within = max(TOLERANCE * (1.0 - mdp.gamma), 1e-14) if anchored else TOLERANCE
+    Q, eta, least, since, wait = optimal(mdp, mdp.p), 1.0, np.inf, 0, 0
+    enough = TOLERANCE * (1.0 - mdp.gamma) if anchored else TOLERANCE
+    within = max(enough / 100.0, 1e-14) if anchored else enough
     for _ in range(MAX_STEPS):
         H = operator(mdp, scheme, v, visitation, Q, anchored)
         step = H(Q) - Q
         residue = float(np.abs(step).max())
         if residue <= slack(within, Q, mdp.r):
             break
-        if leap:
+        if anchored and (wait := wait - 1) < 0:
             there = H.fixed_point(Q.max(1))
             beyond = operator(mdp, scheme, v, visitation, there, anchored)
-            leap = float(np.abs(beyond(there) - there).max()) < mdp.gamma * residue
-            if leap:
+            if float(np.abs(beyond(there) - there).max()) < mdp.gamma * residue:
                 Q = there
                 continue
+            wait = WAIT
         if residue < 0.999 * least:
             least, since = residue, 0
         elif (since := since + 1) > PATIENCE:
+            if residue <= slack(enough, Q, mdp.r):
+                break
             eta, since = eta / 2.0, 0
         Q = Q + eta * step
     else:
