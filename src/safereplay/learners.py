@@ -67,13 +67,19 @@ class Family(Protocol):
 
 Recipe: TypeAlias = step.Recipe | Family
 MIXINGS = {"literal": step.LITERAL, "matched": step.MATCHED, "anchored": step.ANCHORED}
-PAPERS = ("literal", "matched")  #: the mixings that the paper runs and analyses; both use a pair's share of all weights
 MOST_V = 0.999999  # limit of v where it decides on every iteration: a million replays between two steps of the MDP
 
 
 def towards_target(q: float, r: float, best: float, alpha: float, gamma: float) -> float:
     """Q(s,a) after a transition: (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b))."""
     return (1.0 - alpha) * q + alpha * (r + gamma * best)
+
+
+def paper_mixing(mixing: str) -> str:
+    """Check a mixing, where only the one that the paper runs and the one that it analyses are supported."""
+    ok = _checks.choice("mixing", mixing, MIXINGS) != "anchored"
+    _checks.require(ok, "mixing", "be 'literal' or 'matched' here", mixing)
+    return mixing
 
 
 def replay_chance(v: float) -> float:

@@ -31,7 +31,7 @@ from .kernels import layers as lay
 from .kernels import rng, tilted, tree
 from .kernels.compile import trouble
 from .kernels.memory import STATISTICS
-from .learners import PAPERS
+from .learners import paper_mixing
 from .schemes import EntropicReplay, Scheme
 
 KEPT = ("r", "n", "mean", "var")  # quantities that a factor may name here, besides its own dials ...
@@ -85,7 +85,7 @@ class PairIndex:
         capacity = _checks.whole("capacity", capacity, 1, bits=30)
         self._use(EntropicReplay() if scheme is None else scheme)
         self.v = v
-        self.mixing = _checks.choice("mixing", mixing, PAPERS)
+        self.mixing = paper_mixing(mixing)
         seed = _checks.whole("seed", seed, 0)
         self.tilted: Bools = np.zeros(0, bool)  #: which entries of the last draw came from the tilt
         self._here = lay.allocate(capacity, rng.seeded(seed), mixing == "literal")

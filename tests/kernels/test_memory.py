@@ -341,7 +341,9 @@ def test_draw_finds_the_first_slot_whose_running_sum_exceeds_and_never_one_witho
     assert shares[slot] > 0
 
 
-@pytest.mark.parametrize(("scheme", "shares"), [(sr.VarianceReplay(0.0), [2 / 3, 1 / 3]), (sr.DynaReplay(), [3 / 4, 1 / 4])])
+@pytest.mark.parametrize(
+    ("scheme", "shares"), [(sr.VarianceReplay(0.0), [2 / 3, 1 / 3]), (sr.DynaReplay(), [3 / 4, 1 / 4])]
+)
 def test_a_reward_that_stands_for_several_merged_ones_has_the_weight_of_all(scheme, shares):
     """Two merged rewards at 2, seen three times, and one at 5, seen once: shares by distinct rewards, and by visits."""
     memory = empty(2)
