@@ -74,6 +74,9 @@ from .theory.criteria import best_cvar as best_cvar
 from .theory.criteria import exponential_utility as exponential_utility
 from .theory.limits import exact as exact
 from .theory.limits import fixed_point as fixed_point
+from .theory.losses import EquivalentLoss as EquivalentLoss
+from .theory.losses import equivalent_loss as equivalent_loss
+from .theory.losses import equivalent_scheme as equivalent_scheme
 from .theory.risk import RiskProfile as RiskProfile
 from .theory.risk import evaluate as evaluate
 from .theory.shaped import shaped_limit as shaped_limit

@@ -156,6 +156,10 @@ class Scheme(Config):
     #: draws its slope uniformly between 0 and the tilt's at luck = 1. On tables the unit is 1, and ``luck`` draws the slope.
     POOLED: ClassVar[bool] = False
 
+    #: g(δ) of (delta, *dials) such that ŵ ∝ q·g(δ) has the same limit under anchored mixing at v = 1; None if the tilt itself is a
+    #: function of the TD error, or if there is none. See :func:`~safereplay.equivalent_loss`.
+    error_weight: ClassVar[Callable[..., float] | None] = None
+
     @property
     def has_limit(self) -> bool:
         """Whether w_t depends on the outcomes alone, so that it converges as their statistics do (w^∞ exists).
@@ -340,6 +344,11 @@ class EntropicReplay(Scheme):
     def log_tilt(y: float, mean: float, freq: float, luck: float, beta: float) -> float:
         """log q − β·luck·y, in units of u. Subtracting the mean changes no share, but keeps the exponent small."""
         return log(freq) - beta * luck * (y - mean)
+
+    @staticmethod
+    def error_weight(delta: float, beta: float) -> float:
+        """(1 − e^{−βδ})/(βδ): weights with the same limit, those of the LINEX loss."""
+        return -expm1(-beta * delta) / (beta * delta) if beta * delta != 0.0 else 1.0
 
 
 @dataclass(frozen=True)
