@@ -745,5 +745,5 @@ class ExpectileReplay(Scheme):
 
     @staticmethod
     def log_tilt(freq: float, y: float, value: float, kappa: float) -> float:
-        """log q + log(1 ± κ)."""
-        return log(freq * (1.0 - kappa if y > value else 1.0 + kappa))
+        """log q + log(1 ± κ). A target that equals Q(s,a) up to rounding is not above it."""
+        return log(freq * (1.0 - kappa if y - value > 1e-12 * abs(value) else 1.0 + kappa))
