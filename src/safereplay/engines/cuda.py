@@ -262,8 +262,9 @@ def sent(plan: Layout, runs: Sequence[Run], terms: Terms, threads: int) -> list[
     from ..kernels import device
 
     P, S, M, K, T = plan.mdp.n_pairs, plan.mdp.n_states, plan.slots.pair.size, plan.n_slots, threads
-    v = max(run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs)
-    count_type = np.int32 if terms.episodes * terms.max_steps / (1.0 - v) < SMALL else np.int64  # holds every count
+    replays = [run.point.learner.replay for run in runs if run.point.learner.replay]
+    most = max((1.0 if mixing == "anchored" else 1.0 / (1.0 - v) for _, v, mixing in replays), default=1.0)  # per step
+    count_type = np.int32 if terms.episodes * terms.max_steps * most < SMALL else np.int64  # holds every count
     slabs = device.Slabs(
         Q=np.zeros((T, P)),
         counts=np.zeros((T, P, 2), count_type),
