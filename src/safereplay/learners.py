@@ -200,7 +200,8 @@ class ReplayQLearning(Learner):
     """Q-learning whose updates are replayed transitions with probability v, drawn from the scheme's w_t.
 
     **Limit.** The fixed point of H with p̃ = (1−ρ)·q + ρ·ŵ (:mod:`safereplay.theory.operator`). Matched: unique, the paper's
-    mapping. Anchored: ρ = v·min(1, W), independent of other pairs. Literal: it depends on the visitation d(s,a); there may be several, and the seed decides between them.
+    mapping. Anchored: ρ = v·min(1, W), independent of other pairs. Literal: it depends on the visitation d(s,a); there may be
+    several, and the seed decides between them.
     **When it fails.** If the scheme cannot detect the danger (the loss comes later, never, or was never met). If noise is
     harmless. If every way has a bad outcome, too much replay stops the agent from moving: on the cliff at γ = 0.8 half of
     the literal runs with v ≥ 0.5 are stuck.

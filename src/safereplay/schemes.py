@@ -149,6 +149,9 @@ class Scheme(Config):
     #: and learning converges to Q* for any pair weights.
     FAITHFUL: ClassVar[bool] = False
 
+    #: The mixing that it is made for, of those whose limit does not depend on visits.
+    MIXING: ClassVar[str] = "matched"
+
     #: The unit of β; empty where it has none.
     UNIT: ClassVar[str] = ""
 
@@ -331,6 +334,7 @@ class EntropicReplay(Scheme):
     Ref: Howard & Matheson (1972); Osogami (2012).
     """
 
+    MIXING: ClassVar[str] = "anchored"
     POOLED: ClassVar[bool] = True
 
     beta: float = 2.0
@@ -660,6 +664,8 @@ class CVaRReplay(Scheme):
     Ref: Rockafellar & Uryasev (2000); Ruszczyński (2010), Risk-averse dynamic programming for Markov decision processes.
     """
 
+    MIXING: ClassVar[str] = "anchored"
+
     alpha: float = dial(0.25, "(0, 1]")
 
     @staticmethod
@@ -705,6 +711,8 @@ class SpectralReplay(Scheme):
     Ref: Acerbi (2002), Spectral measures of risk; Cotter & Dowd (2006).
     """
 
+    MIXING: ClassVar[str] = "anchored"
+
     beta: float = 2.0
 
     @staticmethod
@@ -740,6 +748,8 @@ class ExpectileReplay(Scheme):
 
     Ref: Mihatsch & Neuneier (2002); Newey & Powell (1987).
     """
+
+    MIXING: ClassVar[str] = "anchored"
 
     kappa: float = dial(0.6, "(-1, 1)")
 

@@ -491,7 +491,7 @@ def make_limit(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Calla
                 if surveys:
                     survey(memory, Q, i, n[at(i)], gamma, n_actions)
                 usable = refresh(memory, Q, i, n[at(i)], gamma, n_actions, MIDDLE, params)
-                if lucky and total_share(memory, i) > 0.0:
+                if lucky and memory.used[at(i)] > 1 and total_share(memory, i) > 0.0:
                     start = memory.first[at(i)]
                     for j in range(lucks.size):
                         refresh(memory, Q, i, n[at(i)], gamma, n_actions, lucks[at(j)], params)

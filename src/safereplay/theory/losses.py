@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, inf, isfinite, log
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -144,8 +144,8 @@ def equivalent_scheme(gradient: Callable[[float], float]) -> Scheme:
         weight = slope(delta) / delta if delta != 0.0 else 1.0  # without an error the weight has no effect
         return log(freq * weight) if weight > 0.0 else -inf
 
-    made = type("LossReplay", (Scheme,), {"log_tilt": staticmethod(log_tilt), "__doc__": "ŵ ∝ q·L'(δ)/δ."})
-    return dataclass(frozen=True)(made)()
+    made: Any = type("LossReplay", (Scheme,), {"log_tilt": staticmethod(log_tilt), "__doc__": "ŵ ∝ q·L'(δ)/δ."})
+    return cast(Scheme, dataclass(frozen=True)(made)())
 
 
 def _weight(scheme: Scheme, delta: float) -> float:

@@ -328,12 +328,12 @@ def _worth(scheme: Scheme, gambles: list[Gamble]) -> Floats:
     Q = valued(mdp, scheme, 1.0, anchored=True)[0] if scheme.names("value") else np.zeros((2, len(gambles)))
     w = limit_weights(mdp, scheme, Q)
     W = np.bincount(mdp.pair, weights=w)[mdp.pair]
-    return mdp.expect(mdp.r, np.divide(w, W, out=mdp.p.copy(), where=W > 0))[0]
+    return np.asarray(mdp.expect(mdp.r, np.divide(w, W, out=mdp.p.copy(), where=W > 0))[0])
 
 
 def _moves(steps: tuple[float, ...], signs: Sequence[float]) -> Iterator[tuple[Gamble, Gamble, float]]:
     """Gambles of two and three outcomes, each also with its outcomes moved by steps of these signs, and the largest step."""
-    sizes = [((0.0, x), ((1.0 - p, p) for p in (0.5, 0.1, 0.9))) for x in PRIZES]
+    sizes: list[tuple[tuple[float, ...], Any]] = [((0.0, x), ((1.0 - p, p) for p in (0.5, 0.1, 0.9))) for x in PRIZES]
     sizes += [((0.0, x, y), ((0.4, 0.3, 0.3), (0.1, 0.8, 0.1), (0.05, 0.9, 0.05))) for x, y in combinations(PRIZES, 2)]
     for outcomes, chances in sizes:
         for q, step, way in product(chances, steps, product(signs, repeat=len(outcomes))):
