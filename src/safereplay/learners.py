@@ -77,9 +77,8 @@ def towards_target(q: float, r: float, best: float, alpha: float, gamma: float) 
 
 def paper_mixing(mixing: str) -> str:
     """Check a mixing, where only the one that the paper runs and the one that it analyses are supported."""
-    ok = _checks.choice("mixing", mixing, MIXINGS) != "anchored"
-    _checks.require(ok, "mixing", "be 'literal' or 'matched' here", mixing)
-    return mixing
+    _checks.require(mixing != "anchored", "mixing", "be 'literal' or 'matched' here", mixing)
+    return _checks.choice("mixing", mixing, ("literal", "matched"))
 
 
 def replay_chance(v: float) -> float:
@@ -229,12 +228,12 @@ class ReplayQLearning(Learner):
     mixing: str = "literal"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_tabular(self.scheme)
         if _checks.choice("mixing", self.mixing, MIXINGS) == "literal":
             replay_chance(self.v)
         elif self.mixing == "matched":
             _checks.between("v", self.v, "[0, 1)")
+        super().__post_init__()
 
     @property
     def replay(self) -> tuple[Scheme, float, str] | None:
