@@ -179,5 +179,5 @@ def test_learned_values_come_to_the_limit():
 @pytest.mark.parametrize("name", MEASURES)
 @pytest.mark.parametrize("seed", range(5))
 def test_learned_values_come_to_the_limit_on_more_models(name, seed):
-    """3 seeds, 300,000 episodes."""
-    assert learned_error(name, seed, 300_000) < 0.01
+    """3 seeds, 3,000,000 episodes: on model 4 the distance falls from 1.3 % at 300,000 to 0.5 %, for CVaR."""
+    assert learned_error(name, seed, 3_000_000) < 0.01
