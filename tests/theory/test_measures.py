@@ -177,7 +177,7 @@ def test_learned_values_come_to_the_limit():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURES)
-@pytest.mark.parametrize("seed", range(5))
-def test_learned_values_come_to_the_limit_on_more_models(name, seed):
-    """3 seeds, 3,000,000 episodes: on model 4 the distance falls from 1.3 % at 300,000 to 0.5 %, for CVaR."""
-    assert learned_error(name, seed, 3_000_000) < 0.01
+@pytest.mark.parametrize(("seed", "episodes"), [*((seed, 300_000) for seed in range(4)), (4, 3_000_000)])
+def test_learned_values_come_to_the_limit_on_more_models(name, seed, episodes):
+    """3 seeds. Model 4 converges more slowly: for CVaR the distance is 1.3 % after 300,000 episodes, 0.5 % after 3,000,000."""
+    assert learned_error(name, seed, episodes) < 0.01
