@@ -52,14 +52,17 @@ from .schedules import PowerStep as PowerStep
 from .schedules import Softmax as Softmax
 from .schedules import StepSize as StepSize
 from .schemes import BoldReplay as BoldReplay
+from .schemes import CVaRReplay as CVaRReplay
 from .schemes import DesignedReplay as DesignedReplay
 from .schemes import DownsideReplay as DownsideReplay
 from .schemes import DynaReplay as DynaReplay
 from .schemes import EntropicReplay as EntropicReplay
 from .schemes import ErrorReplay as ErrorReplay
+from .schemes import ExpectileReplay as ExpectileReplay
 from .schemes import ReturnReplay as ReturnReplay
 from .schemes import Scheme as Scheme
 from .schemes import ScoreReplay as ScoreReplay
+from .schemes import SpectralReplay as SpectralReplay
 from .schemes import UniformReplay as UniformReplay
 from .schemes import VarianceReplay as VarianceReplay
 from .shaper import Shaper as Shaper
@@ -74,6 +77,9 @@ from .theory.design import design as design
 from .theory.design import reachable as reachable
 from .theory.limits import exact as exact
 from .theory.limits import fixed_point as fixed_point
+from .theory.losses import EquivalentLoss as EquivalentLoss
+from .theory.losses import equivalent_loss as equivalent_loss
+from .theory.losses import equivalent_scheme as equivalent_scheme
 from .theory.risk import RiskProfile as RiskProfile
 from .theory.risk import evaluate as evaluate
 from .theory.shaped import shaped_limit as shaped_limit

@@ -53,6 +53,11 @@ SCHEMES: dict[str, str] = {
     "bold": "schemes:BoldReplay",
     "uniform": "schemes:UniformReplay",
     "planning": "schemes:DynaReplay",
+    # risk measures: with anchored mixing at v = 1 a pair is valued by the measure
+    "cvar": "schemes:CVaRReplay",
+    "spectral": "schemes:SpectralReplay",
+    "expectile": "schemes:ExpectileReplay",
+    "entropic": "schemes:EntropicReplay",
 }
 
 

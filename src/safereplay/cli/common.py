@@ -151,7 +151,7 @@ Dials: TypeAlias = Annotated[
     ),
 ]
 V: TypeAlias = Annotated[float | None, typer.Option(help="Probability of a replay, in [0, 1); default 0.5.")]
-Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's) or matched.")]
+Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's), matched or anchored.")]
 Gamma: TypeAlias = Annotated[float | None, typer.Option(help="Discount factor; default: the model's.")]
 Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes per seed.")]
 Options: TypeAlias = Annotated[

@@ -90,7 +90,7 @@ def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episod
     name, plain = learner.describe(), answer(mdp, "Q-learning", exact(mdp, QLearning()))
     if isinstance(learner, QLearning):
         return [plain]
-    if not isinstance(learner, ReplayQLearning) or learner.mixing == "matched" or learner.v == 0.0:
+    if not isinstance(learner, ReplayQLearning) or learner.mixing != "literal" or learner.v == 0.0:
         return [plain, answer(learner.judging_model(mdp), name, exact(mdp, learner))]
     scheme, v = learner.scheme, learner.v
     found = fixed_point(mdp, scheme, v, "self", exploration=exploration, episodes=episodes, seeds=seeds, quiet=False)

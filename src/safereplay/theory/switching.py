@@ -30,7 +30,7 @@ from .._checks import Floats, Ints
 from .._config import plain
 from .._progress import Bar
 from ..errors import BadInput
-from ..learners import Pessimistic, ReplayQLearning, RiskSensitive
+from ..learners import Pessimistic, ReplayQLearning, RiskSensitive, paper_mixing
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
@@ -354,6 +354,7 @@ def _dial(learner: Any, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
         return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, lambda x: (exact(mdp, replace(learner, beta=x)), 0.0))
     if not isinstance(learner, ReplayQLearning):
         _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
+    paper_mixing(learner.mixing)
 
     def literal(v: float) -> tuple[Floats, float] | None:
         found = self_consistent(mdp, learner.scheme, v, seeds=0, **search)

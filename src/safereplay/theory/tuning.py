@@ -39,7 +39,7 @@ from .. import _checks
 from .._checks import Floats, Ints
 from .._config import plain
 from .._progress import Bar
-from ..learners import MIXINGS, QLearning, ReplayQLearning
+from ..learners import QLearning, ReplayQLearning, paper_mixing
 from ..mdp import TabularMDP
 from ..runs import learn, resolved, seed_list
 from ..schedules import Exploration, StepSize
@@ -243,7 +243,7 @@ def tune(
     exploration, step_size = resolved(mdp, QLearning(), exploration, step_size)
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
     limit = Limit.one_of(max_p_unsafe=max_p_unsafe, min_cvar=min_cvar, max_std=max_std, alpha=alpha)
-    mixing = _checks.choice("mixing", mixing, MIXINGS)
+    mixing = paper_mixing(mixing)
     v_step = _checks.between("v_step", v_step, "(0, 0.1]")
     listed = seed_list(seeds)
     _checks.require(len(set(listed)) == len(listed), "seeds", "be different", listed)
