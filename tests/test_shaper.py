@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from numba import typeof
 
 import safereplay as sr
 from safereplay.kernels import memory as mem
@@ -224,6 +225,14 @@ print(made.draw(64).tolist(), made.due(7).tolist())
 
 def first_cell(obs, action):
     return (np.asarray(obs)[:, 0] * 10).astype(np.int64)
+
+
+def test_a_loaded_shaper_has_arrays_of_the_same_type(tmp_path):
+    """numba compiles its kernels anew for structs that are not marked as aligned."""
+    made = shaper()
+    walk(made, 40)
+    there, here = sr.Shaper.load(made.save(tmp_path / "s.npz")).index._here, made.index._here
+    assert [typeof(x) for x in there] == [typeof(x) for x in here]
 
 
 def test_a_function_key_is_loaded_with_its_function_only(tmp_path):

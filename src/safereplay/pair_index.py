@@ -474,7 +474,7 @@ def _read(state: dict[str, Any], capacity: int, by_weight: bool) -> lay.Layers:
         array, dtype = np.array(state[name]), getattr(like, name).dtype
         like_it = array.dtype == dtype and array.ndim == 1
         _checks.require(like_it, name, "be an array as state_dict gives it", array.dtype)
-        arrays[name] = np.ascontiguousarray(array)
+        arrays[name] = np.ascontiguousarray(array).view(dtype)  # a file does not keep that a dtype is aligned
     here = lay.Layers(sums=like.sums, tree=like.tree, **arrays)
     _checks.require(len(here.slots) == capacity, "state", f"be of capacity {capacity}", len(here.slots))
     table, rows = here.table.size, len(here.pairs)

@@ -70,6 +70,7 @@ def interrupted(name, count, *arguments):
     """The command line with Ctrl-C there, in a process of its own: what it wrote, its complaints and its exit code."""
     command = [sys.executable, __file__, "SIGINT", name, count, *arguments]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=END, check=False)
+    assert done.returncode >= 0, done.stderr  # a crash
     return done.stdout, done.stderr, done.returncode
 
 
