@@ -10,6 +10,7 @@ from .errors import BadInput as BadInput
 from .errors import CannotWrite as CannotWrite
 from .errors import MissingExtra as MissingExtra
 from .errors import SafeReplayError as SafeReplayError
+from .errors import Unreachable as Unreachable
 from .footprints import Footprint as Footprint
 from .footprints import footprint as footprint
 from .gym import TabularEnv as TabularEnv

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ..views.designs import Learned, Shown
 
 LEASTS = ("total", "largest")
-#: How an error of ``design`` reads if the input is valid and no replay exists.
-NONE_EXISTS = ("must be a limit that", "must be one that replay can give")
 
 
 @dataclass(frozen=True)
@@ -125,15 +123,13 @@ def _started(mdp: TabularMDP, start: str | None) -> TabularMDP:
 
 def _designed(mdp: TabularMDP, policy: list[Any] | None, **terms: Any) -> Design:
     """The design; exit code 1 if none exists."""
-    from ..errors import BadInput
+    from ..errors import Unreachable
     from ..theory.design import design as design_replay
 
     try:
         return design_replay(mdp, policy, **terms)
-    except BadInput as error:
-        if any(words in str(error) for words in NONE_EXISTS):
-            raise typer.Exit(complain(str(error), 1)) from None
-        raise
+    except Unreachable as error:
+        raise typer.Exit(complain(str(error), 1)) from None
 
 
 def _learned(plan: Design, here: TabularMDP, given: list[Any] | None, arguments: dict[str, Any]) -> Learned:

@@ -48,7 +48,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from .. import _checks
 from .._checks import Bools, Floats, Ints
 from .._config import plain
-from ..errors import BadInput
+from ..errors import BadInput, Unreachable
 from ..learners import ReplayQLearning
 from ..mdp import TabularMDP
 from ..schemes import DesignedReplay
@@ -542,7 +542,7 @@ def design(
 
     Raises
     ------
-    BadInput : an argument is invalid, or no such replay exists: the state and the action in the way
+    BadInput : an argument is invalid; as Unreachable, if no such replay exists: the state and the action in the way
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
@@ -581,7 +581,7 @@ def _for_policy(mdp: TabularMDP, policy: Ints, terms: _Terms, way: _Way | None =
             where = (
                 f"action {b} in state {s} is in the way: {found or _why(mdp, asked.chosen, V, at, s, b, terms.bold)}"
             )
-            raise BadInput(f"policy must be one that replay can give, got one that it cannot: {where}")
+            raise Unreachable(f"policy must be one that replay can give, got one that it cannot: {where}")
         V, chosen, how = found
         asked = asked._replace(chosen=chosen)
     elif terms.least == "largest" and shares.rho.any():
@@ -603,7 +603,7 @@ def _for_limit(mdp: TabularMDP, limit: Limit, start: Any, terms: _Terms, quiet: 
             why = f"replay cannot give the policies that keep it: {given.refused[-1]}"
         elif ceiling.status == INFEASIBLE:
             why = f"at best a policy has {limit.label} {limit.shown(ceiling.best)}"
-        raise BadInput(f"{limit.name} must be a limit that designed replay can keep, got {limit.value:g}; {why}")
+        raise Unreachable(f"{limit.name} must be a limit that designed replay can keep, got {limit.value:g}; {why}")
     anyone = best_policy(here, limit, quiet=quiet) if given.refused else found
     price = Price(limit, found, anyone or found, ceiling, evaluate(here, _plain(mdp), quiet=True))
     return replace(given.plans[found.policy.tobytes()], price=price)
