@@ -353,7 +353,7 @@ class Shaper:
 
 def _percent(share: float) -> str:
     """A share as a percentage, to two figures."""
-    return f"{100.0 * share:.2g} %"
+    return f"{float(f'{100.0 * share:.2g}'):g} %"
 
 
 def _rows(obs: Any, rows: slice) -> Any:

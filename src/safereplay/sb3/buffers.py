@@ -284,7 +284,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self._shaper is not None:
             self._untold += 1
             self._seen_at = (self.pos, self.full)
-            if self._untold >= min(max(AT_ONCE // self.n_envs, 1), self.buffer_size):
+            if self._untold >= AT_ONCE // self.n_envs or self._untold >= self.buffer_size:
                 self._pass_on(self._shaper)
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:

@@ -76,8 +76,8 @@ def unsafe_flags(infos: Any) -> Any:
 
 def check_rewards(reward: Any) -> None:
     """Refuse a reward that the buffer cannot hold as a finite number."""
-    numbers = reward if isinstance(reward, np.ndarray) else np.asarray(reward)
-    for x in numbers.ravel().tolist():  # one number per environment: faster than numpy
+    numbers = reward if isinstance(reward, np.ndarray) and reward.ndim == 1 else np.ravel(reward)
+    for x in numbers.tolist():  # one number per environment: faster than numpy
         if not -LARGEST <= x <= LARGEST:
             _checks.fail("reward", "be finite as float32", x, "nothing was stored")
 
