@@ -67,6 +67,8 @@ def rows(stored: Stored, slots: Ints) -> Any:
 
 def unsafe_flags(infos: Any) -> Any:
     """The flags ``unsafe`` of each environment, from a list of infos or from Gymnasium's dict of arrays."""
+    if isinstance(infos, list) and len(infos) == 1:  # the usual case, and faster than a list
+        return infos[0].get("unsafe", False)
     if infos is None or isinstance(infos, list | tuple):
         return [info.get("unsafe", False) for info in infos or ()] or False
     last = infos.get("final_info")  # for episodes that ended in this step
