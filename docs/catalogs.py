@@ -48,23 +48,15 @@ def schemes_page() -> str:
         "w_t depends on the outcomes alone, so that it has a limit w^∞; then the limit of matched mixing is exact. The paper's Assumption 1 "
         f"is checked point by point ([theory](theory.md)), each in its first reading.\n\n{VERDICTS}\n\n{MADE}"
     )
-    return f"{_page(head, catalog.SCHEMES, _about_scheme)}\n{_transitions()}\n\n{_sound()}\n\n{_everywhere()}\n"
-
-
-def _transitions() -> str:
-    """The scheme for memories of transitions, which tabular learners do not use."""
-    scheme = sr.EntropicReplay()
-    return f"## entropic\n\n`sr.{scheme}`, the default of `sr.Shaper` and the adapters; for memories of transitions only.\n\n{to_markdown(inspect.getdoc(sr.EntropicReplay) or '')}"
+    return f"{_page(head, catalog.SCHEMES, _about_scheme)}\n{_sound()}\n\n{_everywhere()}\n"
 
 
 def _sound() -> str:
     """Which properties of a sound tilt each scheme has."""
     lines = ["| scheme | memory | order | direction | units | rarity |", "|---|---|---|---|---|---|"]
-    schemes = {name: catalog.scheme(name)() for name in catalog.SCHEMES} | {"entropic": sr.EntropicReplay()}
+    schemes = {name: catalog.scheme(name)() for name in catalog.SCHEMES}
     for name, scheme in schemes.items():
-        for memory in ("table", "transitions"):
-            if scheme.POOLED if memory == "table" else unfit(scheme):
-                continue
+        for memory in ("table",) if unfit(scheme) else ("table", "transitions"):
             cells = [
                 "holds" if part.holds else f"**broken**: {part.reason}" for _, part in judge(scheme, memory).parts()
             ]
@@ -108,19 +100,19 @@ def worlds_page() -> str:
 
 
 def _everywhere(v: float = 0.7) -> str:
-    """Every scheme that settles on every world: exact limits under matched mixing."""
+    """Every scheme that settles on every world: exact limits under the mixing that it is made for."""
     schemes = {name: catalog.scheme(name)() for name in catalog.SCHEMES}
     schemes = {name: s for name, s in schemes.items() if not (s.FAITHFUL or _settles(s).startswith("no"))}
     lines = ["| world | danger | none | " + " | ".join(schemes) + " |", "|---" * (len(schemes) + 3) + "|"]
     for name, (_, danger) in catalog.WORLDS.items():
         mdp = catalog.world(name)()
         plain = _risk(mdp, sr.QLearning())
-        shaped = [_risk(mdp, sr.ReplayQLearning(scheme, v=v, mixing="matched")) for scheme in schemes.values()]
+        shaped = [_risk(mdp, sr.ReplayQLearning(scheme, v=v, mixing=scheme.MIXING)) for scheme in schemes.values()]
         cells = [found if found != plain else "the same" for found in shaped]
         lines.append(
             f"| [`{name}`](catalog-worlds.md#{_anchor(name)}) | {danger} | {plain} | " + " | ".join(cells) + " |"
         )
-    head = f"## Every scheme on every world\n\nP(unsafe) and mean return from the world's own start, exact limits, matched mixing at v = {v:g}, each scheme with its defaults. "
+    head = f"## Every scheme on every world\n\nP(unsafe) and mean return from the world's own start, exact limits at v = {v:g}, each scheme with its defaults; matched mixing, and anchored mixing for risk measures. "
     return (
         head
         + "*The same*: as without replay, because the scheme does not detect the danger, there is none, or v is too small. Schemes that replay outcomes as often as they happen are left out: they change no limit.\n\n"
@@ -187,10 +179,11 @@ def _about_scheme(name: str, kind: type[Any]) -> list[str]:
         points[f"assumption_1_on_{grid}"] = ", ".join(
             f"{k} {'holds' if point.holds else 'fails'}" for k, point in enumerate(found, 1)
         )
-    facts = _facts(settles=_settles(scheme), **points)
+    facts = _facts(settles=_settles(scheme), mixing_of_the_table=scheme.MIXING, **points)
     if _settles(scheme).startswith("no"):
         return [facts]
-    return [facts, _strip("v", SHARES, lambda v: sr.ReplayQLearning(scheme, v=v, mixing="matched"))]
+    shares = SHARES if scheme.MIXING == "matched" else (*SHARES, 1.0)
+    return [facts, _strip("v", shares, lambda v: sr.ReplayQLearning(scheme, v=v, mixing=scheme.MIXING))]
 
 
 def _settles(scheme: Any) -> str:

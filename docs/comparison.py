@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safereplay import _files
 from safereplay.arena.figures import overview_figure
-from safereplay.arena.report import HEADER, TITLE, compare, method, opening, planned, refusals, row
+from safereplay.arena.report import HEADER, TITLE, compare, designed_row, method, opening, planned, refusals, row
 from safereplay.arena.results import Comparison, ours
 from safereplay.views.document import Block, Heading, Table, Text, to_markdown
 from safereplay.views.drawing import save
@@ -29,7 +29,8 @@ def _standings(found: Comparison) -> list[Block]:
     for chapter in found.chapters:
         own = ours(chapter)
         chosen = [*chapter.standings[:3], *([own] if own is not None and own not in chapter.standings[:3] else [])]
-        rows += [[chapter.title if k == 0 else "", *row(s, found)] for k, s in enumerate(chosen)]
+        cells = [*(row(standing, found) for standing in chosen), *designed_row(chapter)]
+        rows += [[chapter.title if k == 0 else "", *some] for k, some in enumerate(cells)]
     return [
         Heading("The three largest areas of each world, and the paper's replay"),
         Table(["world", *HEADER], rows, folded=True),

@@ -74,16 +74,15 @@ def paper_map() -> str:
 
 def cli_reference() -> str:
     """docs/cli.md: what ``--help`` says."""
-    from safereplay.cli import app
+    from safereplay.cli.common import ORDER
 
-    names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
     parts = [
         "# The command line\n\nWhat `--help` says, collected by `make docs`. `python -m safereplay` is the same command, and "
         "`safereplay --install-completion` has the shell complete commands, options, worlds, learners and schemes.\n\n"
-        "Exit codes: 0 done; 1 failed while running, stopped by Ctrl-C, or no setting keeps the limit of `tune`; 2 bad input. "
+        "Exit codes: 0 done; 1 failed while running, stopped by Ctrl-C, or no replay keeps the limit of `tune` or `design`; 2 bad input. "
         "Results go to standard output; progress and errors go to standard error."
     ]
-    for arguments in ([], *([name] for name in names)):
+    for arguments in ([], *([name] for name in ORDER)):
         command = [sys.executable, "-m", "safereplay", *arguments, "--help"]
         environment = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
         environment["PYTHONPATH"] = str(Path(safereplay.__file__).parents[1])
@@ -127,6 +126,7 @@ def pictures() -> None:
     from safereplay.paper import experiments, figures
     from safereplay.theory.limits import answer, grouped
     from safereplay.views import drawing as theory
+    from safereplay.views.designs import Shown, boards_figure
     from safereplay.views.drawing import save
 
     images = DOCS / "img"
@@ -134,6 +134,8 @@ def pictures() -> None:
     save(figures.hero_figure(cast), images, "hero")
     cliff, scheme = sr.grids.cliff(), sr.VarianceReplay(beta=5.0)
     save(theory.frontier_figure(sr.tune(cliff, scheme, max_p_unsafe=0.01)), images, "frontier")
+    plan = sr.design(cliff, max_p_unsafe=0.035, start=cliff.origin, margin=0.05)
+    save(boards_figure(Shown(plan, cliff.with_start(cliff.origin))), images, "design")
     save(theory.xray_figure(cliff, sr.xray(cast.runs["cliff", "replay"])), images, "xray")
     hasty = sr.grids.cliff(gamma=0.9)
     ends = sr.fixed_point(hasty, scheme, 0.5, "self", exploration=sr.EpsilonGreedy(0.05))

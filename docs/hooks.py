@@ -62,6 +62,7 @@ API = {
         "How much replay, where the policy changes, and what was replayed.",
         ("theory.tuning", "theory.switching", "theory.xray"),
     ),
+    "api/design.md": ("Design", "The replay for a policy or for a limit on risk.", ("theory.design",)),
     "api/deep.md": ("Deep RL", "The sampling core, and TorchRL.", ("shaper", "pair_index", "torchrl")),
     "api/keys.md": ("Keys", "Which transitions are of one pair.", ("keys",)),
     "api/sb3.md": ("Stable-Baselines3", "Replay buffers, the callback and checkpoints.", ("sb3",)),

@@ -165,7 +165,7 @@ def test_values_that_overflow_are_refused_in_one_line(learner):
         (lambda: sr.ReplayQLearning(scheme="variance"), "scheme must be a Scheme, got 'variance'"),
         (lambda: sr.ReplayQLearning(scheme=sr.VarianceReplay), "scheme must be a Scheme, got <class"),
         (lambda: sr.ReplayQLearning(mixing="litteral"), "unknown mixing 'litteral'; did you mean 'literal'?"),
-        (lambda: sr.ReplayQLearning(mixing=1), "unknown mixing 1; choose from literal, matched"),
+        (lambda: sr.ReplayQLearning(mixing=1), "unknown mixing 1; choose from anchored, literal, matched"),
         (lambda: sr.RiskSensitive(1.0), "kappa must be in (-1, 1), got 1"),
         (lambda: sr.RiskSensitive(-1.0), "kappa must be in (-1, 1), got -1"),
         (lambda: sr.RiskSensitive(float("nan")), "kappa must be finite, got nan"),

@@ -15,7 +15,7 @@ def fails(message):
     return pytest.raises(sr.BadInput, match=re.escape(message))
 
 
-OF_OUTCOME_VALUES = (8.0, -3.0, 1.0)  # count, y, unsafe
+OF_OUTCOME_VALUES = (8.0, -3.0, 1.0, 2.0, 0.0, 0.4, 0.3, 0.5)  # count, y, unsafe, s_next, ends, freq, below, luck
 
 
 def test_the_papers_factors_are_the_variance_and_the_exponent_of_minus_beta_r():
@@ -94,7 +94,7 @@ def scheme_with(factor, function, name="BadReplay", **dials):
         (
             "pair_weight",
             lambda r: r,
-            "unknown argument of BadReplay.pair_weight 'r'; choose from beta, down, harm, mean, n, r_max, r_min, spread, td, var",
+            "unknown argument of BadReplay.pair_weight 'r'; choose from beta, down, harm, mean, n, pair, r_max, r_min, spread, td, value, var",
         ),
         ("pair_weight", lambda count: count, "unknown argument of BadReplay.pair_weight 'count'; choose from "),
         ("log_tilt", lambda r, betta: r, "unknown argument of BadReplay.log_tilt 'betta'; did you mean 'beta'?"),

@@ -53,6 +53,11 @@ SCHEMES: dict[str, str] = {
     "bold": "schemes:BoldReplay",
     "uniform": "schemes:UniformReplay",
     "planning": "schemes:DynaReplay",
+    # risk measures: with anchored mixing at v = 1 a pair is valued by the measure
+    "cvar": "schemes:CVaRReplay",
+    "spectral": "schemes:SpectralReplay",
+    "expectile": "schemes:ExpectileReplay",
+    "entropic": "schemes:EntropicReplay",
 }
 
 
@@ -82,6 +87,8 @@ WORLDS: dict[str, World] = {
     "fog": World("worlds:fog", "none"),
     "flood": World("worlds:flood", "caution"),
     "windfall": World("worlds:windfall", "caution"),
+    "betting_game": World("worlds:betting_game", "transition"),
+    "guarded_maze": World("worlds:guarded_maze", "reward"),
     "goal_room": World("goals:goal_room", "none"),
     "goal_cliff": World("goals:goal_cliff", "transition"),
 }

@@ -25,6 +25,10 @@ class CannotWrite(BadInput, OSError):
     """A path that cannot be written to. No partial file is left."""
 
 
+class Unreachable(BadInput):
+    """No replay gives the policy, or keeps the limit, that was asked for."""
+
+
 class MissingExtra(SafeReplayError, ImportError):
     """An optional dependency is not installed; the message names the pip command that installs it."""
 

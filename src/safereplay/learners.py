@@ -15,6 +15,8 @@ With a scheme, a learner replays as well. ``mixing`` determines ρ(s,a), the sha
               Then ρ = v·W / ((1−v)·d + v·W), with d(s,a) the share of MDP iterations that visit the pair.
     matched   after each visit of a pair, replay that same pair v·W(s,a)/(1−v) times on average.
               Then ρ = v·W / ((1−v) + v·W), independent of d: the mapping that the paper analyses.
+    anchored  each visit of a pair is one update, with probability ρ = v·min(1, W(s,a)) a replay of that same pair in place
+              of the fresh outcome. Here W is the weight itself, not its share of all weights, and v may be 1.
 
 A custom learner, here one that gives less weight to targets above Q(s,a):
 
@@ -64,13 +66,19 @@ class Family(Protocol):
 
 
 Recipe: TypeAlias = step.Recipe | Family
-MIXINGS = {"literal": step.LITERAL, "matched": step.MATCHED}
+MIXINGS = {"literal": step.LITERAL, "matched": step.MATCHED, "anchored": step.ANCHORED}
 MOST_V = 0.999999  # limit of v where it decides on every iteration: a million replays between two steps of the MDP
 
 
 def towards_target(q: float, r: float, best: float, alpha: float, gamma: float) -> float:
     """Q(s,a) after a transition: (1−α)·Q(s,a) + α·(r + γ·max_b Q(s',b))."""
     return (1.0 - alpha) * q + alpha * (r + gamma * best)
+
+
+def paper_mixing(mixing: str) -> str:
+    """Check a mixing, where only the one that the paper runs and the one that it analyses are supported."""
+    _checks.require(mixing != "anchored", "mixing", "be 'literal' or 'matched' here", mixing)
+    return _checks.choice("mixing", mixing, ("literal", "matched"))
 
 
 def replay_chance(v: float) -> float:
@@ -191,7 +199,8 @@ class ReplayQLearning(Learner):
     """Q-learning whose updates are replayed transitions with probability v, drawn from the scheme's w_t.
 
     **Limit.** The fixed point of H with p̃ = (1−ρ)·q + ρ·ŵ (:mod:`safereplay.theory.operator`). Matched: unique, the paper's
-    mapping. Literal: it depends on the visitation d(s,a); there may be several, and the seed decides between them.
+    mapping. Anchored: ρ = v·min(1, W), independent of other pairs. Literal: it depends on the visitation d(s,a); there may be
+    several, and the seed decides between them.
     **When it fails.** If the scheme cannot detect the danger (the loss comes later, never, or was never met). If noise is
     harmless. If every way has a bad outcome, too much replay stops the agent from moving: on the cliff at γ = 0.8 half of
     the literal runs with v ≥ 0.5 are stuck.
@@ -199,9 +208,10 @@ class ReplayQLearning(Learner):
     Parameters
     ----------
     scheme : Scheme; what is replayed
-    v : float in [0, 1); share of iterations that are replays
-    mixing : {"literal", "matched"}
-        Each iteration is a replay with probability v, or each visit of a pair is followed by v·W/(1−v) replays of it.
+    v : float in [0, 1), or [0, 1] if anchored; share of iterations that are replays
+    mixing : {"literal", "matched", "anchored"}
+        Each iteration is a replay with probability v; or each visit of a pair is followed by v·W/(1−v) replays of it; or a
+        replay of the pair takes the place of the visit's update with probability v·min(1, W), W not normalised.
 
     >>> import safereplay as sr
     >>> sr.ReplayQLearning(sr.VarianceReplay(beta=5.0), v=0.5).describe()
@@ -214,14 +224,16 @@ class ReplayQLearning(Learner):
     DIAL: ClassVar[str] = "v"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
     scheme: Scheme = field(default_factory=VarianceReplay)
-    v: float = dial(0.5, "[0, 1)", "replay", "share of updates that are replays", (0.0, 0.95, 0.01))
+    v: float = dial(0.5, "[0, 1]", "replay", "share of updates that are replays", (0.0, 0.95, 0.01))
     mixing: str = "literal"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_tabular(self.scheme)
         if _checks.choice("mixing", self.mixing, MIXINGS) == "literal":
             replay_chance(self.v)
+        elif self.mixing == "matched":
+            _checks.between("v", self.v, "[0, 1)")
+        super().__post_init__()
 
     @property
     def replay(self) -> tuple[Scheme, float, str] | None:
@@ -230,9 +242,8 @@ class ReplayQLearning(Learner):
 
     def describe(self) -> str:
         """One short line for tables and legends."""
-        dials = dict(zip(self.scheme.params_names(), self.scheme.params(), strict=True))
-        shown = ", ".join(f"{name}={x:g}" for name, x in {"v": self.v, **dials}.items())
-        return f"{self.LABEL}({shown}{', matched' if self.mixing == 'matched' else ''})"
+        shown = [f"v={self.v:g}", self.scheme.describe(), self.mixing * (self.mixing != "literal")]
+        return f"{self.LABEL}({', '.join(filter(None, shown))})"
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ from .errors import BadInput
 from .kernels import layers as lay
 from .kernels import rng, tilted, tree
 from .kernels.compile import trouble
-from .learners import MIXINGS
+from .kernels.memory import STATISTICS
+from .learners import paper_mixing
 from .schemes import EntropicReplay, Scheme
 
-KEPT = ("r", "n", "mean", "var")  # quantities that a factor may name here, besides its own dials
+KEPT = ("r", "n", "mean", "var")  # quantities that a factor may name here, besides its own dials ...
+OFFERED = ("y", "freq", "luck", "spread")  # ... and in a pooled scheme: y is x, freq and luck are 1, spread is 0
 ARRAYS = ("slots", "pairs", "layers", "pool", "table", "heads", "scale", "generator")
 ROUNDING = 1e-9  # shares of draws below this count as zero
 MEASURED = 8  # measurements of the unit while the whole content changes once
@@ -83,7 +85,7 @@ class PairIndex:
         capacity = _checks.whole("capacity", capacity, 1, bits=30)
         self._use(EntropicReplay() if scheme is None else scheme)
         self.v = v
-        self.mixing = _checks.choice("mixing", mixing, MIXINGS)
+        self.mixing = paper_mixing(mixing)
         seed = _checks.whole("seed", seed, 0)
         self.tilted: Bools = np.zeros(0, bool)  #: which entries of the last draw came from the tilt
         self._here = lay.allocate(capacity, rng.seeded(seed), mixing == "literal")
@@ -402,12 +404,15 @@ def unfit(scheme: Scheme) -> str | None:
         reason = trouble(bound)
         if reason is not None:
             return f"{name}.{factor} must compile, got {reason}"
-        odd = sorted(bound.names - {*KEPT, *scheme.params_names()})
+        odd = sorted(bound.names - {*KEPT, *(OFFERED if scheme.POOLED else ()), *scheme.params_names()})
         if odd:
             return f"{name}.{factor} must name only {', '.join(KEPT)} and its own dials here, got {', '.join(odd)}"
-    tilt, unknown = scheme.bound("log_tilt").call, (0.0,) * (len(Scheme.OFFERS["log_tilt"]) - 4)
+    tilt, unknown = scheme.bound("log_tilt").call, (0.0,) * (len(STATISTICS) - 3)
     for mean, var in ((0.0, 1.0), (3.0, 0.25), (-7.0, 100.0)):
-        low, mid, high = (tilt((r, 8.0, mean, var, *unknown, *scheme.params())) for r in (mean - 2.0, mean, mean + 2.0))
+        stats = 8.0, mean, var, *unknown
+        low, mid, high = (
+            tilt((x, *stats, *tilted.outcome(x), *scheme.params())) for x in (mean - 2.0, mean, mean + 2.0)
+        )
         if abs(high - 2.0 * mid + low) > 1e-9 * (1.0 + abs(high) + abs(mid) + abs(low)):
             return f"{name}.log_tilt must be a straight line in r here, got a bend at r = {mean:g}"
     return None

@@ -298,7 +298,7 @@ def check_weights(learner: Learner, tables: step.Tables, memory: mem.Memory) -> 
     """Raise an error if the scheme's factors gave invalid numbers; the loop only records at which pair."""
     if tables.clock[step.WRONG] and learner.replay is not None:
         i = int(tables.clock[step.WRONG]) - 1
-        learner.replay[0].refuse(memory, i, int(tables.counts[i, step.VISITS]))
+        learner.replay[0].refuse(memory, tables.Q, i, int(tables.counts[i, step.VISITS]))
 
 
 class OneRun:

@@ -12,13 +12,17 @@ whose arguments *name* the quantities it needs; it is compiled into the learner'
 
 Statistics of a pair: ``n`` visits, ``mean`` and ``var`` of its reward, ``r_min``, ``r_max``; ``td``, the TD error of its
 last update; ``down``, the part of the variance that lies below the mean, E[min(r − mean, 0)²]; ``harm``, the share of its
-visits that were unsafe; ``spread``, the variance of y = r + γ·max_b Q(s',b). A scheme's own fields can be named too.
+visits that were unsafe; ``spread``, the variance of y = r + γ·max_b Q(s',b); ``pair``, its number s·|A| + a; ``value``, its
+Q(s,a). A scheme's own fields can be named too.
 
-A tilt may also name quantities of one outcome: ``count``, ``y`` and ``unsafe`` (1 or 0). It is then a softmax over the
-distinct outcomes seen, not over rewards, times next_weight.
+A tilt may also name quantities of one outcome: ``count``, ``y``, ``unsafe`` (1 or 0), ``s_next`` and ``ends`` (1 or 0);
+``freq``, its share of the pair's visits; ``below``, the share of the pair's visits with a lower y (of equal ones, those stored
+earlier, so that an outcome covers the interval from below to below + freq); ``luck``, a uniform number on (0, 1) that is drawn
+for each replay. It is then a softmax over the distinct outcomes seen, not over rewards, times next_weight.
 
 The names tell the loop when a factor can have changed, so nothing is computed twice, and w_t is exact at every step.
-Only the quantities that depend on Q (``td``, ``y``, ``spread``) date from the pair's last update.
+Only the quantities that depend on Q (``td``, ``y``, ``spread``, ``below``, ``value``) date from the pair's last update. If a tilt
+names ``luck``, the w_t that a run reports is the one at luck = ½.
 
 A custom scheme:
 
@@ -40,13 +44,16 @@ Ref: Szlak & Shamir (2021), Section 4.1.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, log, sqrt
-from typing import ClassVar
+from math import expm1, inf, isfinite, log, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
 
 from . import _checks
 from ._config import Config, dial
 from .kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
-from .kernels.memory import OF_OUTCOME, STATISTICS, Memory, statistics
+from .kernels.memory import FOLLOW_Q, MIDDLE, OF_OUTCOME, STATISTICS, Memory, statistics
+from .kernels.rng import pick
 
 
 def if_seen(n: float) -> float:
@@ -96,11 +103,19 @@ class Scheme(Config):
     next_weight: ClassVar[Callable[..., float]] = staticmethod(alike)
 
     def __post_init__(self) -> None:
+        self.check_fields()
+        for factor, offered in self.OFFERS.items():
+            check_arguments(type(self), factor, offered, self.params_names())
+
+    def check_fields(self) -> None:
+        """Raise an error for an invalid field."""
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
         self.check_dials()
-        for factor, offered in self.OFFERS.items():
-            check_arguments(type(self), factor, offered, self.params_names())
+
+    def describe(self) -> str:
+        """Its dials, for tables and legends."""
+        return ", ".join(f"{name}={x:g}" for name, x in zip(self.params_names(), self.params(), strict=True))
 
     def bound(self, factor: str) -> Bound:
         """A factor, compiled."""
@@ -112,16 +127,19 @@ class Scheme(Config):
         check_compiles(self, **dict(zip(self.OFFERS, found, strict=True)))
         return found
 
-    def refuse(self, memory: Memory, i: int, n: float) -> None:
-        """Raise an error that names the invalid factor at pair i of a memory after n visits."""
-        stats, params, name = statistics(memory, i, n), self.params(), type(self).__name__
+    def refuse(self, memory: Memory, Q: Any, i: int, n: float) -> None:
+        """Raise an error that names the invalid factor at pair i of a memory after n visits, with values Q [P]."""
+        stats, params, name = statistics(memory, Q, i, n), self.params(), type(self).__name__
+        counts = memory.count[memory.first[i] : memory.first[i] + memory.used[i]]
         weight = self.bound("pair_weight").call((*stats, *params))
         _checks.require(0.0 <= weight < inf, f"pair_weight of {name}", "be finite and at least 0", weight)
         for k in range(memory.first[i], memory.first[i] + memory.used[i]):
             if memory.count[k] > 0:
                 weight = self.bound("next_weight").call((memory.count[k], *params))
                 _checks.require(0.0 <= weight < inf, f"next_weight of {name}", "be finite and at least 0", weight)
-                of_outcome = memory.count[k], memory.r[k], float(memory.unsafe.size > k and memory.unsafe[k])
+                unsafe, place = float(memory.unsafe.size > k and memory.unsafe[k]), (memory.s_next[k], memory.ends[k])
+                freq = memory.count[k] / counts.sum()
+                of_outcome = (memory.count[k], memory.r[k], unsafe, *map(float, place), freq, MIDDLE, MIDDLE)
                 tilt = self.bound("log_tilt").call((memory.r[k], *stats, *of_outcome, *params))
                 where = f"log_tilt of {name} at r={memory.r[k]:g}"
                 _checks.require(tilt < inf, where, "be a number below infinity", tilt)
@@ -131,12 +149,19 @@ class Scheme(Config):
     #: and learning converges to Q* for any pair weights.
     FAITHFUL: ClassVar[bool] = False
 
+    #: The mixing that it is made for, of those whose limit does not depend on visits.
+    MIXING: ClassVar[str] = "matched"
+
     #: The unit of β; empty where it has none.
     UNIT: ClassVar[str] = ""
 
-    #: Whether x is measured in a unit of the whole memory, and each replay draws its slope uniformly between 0 and the tilt's.
-    #: Only a memory of transitions has that unit (:class:`~safereplay.PairIndex`).
+    #: Whether a memory of transitions (:class:`~safereplay.PairIndex`) measures x in a unit of the whole memory, and each replay
+    #: draws its slope uniformly between 0 and the tilt's at luck = 1. On tables the unit is 1, and ``luck`` draws the slope.
     POOLED: ClassVar[bool] = False
+
+    #: g(δ) of (delta, *dials) such that ŵ ∝ q·g(δ) has the same limit under anchored mixing at v = 1; None if the tilt itself is a
+    #: function of the TD error, or if there is none. See :func:`~safereplay.equivalent_loss`.
+    error_weight: ClassVar[Callable[..., float] | None] = None
 
     @property
     def has_limit(self) -> bool:
@@ -144,12 +169,12 @@ class Scheme(Config):
 
         TD errors and targets depend on Q, visits on exploration; only whether a pair was seen at all does not matter.
         """
-        return not self.names("td", "y", "spread", "n")
+        return not self.names("n", *FOLLOW_Q)
 
     @property
     def follows_values(self) -> bool:
-        """Whether w_t depends on Q of the next states: a limit is then a fixed point in Q and w together."""
-        return self.names("y", "spread") and not self.names("td", "n")
+        """Whether w_t depends on Q: a limit is then a fixed point in Q and w together."""
+        return self.names(*FOLLOW_Q) and not self.names("td", "n")
 
     def names(self, *quantities: str) -> bool:
         """Whether a factor names any of these quantities."""
@@ -161,10 +186,8 @@ NO_REPLAY = Scheme()  #: placeholder for learners that do not replay
 
 
 def check_tabular(scheme: Scheme) -> None:
-    """Raise an error for an object that is not a scheme, or a scheme that needs the unit of a memory of transitions."""
+    """Raise an error for an object that is not a scheme."""
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
-    hint = "it is for memories of transitions: sr.Shaper; on tables ExponentialUtility learns the same risk"
-    _checks.require(not scheme.POOLED, "scheme", "need no unit of a whole memory", scheme, hint)
 
 
 @dataclass(frozen=True)
@@ -278,27 +301,28 @@ class EntropicReplay(Scheme):
 
         ŵ(x | s,a)  =  E_b[ q(x)·e^{−b·x/u} / Σ_{x'} q(x')·e^{−b·x'/u} ],          b uniform on (0, β)
 
-    with q the outcome's frequency at the pair and u the **unit**, one for the whole memory:
+    with q the outcome's frequency at the pair and u the **unit**. **On tables** x is the target y = r + γ·max_b Q(s',b) and u = 1, so
+    that β has the unit 1/reward. In a memory of transitions x is the reward or the target, and u is one number for the whole memory:
 
         u  =  Σ d² / Σ |d|          over all transitions, d = x − x̄(s,a)
 
     For pairs of two outcomes u is half the distance between them, however rare the bad one is; for normal noise it is 1.25 standard
-    deviations. Pairs without noise do not affect u. So β has no unit.
+    deviations. Pairs without noise do not affect u. So β has no unit there.
 
     **What it gives.** The mean of ŵ is the entropic risk of the pair, −(u/β)·log Σ q·e^{−β·x/u}, since the derivative of log Σ q·e^{−b·x/u}
-    is minus the mean under the slope b. A draw is from p̃ = (1−v)·q + v·ŵ, so a pair is valued (1−v)·mean + v·entropic risk. Both are
+    is minus the mean under the slope b. With anchored mixing, and in a memory of transitions, a draw is from p̃ = (1−v)·q + v·ŵ, so a pair is
+    valued (1−v)·mean + v·entropic risk. At v = 1 on tables this is the limit of :class:`~safereplay.ExponentialUtility` with θ = β. Both parts are
     monotone, so all four properties of a sound tilt hold: order, direction, units and rarity. A single slope β, as in
     :class:`~safereplay.ScoreReplay`, is not monotone: a better prize can then lower the value of a pair.
 
     **When it fails.** The tilt uses x alone. If x is the reward and the danger lies in the next state, pairs are ordered by their
     rewards only; tilt on the target then. One extreme reward enlarges the unit, and the tilt is weak until it is overwritten.
 
-    It needs the unit of a memory of transitions, so it works in :class:`~safereplay.Shaper` and the adapters. On tables,
-    :func:`~safereplay.shaped_limit` gives its exact limit, and :class:`~safereplay.ExponentialUtility` learns the same risk.
+    :func:`~safereplay.shaped_limit` gives its exact limit in a memory of transitions.
 
     Parameters
     ----------
-    beta : float; the largest slope, per unit u
+    beta : float; the largest slope, per unit u; in 1/reward on tables
 
     >>> import safereplay as sr
     >>> roads = [(0, 0, 0.99, 1, 0.95, True, False), (0, 0, 0.01, 1, -9.0, True, True),
@@ -310,19 +334,25 @@ class EntropicReplay(Scheme):
     Ref: Howard & Matheson (1972); Osogami (2012).
     """
 
+    MIXING: ClassVar[str] = "anchored"
     POOLED: ClassVar[bool] = True
 
     beta: float = 2.0
 
     @staticmethod
-    def pair_weight(var: float) -> float:
+    def pair_weight(var: float, spread: float) -> float:
         """1 where outcomes vary."""
-        return 1.0 if var > 0.0 else 0.0
+        return 1.0 if var > 0.0 or spread > 0.0 else 0.0
 
     @staticmethod
-    def log_tilt(r: float, mean: float, beta: float) -> float:
-        """−β·(r − r̄), at the steepest slope, in units of u."""
-        return -beta * (r - mean)
+    def log_tilt(y: float, mean: float, freq: float, luck: float, beta: float) -> float:
+        """log q − β·luck·y, in units of u. Subtracting the mean changes no share, but keeps the exponent small."""
+        return log(freq) - beta * luck * (y - mean)
+
+    @staticmethod
+    def error_weight(delta: float, beta: float) -> float:
+        """(1 − e^{−βδ})/(βδ): weights with the same limit, those of the LINEX loss."""
+        return -expm1(-beta * delta) / (beta * delta) if beta * delta != 0.0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -523,3 +553,207 @@ class DynaReplay(Scheme):
     FAITHFUL: ClassVar[bool] = True
 
     log_tilt: ClassVar[Callable[..., float]] = staticmethod(UniformReplay.log_tilt)
+
+
+@dataclass(frozen=True)
+class DesignedReplay(Scheme):
+    """Replay by a table: only the outcomes listed are replayed, each with its own weight.
+
+        w(s,a,s',r)  ∝  the weight of its entry;  0 for outcomes without one
+
+    So it can give any p̃ = (1−ρ)·q + ρ·ŵ that replay can give. :func:`safereplay.design` computes the table for a policy or a limit on
+    risk: with matched mixing, weights ρ/(1−ρ)·ŵ and v/(1−v) = Σ ρ/(1−ρ) give exactly these ρ and ŵ.
+
+    **Limit.** w^∞ is the table. **w_t** is the table as soon as each outcome in it was seen. **Assumption 1** does not apply: the table does not
+    depend on rewards.
+
+    Parameters
+    ----------
+    table : entries (pair, s_next, ends, r, weight), with pair = s·|A| + a
+
+    >>> import safereplay as sr
+    >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.9, 1, 2.0, True, False), (0, 1, 0.1, 1, -6.0, True, True)]
+    >>> mdp = sr.TabularMDP.from_outcomes(2, 2, rows, start=0)        # a sure 1, or 1.2 on average
+    >>> scheme = sr.DesignedReplay([(1, 1, True, -6.0, 1.0)])         # replay the loss of action 1
+    >>> [int(sr.fixed_point(mdp, scheme, v)[0].argmax()) for v in (0.0, 0.1)]
+    [1, 0]
+    """
+
+    table: tuple[tuple[float, ...], ...] = ()
+
+    def check_fields(self) -> None:
+        """Raise an error for an invalid table; sort its entries by pair."""
+        try:
+            entries = sorted(tuple(float(x) for x in entry) for entry in self.table)
+        except (TypeError, ValueError):
+            _checks.fail("table", "have entries of five numbers: pair, s_next, ends, r, weight", self.table)
+        for entry in entries:
+            _checks.require(len(entry) == 5, "entry of table", "be pair, s_next, ends, r, weight", entry)
+            _checks.require(all(map(isfinite, entry)), "entry of table", "be finite", entry)
+            pair, s_next, ends, _, weight = entry
+            whole = min(pair, s_next) >= 0 and pair % 1.0 == s_next % 1.0 == 0.0 and ends in (0.0, 1.0)
+            _checks.require(whole, "pair, s_next and ends", "be whole numbers of at least 0, and 0 or 1", entry)
+            _checks.require(weight > 0.0, "weight", "be above 0", entry)
+        places = {entry[:4] for entry in entries}
+        _checks.require(len(places) == len(entries), "table", "have one entry per outcome", self.table)
+        object.__setattr__(self, "table", tuple(entries))
+
+    @classmethod
+    def params_names(cls) -> tuple[str, ...]:
+        """The pairs of the entries, and the table."""
+        return "pairs", "table"
+
+    def params(self) -> tuple[Any, ...]:
+        """Their values, [n] and [n, 5]."""
+        table = np.array(self.table, np.float64).reshape(-1, 5)
+        return table[:, 0].copy(), table
+
+    def describe(self) -> str:
+        """The number of pairs that are replayed."""
+        n = len({entry[0] for entry in self.table})
+        return f"{n} pair{'s' * (n != 1)}"
+
+    @staticmethod
+    def pair_weight(pair: float, pairs: Any, table: Any) -> float:
+        """The sum of the pair's weights."""
+        k, total = pick(pairs, 0, len(pairs), pair - 0.5), 0.0
+        while k < len(pairs) and pairs[k] == pair:
+            total += table[k, 4]
+            k += 1
+        return total
+
+    @staticmethod
+    def log_tilt(r: float, pair: float, s_next: float, ends: float, pairs: Any, table: Any) -> float:
+        """The logarithm of the outcome's weight."""
+        k = pick(pairs, 0, len(pairs), pair - 0.5)
+        while k < len(pairs) and pairs[k] == pair:
+            if table[k, 1] == s_next and table[k, 2] == ends and table[k, 3] == r:
+                return log(table[k, 4])
+            k += 1
+        return -inf
+
+
+@dataclass(frozen=True)
+class CVaRReplay(Scheme):
+    """Replays the worst share α of a pair's targets: a pair is valued by its conditional value at risk.
+
+        ŵ(s',r | s,a)  =  ( min(F⁺, α) − min(F⁻, α) ) / α
+
+    F⁻ is the probability of a target below this one, F⁺ that of this one or a lower one, with y = r + γ·max_b Q(s',b). So an outcome that lies
+    across the quantile α is replayed with the part of its probability below it, and Σ ŵ·y = CVaR_α(y).
+
+    **Limit.** With anchored mixing a pair is valued (1−v)·mean + v·CVaR_α of its targets. Both are monotone and shift with constants, so H is a
+    γ-contraction with one fixed point. At v = 1 this is the nested CVaR, a coherent risk measure of each step (Ruszczyński 2010), not the CVaR of
+    the return: :func:`~safereplay.best_cvar` computes that. It is the robust value if an adversary may raise each probability by a
+    factor of up to 1/α. **Assumption 1** is stated in rewards and does not apply.
+
+    **Breaks** rarity: among losses with a probability of at least α, all have ŵ = 1.
+
+    **When it fails.** Nested, a small α is very cautious: each step is expected to go as badly as its worst α-share.
+
+    Parameters
+    ----------
+    alpha : float in (0, 1]; the share of the worst outcomes; 1 is neutral
+
+    >>> import safereplay as sr
+    >>> rows = [(0, 0, 1.0, 1, 1.0, True, False), (0, 1, 0.9, 1, 2.0, True, False), (0, 1, 0.1, 1, -6.0, True, True)]
+    >>> mdp = sr.TabularMDP.from_outcomes(2, 2, rows, start=0)        # a sure 1, or 1.2 on average; its worst fifth is −2
+    >>> sr.fixed_point(mdp, sr.CVaRReplay(0.2), v=1.0, mixing="anchored")[0].round(12).tolist()
+    [1.0, -2.0]
+
+    Ref: Rockafellar & Uryasev (2000); Ruszczyński (2010), Risk-averse dynamic programming for Markov decision processes.
+    """
+
+    MIXING: ClassVar[str] = "anchored"
+
+    alpha: float = dial(0.25, "(0, 1]")
+
+    @staticmethod
+    def log_tilt(freq: float, below: float, alpha: float) -> float:
+        """The logarithm of the part of the outcome's probability that lies in the worst share α."""
+        part = min(freq, alpha - below)
+        return log(part) if part > 0.0 else -inf
+
+
+@dataclass(frozen=True)
+class SpectralReplay(Scheme):
+    """Replays a pair's targets by their rank, low ones more: a pair is valued by a spectral risk measure.
+
+        ŵ(s',r | s,a)  =  Φ(F⁺) − Φ(F⁻),          Φ(p) = (1 − e^{−βp}) / (1 − e^{−β})
+
+    with F⁻ and F⁺ as in :class:`CVaRReplay`. Φ increases from 0 to 1 and is concave for β > 0, so lower ranks count more: the exponential spectrum.
+    β → 0 is the mean. Any other Φ is a subclass with its own tilt; if it is concave, the measure is coherent (Acerbi 2002). ``CVaRReplay`` is
+    Φ(p) = min(p/α, 1).
+
+    **Limit.** With anchored mixing a pair is valued (1−v)·mean + v·Σ ŵ·y of its targets, monotone and shifting with constants for every
+    increasing Φ: H is a γ-contraction with one fixed point. **Assumption 1** is stated in rewards and does not apply.
+
+    All four properties of a sound tilt hold: Φ(p) grows with p, and β has no unit, since ranks have none.
+
+    **When it fails.** Ranks do not see sizes: a loss of 10 and one of 1000 with the same rank are replayed equally often.
+
+    Parameters
+    ----------
+    beta : float; > 0 is cautious, < 0 bold
+
+    >>> import safereplay as sr
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class HazardReplay(sr.SpectralReplay):
+    ...     '''Φ(p) = p^{1/β}, the proportional hazard (Wang 1995).'''
+    ...     @staticmethod
+    ...     def log_tilt(freq, below, beta): return math.log((below + freq) ** (1 / beta) - below ** (1 / beta))
+    >>> import math
+    >>> coin = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 1, r, True, False) for r in (0.0, 1.0)], start=0)
+    >>> [float(sr.fixed_point(coin, x, v=1.0, mixing="anchored")[0, 0].round(4)) for x in (HazardReplay(2.0), sr.SpectralReplay(2.0))]
+    [0.2929, 0.2689]
+
+    Ref: Acerbi (2002), Spectral measures of risk; Cotter & Dowd (2006).
+    """
+
+    MIXING: ClassVar[str] = "anchored"
+
+    beta: float = 2.0
+
+    @staticmethod
+    def log_tilt(freq: float, below: float, beta: float) -> float:
+        """log(Φ(F⁺) − Φ(F⁻)), up to a constant: e^{−βF⁻}·(1 − e^{−β·freq}), over β."""
+        return -beta * below + log(freq if beta == 0.0 else -expm1(-beta * freq) / beta)
+
+
+@dataclass(frozen=True)
+class ExpectileReplay(Scheme):
+    """Replays targets below Q(s,a) more often than those above: at v = 1 the limit of Mihatsch & Neuneier's learner.
+
+        ŵ(s',r | s,a)  ∝  q·(1 + κ)  if y ≤ Q(s,a),      q·(1 − κ)  if y > Q(s,a)
+
+    **Limit.** With anchored mixing at v = 1 the expected update is E[(1 − κ·sign δ)·δ] / Z, with δ = y − Q(s,a) and Z > 0 the sum of
+    the weights. It is 0 where :class:`~safereplay.RiskSensitive` with the same κ stands still: Q(s,a) is an expectile of its targets, which is monotone
+    and shifts with constants, so H is a γ-contraction with one fixed point. At v < 1 the mixture (1−v)·δ + v·(…)/Z may have several roots, because Z
+    jumps where Q(s,a) passes a target. **Assumption 1** is stated in rewards and does not apply.
+
+    All four properties of a sound tilt hold.
+
+    **When it fails.** As Mihatsch & Neuneier's learner: one κ applies to all pairs.
+
+    Parameters
+    ----------
+    kappa : float in (−1, 1); > 0 is risk-averse, < 0 risk-seeking
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> Q = sr.fixed_point(mdp, sr.ExpectileReplay(0.6), v=1.0, mixing="anchored")
+    >>> bool(abs(Q - sr.exact(mdp, sr.RiskSensitive(0.6))).max() < 1e-9)
+    True
+
+    Ref: Mihatsch & Neuneier (2002); Newey & Powell (1987).
+    """
+
+    MIXING: ClassVar[str] = "anchored"
+
+    kappa: float = dial(0.6, "(-1, 1)")
+
+    @staticmethod
+    def log_tilt(freq: float, y: float, value: float, kappa: float) -> float:
+        """log q + log(1 ± κ). A target that equals Q(s,a) up to rounding is not above it."""
+        return log(freq * (1.0 - kappa if y - value > 1e-12 * abs(value) else 1.0 + kappa))

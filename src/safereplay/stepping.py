@@ -1,7 +1,8 @@
 """A run that can be observed: the same bits as :func:`safereplay.learn`, however its iterations are split or traced.
 
 An iteration is one update of Q, fresh or replayed. Literal mixing chooses between the two at each iteration. With matched
-mixing, replays of (s,a) follow each visit of it; each replay is an iteration of its own, and a run can stop between them.
+mixing, replays of (s,a) follow each visit of it; each replay is an iteration of its own, and a run can stop between them. With
+anchored mixing a visit may only be recorded; the next iteration is then the replay that updates Q in its place.
 """
 
 from __future__ import annotations

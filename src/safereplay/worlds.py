@@ -23,6 +23,8 @@ paper's scheme, β = 5 and v = 0.5 with matched mixing.
     fog            none              18      6.000      6.000    0.000      6.000    0.000      4.000    0.000
     flood          caution           18      4.435      4.435    0.185      4.435    0.185      2.053    0.265
     windfall       caution            3      4.500      4.500    0.100      2.000    0.000      2.500    0.100
+    betting_game   transition        68     12.148     12.148    0.363     10.628    0.000     12.148    0.363
+    guarded_maze   reward            29      7.800      7.800    0.050      3.000    0.000      3.000    0.000
 
 The danger is in *rewards* where transitions are certain, in *transitions* where moves slip, *delayed* where a slip
 has the reward of a step and the harm comes later, *rare* where it comes once in hundreds of episodes, in *exploration*
@@ -32,10 +34,13 @@ paper's scheme is worse there than Q-learning.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 from . import _checks
+from .errors import MissingExtra
 from .grids import Draws, cliff, delayed, draws_of, from_map
 from .mdp import Layout, TabularMDP
 
@@ -429,3 +434,132 @@ def windfall(gamma: float = 0.95, *, rounds: int = 1) -> TabularMDP:
     """
     stages = [[PASS, TICKET], [PASS, LOAN]] * _checks.whole("rounds", rounds, 1)
     return _in_a_row(stages, gamma, "windfall", lambda s, r: s % 2 == 1 and r < 0)
+
+
+BETS = (0, 1, 2, 5, 10)
+
+
+def betting_game(gamma: float = 0.99, *, stages: int = 4, money: int = 10, win: float = 0.7) -> TabularMDP:
+    """Danger from transitions: a lost bet leaves less to bet with, and a player who has lost everything is out.
+
+    The betting game, a standard world for learning with CVaR. The player has some ``money``. At each stage he bets 0, 1, 2, 5
+    or 10 (actions 0 to 4). With probability ``win`` he gains the bet, else he loses it. A bet above his money counts as 0.
+    The reward is the gain, so the return is the final money minus the initial money. A state is a stage and an amount of
+    money. Ruin, to have no money left, is unsafe and ends the game.
+
+    Each bet is worth 2·win − 1 of its size. So the best mean return bets as much as possible at every stage, and is ruined
+    in 36 % of games. A player who never bets everything is never ruined and loses an eighth of this mean. The return is a
+    function of the state, so the largest CVaR is a dynamic program over stages and money:
+
+        max_π CVaR_α(R)  =  max_η  η − min_π E[(η − R)⁺] / α:       0 for α ≤ 0.1, 0.082 for α = 0.2, 1.557 for α = 0.5.
+
+    **Where it differs from its sources.** Money, bets and the six stages are those of Rigter et al., where ``win`` is not
+    known to the player and has a prior. In Mead et al. the player bets eighths of his money, and wins with probability 0.88.
+    Here ``win`` is 0.7, and there are four stages, for which :func:`safereplay.theory.constrained.ceiling` is exact under
+    a limit on CVaR; for six it has too many variables.
+
+    Sources: Rigter, Lacerda & Hawes (2021), *Risk-averse Bayes-adaptive reinforcement learning*; Mead et al. (2025), *Return
+    capping: sample-efficient CVaR policy gradient optimisation*. The game goes back to Bäuerle & Ott (2011).
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import betting_game
+    >>> mdp = betting_game()
+    >>> bold = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=0)
+    >>> round(bold.mean, 3), round(bold.p_unsafe, 3)
+    (12.148, 0.363)
+    """
+    stages, money = _checks.whole("stages", stages, 1), _checks.whole("money", money, 1, bits=16)
+    win = _checks.between("win", win, "(0, 1)")
+    state: dict[tuple[int, int], int] = {}
+    amounts = {money}
+    for stage in range(stages):
+        state |= {(stage, m): len(state) + k for k, m in enumerate(sorted(amounts))}
+        amounts = {m + sign * bet for m in amounts for bet in BETS if bet <= m for sign in (1, -1)} - {0}
+    rows = []
+    for (stage, m), s in state.items():
+        for a, bet in enumerate(BETS):
+            for p, gain in ((win, bet), (1.0 - win, -bet)) if bet <= m else ((1.0, 0),):
+                ends = stage == stages - 1 or m + gain == 0
+                s_next = len(state) if ends else state[stage + 1, m + gain]
+                rows.append((s, a, p, s_next, float(gain), ends, m + gain == 0))
+    return TabularMDP.from_outcomes(len(state) + 1, len(BETS), rows, gamma, start=0, name="betting game")
+
+
+MAZE = "......\n.####.\n....#.\n....#.\n....#G\nS..>.."
+
+
+def guarded_maze(
+    gamma: float = 0.99, *, p: float = 0.05, fee: float = 64.0, goal: float = 16.0, step: float = -1.0
+) -> TabularMDP:
+    """Danger from rewards at one place: the short way passes a guard, who seldom takes a large fee.
+
+    The guarded maze, another standard world for learning with CVaR. The short way to the goal takes 6 moves and passes the
+    guard, who takes ``fee`` with probability ``p``; that is unsafe. The long way takes 14 moves and is safe. The goal pays
+    ``goal``, every other move costs a step:
+
+        short    11, or −53 with probability 0.05       mean 7.8       CVaR_α = 11 − 3.2/α for α ≥ 0.05
+        long     3                                      mean 3         CVaR_α = 3
+
+    So the mean favours the short way, and CVaR_α the long way for α below 0.4. The guard has the only random reward, and so
+    all of the variance. With matched mixing and a large β, the paper's scheme counts the fee with probability p + (1 − p)·v,
+    and takes the long way from v = 0.092 on (0.079 for γ → 1).
+
+    **Where it differs from its sources.** The map is that of Mead et al.; the fee, its probability and the goal are those of
+    Greenberg et al. There, moves are noisy or the fee is normally distributed, and steps are free after the first 32.
+
+    Sources: Greenberg et al. (2022), *Efficient risk-averse reinforcement learning*; Mead et al. (2025), *Return capping:
+    sample-efficient CVaR policy gradient optimisation*.
+
+    >>> import safereplay as sr
+    >>> from safereplay.worlds import guarded_maze
+    >>> mdp = guarded_maze()
+    >>> limits = [sr.fixed_point(mdp, sr.VarianceReplay(beta=5.0), v) for v in (0.0, 0.5)]
+    >>> [round(sr.evaluate(mdp, Q.argmax(1), start=mdp.origin).mean, 3) for Q in limits]
+    [7.8, 3.0]
+    """
+    p, fee, step = (
+        _checks.between("p", p, "[0, 1]"),
+        _checks.between("fee", fee, "(0, inf)"),
+        _checks.real("step", step),
+    )
+    guard = [(1.0 - p, step), (p, step - fee)]
+    mdp = from_map(MAZE, gamma=gamma, goal=goal, step=step, volatile=guard, name="guarded maze")
+    return replace(mdp, unsafe=mdp.r == step - fee)
+
+
+def icu_sepsis(gamma: float = 0.999) -> TabularMDP:
+    """Danger from transitions, estimated from real data: the treatment of sepsis in intensive care. Death is unsafe.
+
+    ICU-Sepsis (package ``icu-sepsis``, extra ``icu``): 713 states of a patient, then death, survival and an absorbing end. 25
+    actions: 5 doses of fluids × 5 of vasopressors. Survival pays 1, everything else 0, so the mean return is the
+    probability of survival. An episode starts in a state drawn from the patients of the data. Of each state, the data have
+    enough cases for some actions only (usually 1 to 7). The package gives the others the mean of these: all 25 can be taken.
+
+    The package sets γ = 1, and a :class:`~safereplay.TabularMDP` needs γ < 1. With the default, the patient dies in 12.494 %
+    of episodes under the best policy; with γ = 1, in 12.486 %. Under a uniformly random policy it is 21.99 %.
+
+    Only the tables of the package are read; it is not imported. This is research data, from which nothing follows
+    for the treatment of patients. It is not in the catalog, since it needs the extra; ``icu_sepsis().save("icu.npz")``
+    makes a file that every command accepts.
+
+    Source: Choudhary, Gupta & Thomas (2024), *ICU-Sepsis: a benchmark MDP built from real medical data*, from MIMIC-III.
+
+    Raises
+    ------
+    MissingExtra : the package is not installed
+
+    >>> icu_sepsis()                                                            # doctest: +SKIP
+    TabularMDP(716 states × 25 actions, 1528525 outcomes, gamma=0.999, rewards 0 to 1, 3 terminal states, 16485 unsafe outcomes)
+    """
+    package = find_spec("icu_sepsis")  # not imported: it imports gym, which is no longer maintained
+    folders = (package and package.submodule_search_locations) or ()
+    file = next((f for folder in folders if (f := Path(folder, "envs", "assets", "dynamics.npz")).is_file()), None)
+    if file is None:
+        raise MissingExtra("icu_sepsis needs the package icu-sepsis; install it with: pip install 'safereplay[icu]'")
+    with np.load(file, allow_pickle=False) as tables:
+        p, r, start = (tables[name] for name in ("tx_mat", "r_mat", "d_0"))
+    n, actions, _ = p.shape
+    death = n - 3  # followed by survival and the absorbing end
+    s, a, s_next = np.nonzero(p[:death])
+    columns = (s, a, p[s, a, s_next], s_next, r[s, a, s_next], s_next >= death, s_next == death)
+    return TabularMDP.from_outcomes(n, actions, np.column_stack(columns), gamma, start, name="ICU-Sepsis")

@@ -5,7 +5,7 @@ from planted import chapter, comparison, record
 
 from docs.comparison import write_docs
 from safereplay.arena.figures import featured, frame_of, overview_figure, world_figure
-from safereplay.arena.report import page
+from safereplay.arena.report import HEADER, REFERENCE, opening, page
 from safereplay.arena.results import Chapter, Family
 from safereplay.views.document import Table
 
@@ -51,14 +51,58 @@ def test_the_frame_shows_every_useful_setting():
 
 
 def test_the_overview_has_a_number_for_everyone_everywhere():
-    found = comparison(chapter("a", q=0.1, matched=0.9), chapter("b", q=0.42))
+    found = comparison(chapter("a", q=0.1, matched=0.9), chapter("b", q=0.42, mihatsch=0.2))
     texts = [text.get_text() for text in overview_figure(found).axes[0].texts]
-    assert sorted(texts) == sorted(["10", "90", "42", "·", "mean", "90 %", "26 %"])
+    assert sorted(texts) == sorted(["10", "90", "42", "20", "·", "·", "mean", "90 %", "26 %", "20 %"])
+
+
+def test_worlds_that_do_not_separate_are_on_the_right_of_the_overview_with_a_second_mean():
+    found = comparison(chapter("even", q=1.0, matched=1.0), chapter("a", q=0.1, matched=0.9))
+    ax = overview_figure(found).axes[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "even"]
+    assert sorted(text.get_text() for text in ax.texts if "%" in text.get_text()) == ["10 %", "55 %", "90 %", "95 %"]
+
+
+def test_worlds_that_do_not_separate_have_a_table_of_their_own():
+    found = comparison(
+        chapter("even", q=1.0, matched=1.0),
+        chapter("a", q=0.1, matched=0.9),
+        chapter("calm", q=0.5, matched=0.9, dangerous=False),
+    )
+    everyone, places, equal = (block for block in opening(found) if isinstance(block, Table))
+    assert list(everyone.header[:3]) == ["contestant", "mean area", "mean, separating"]
+    assert [row[:3] for row in everyone.rows] == [
+        ["variance replay (matched)", "93 %", "90 %"],
+        ["Q-learning", "53 %", "10 %"],
+    ]
+    assert [row[0] for row in places.rows] == ["a"]
+    assert equal.rows == [
+        ["even", "all are among the best", "100 % to 100 %"],
+        ["calm", "no outcome can be unsafe", "50 % to 90 %"],
+    ]
+
+
+def test_designed_replay_has_a_row_apart_and_a_line(tmp_path):
+    found = comparison(
+        chapter("a", frontier=[(0.2, 0.5), (0.6, 1.0)], q=0.1, matched=0.9), chapter("b", q=0.9, matched=0.1)
+    )
+    tables = [block for block in page(found).blocks if isinstance(block, Table)]
+    assert tables[0].rows[-1] == [REFERENCE, "60 %", "", "", "known on 1 of 2 worlds"]
+    first, second = (table for table in tables if list(table.header) == HEADER)
+    assert first.rows[-1][:3] == [REFERENCE, "60.0 %", ""]
+    assert REFERENCE not in [row[0] for row in second.rows]
+    (line,) = (line for line in world_figure(found.chapters[0]).axes[0].lines if line.get_linestyle() == "--")
+    assert line.get_drawstyle() == "steps-post"
+    np.testing.assert_allclose(line.get_xydata()[:2], [[20.0, 0.5], [60.0, 1.0]])
+    ax = overview_figure(found).axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()][-1] == "designed replay"
+    assert "| reference: designed replay | 60.0 % |" in write_docs(found, tmp_path).read_text()
 
 
 @pytest.mark.parametrize("worlds", ["a", "abcdefghijklmnopqrs"])
 def test_nothing_of_the_overview_is_cut_off(worlds):
-    figure = overview_figure(comparison(*(chapter(name, q=0.1, matched=0.9) for name in worlds)))
+    even = [chapter("even", frontier=[(0.0, 0.5)], q=1.0, matched=1.0)] * (len(worlds) > 1)
+    figure = overview_figure(comparison(*(chapter(name, q=0.1, matched=0.9) for name in worlds), *even))
     figure.draw_without_rendering()
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
     boxes = [text.get_window_extent() for text in texts]

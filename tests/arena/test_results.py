@@ -79,3 +79,51 @@ def test_what_was_found_goes_to_json():
         "low": pytest.approx(0.9),
         "high": pytest.approx(0.9),
     }
+
+
+def test_a_world_separates_if_something_can_be_unsafe_and_somebody_is_not_among_the_best():
+    assert chapter(q=0.9, matched=0.1).separates
+    assert not chapter(q=0.9, matched=0.9).separates
+    assert not chapter(q=0.9, matched=0.897).separates  # half a point is not counted
+    assert not chapter(mihatsch=(0.801, 0.05), matched=(0.8, 0.05)).separates  # nor is a difference within the noise
+    assert not chapter(q=0.9, matched=0.1, dangerous=False).separates
+
+
+def test_means_are_over_all_worlds_and_over_those_that_separate():
+    found = comparison(
+        chapter("a", q=0.2, matched=0.8), chapter("b", q=1.0, matched=1.0), chapter("c", q=0.4, matched=0.6)
+    )
+    assert [c.title for c in found.separating] == ["a", "c"]
+    assert [c.title for c in found.equal] == ["b"]
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["separating_worlds"] == ["a", "c"]
+    assert plain["equal_worlds"] == ["b"]
+    assert [one["separates"] for one in plain["worlds"]] == [True, False, True]
+    assert plain["means"] == [
+        {"label": "variance replay (matched)", "all": pytest.approx(0.8), "separating": pytest.approx(0.7)},
+        {"label": "Q-learning", "all": pytest.approx(1.6 / 3), "separating": pytest.approx(0.3)},
+    ]
+
+
+def test_without_a_separating_world_there_is_no_mean_over_them():
+    found = comparison(chapter("a", q=1.0), chapter("b", q=1.0))
+    assert found.to_dict()["means"] == [{"label": "Q-learning", "all": pytest.approx(1.0), "separating": None}]
+    assert list(found.means) == ["mean area"]
+
+
+def test_designed_replay_has_the_area_of_its_points():
+    found = chapter("a", frontier=[(0.2, 0.5), (0.6, 1.0)], q=0.2, matched=0.8)
+    assert found.designed_area == pytest.approx(0.6)  # 0.4 limits at 0.5, then 0.4 at 1
+    both = comparison(found, chapter("b", q=0.2, matched=0.8), chapter("c", frontier=[(0.0, 0.4)], q=1.0, matched=1.0))
+    assert both.mean_designed() == pytest.approx(0.5)  # over the worlds where it is known
+    plain = json.loads(json.dumps(both.to_dict()))
+    assert plain["designed_replay"] == {"all": pytest.approx(0.5), "separating": pytest.approx(0.6)}
+    assert [one["designed_replay"] is None for one in plain["worlds"]] == [False, True, False]
+    assert plain["worlds"][0]["designed_replay"]["points"] == [[0.2, 0.5], [0.6, 1.0]]
+    assert np.isnan(both.chapters[1].designed_area)
+
+
+def test_designed_replay_is_no_contestant():
+    found = comparison(chapter("a", frontier=[(0.0, 1.0)], q=0.2, matched=0.8))
+    assert found.labels == ("variance replay (matched)", "Q-learning")
+    assert found.chapters[0].standings[0].behind.mean == 0.0

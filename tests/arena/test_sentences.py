@@ -88,3 +88,12 @@ def test_who_does_not_apply_is_listed_with_its_worlds_and_the_first_reason():
     refused = [[("hindsight", f"needs goals, got '{name}'")] for name in "ab"]
     found = comparison(*(chapter(name, q=0.1, refused=why) for name, why in zip("ab", refused, strict=True)))
     assert sentences.absent(found) == [["hindsight", "a, b", "needs goals, got 'a'"]]
+
+
+def test_the_summary_has_the_mean_over_the_worlds_that_separate_and_the_rule():
+    worlds = [chapter("a", q=0.2, mihatsch=0.8), chapter("b", q=1.0, mihatsch=1.0), chapter("c", q=0.4, mihatsch=0.6)]
+    told = sentences.summary(comparison(*worlds))
+    assert told[0] == "Largest mean areas over 3 worlds: Mihatsch–Neuneier 80 %, Q-learning 53 %."
+    assert told[1].startswith("Over the 2 that separate the contestants: Mihatsch–Neuneier 70 %, Q-learning 30 %.")
+    assert told[1].endswith("can be unsafe and at least one contestant is not among the best; b does not.")
+    assert not any("separate" in line for line in sentences.summary(comparison(worlds[0], worlds[2])))

@@ -3,6 +3,7 @@ import pytest
 
 import safereplay as sr
 from safereplay.arena.plan import worlds
+from safereplay.arena.report import designed
 from safereplay.errors import BadInput
 from safereplay.theory.constrained import ceiling
 
@@ -72,3 +73,21 @@ def test_a_world_can_be_a_map_file_or_a_gymnasium_id(tmp_path):
 def test_an_unknown_world_is_answered():
     with pytest.raises(BadInput, match="did you mean 'cliff'"):
         worlds(["clif"])
+
+
+def test_a_world_is_dangerous_if_an_outcome_that_can_be_reached_is_unsafe(cliff):
+    assert cliff.dangerous
+    assert not worlds(["fog"], 800)[0].dangerous
+
+
+def test_designed_replay_is_given_in_the_worlds_own_return(cliff):
+    points = designed(cliff)
+    assert (np.diff(points, axis=0) > 0).all()  # from the least risk on
+    assert points[0] == pytest.approx([0.0278, -1.39], abs=0.01)
+    assert points[-1] == pytest.approx([0.119, 1.18], abs=0.01)
+    volatile = worlds(["volatile"], 800)[0]
+    assert designed(volatile)[-1] == pytest.approx([volatile.plain[1], volatile.plain[0]])  # discounted there
+
+
+def test_no_replay_is_designed_for_a_large_world():
+    assert designed(worlds(["taxi"], 800)[0]).shape == (0, 2)

@@ -75,6 +75,7 @@ def same(path):
         ["solve", "volatile", "--mixing", "matched"],
         ["check", "volatile"],
         ["tune", "volatile", "--max-p-unsafe", "0.1"],
+        ["design", "cliff", "--max-p-unsafe", "0.1"],
         ["compare"],
         ["reproduce"],
         ["bench", "--only", "tree"],

@@ -22,7 +22,7 @@ def test_a_comparison_prints_every_contestant_and_where_its_page_is(tmp_path, ca
     table = shown.out.split("\n\n")[0].splitlines()
     assert table[0].split("  ")[0] == "contestant"
     asked = ["Gaskett", "Q-learning", "hindsight ‡", "variance replay", "variance replay (matched)"]
-    assert sorted(line.split("  ")[0] for line in table[1:]) == asked
+    assert sorted(line.split("  ")[0] for line in table[1:]) == sorted([*asked, "", "designed replay"])
     assert "hindsight does not apply to cliff, volatile" in shown.out.replace("\n", " ")
     assert str(tmp_path / "out" / "report.html") in shown.out.replace("\n", "")
     assert shown.err == ""
@@ -39,6 +39,27 @@ def test_the_printed_table_has_a_row_for_each_contestant_however_many_worlds(wor
     if len(worlds) <= 3:
         assert table[1].split()[-2:] == ["%", "*"]
         assert table[2].split()[-2:] == ["70.0", "%"]
+
+
+@pytest.mark.parametrize("worlds", ["a", "abcdefghij"])
+def test_the_printed_table_has_both_means_the_rule_and_designed_replay_apart(worlds, capsys):
+    found = comparison(
+        chapter("even", q=1.0, matched=1.0),
+        *(chapter(name, frontier=[(0.0, 0.95)], q=0.1, matched=0.9) for name in worlds),
+    )
+    _show_comparison(found, Path("page"))
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert lines[0].split("  ")[0] == "contestant"
+    assert "mean, separating" in " ".join(lines[0].split())
+    (best,) = (line for line in lines if line.startswith("variance replay (matched)"))
+    assert "90.0 %" in best
+    apart = next(k for k, line in enumerate(lines) if line.startswith("designed replay"))
+    assert lines[apart - 1].strip() == ""
+    assert "95.0 %" in lines[apart]
+    said = " ".join(shown.split())
+    assert "A world separates the contestants if" in said
+    assert "even does not." in said
 
 
 def test_what_was_found_can_be_had_as_json(tmp_path, capsys):

@@ -58,6 +58,8 @@ def test_a_shell_can_complete(shell):
     ("typed", "offered"),
     [
         ("safereplay tu", {"tune"}),
+        ("safereplay de", {"design"}),
+        ("safereplay design cliff --least la", {"largest"}),
         ("safereplay learn cli", {"cliff", "cliff_walking"}),
         ("safereplay learn cliff --learner mi", {"mihatsch"}),
         ("safereplay tune cliff --scheme var", {"variance"}),

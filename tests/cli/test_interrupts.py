@@ -77,7 +77,7 @@ def test_check_and_solve_report_nothing_from_some_of_the_seeds(after_two_seeds, 
 def test_tune_makes_no_plan_from_some_of_the_seeds(after_two_seeds, capsys):
     code, shown, line = outcome(capsys, "tune", "cliff", "--max-p-unsafe", "0.05", *FEW)
     assert (code, shown) == (1, "")
-    assert line.startswith("2 of 8 seeds of replay(v=")
+    assert line.startswith("2 of 2 seeds of replay(v=")  # trained in groups: 2, 4, 8, ...
 
 
 def test_from_python_the_interrupt_is_raised(after_two_seeds):
@@ -86,7 +86,7 @@ def test_from_python_the_interrupt_is_raised(after_two_seeds):
         sr.check(mdp, scheme, episodes=200, seeds=8, quiet=True)
     with pytest.raises(KeyboardInterrupt, match="2 of 8 seeds of "):
         sr.fixed_point(mdp, scheme, 0.5, "self", episodes=200, seeds=8)
-    with pytest.raises(KeyboardInterrupt, match="2 of 8 seeds of "):
+    with pytest.raises(KeyboardInterrupt, match="2 of 2 seeds of "):
         sr.tune(mdp, scheme, max_p_unsafe=0.0, episodes=200, seeds=8, quiet=True)
 
 
@@ -125,6 +125,7 @@ NOTHING = "nothing is finished"
         (["check", "cliff", *FEW], "safereplay.theory.conditions.theorem_2"),
         (["check", "cliff", "--learner", "q"], "safereplay.theory.conditions.prospects"),
         (["tune", "cliff", "--max-p-unsafe", "0.1"], "safereplay.theory.tuning.traced"),
+        (["design", "cliff", "--max-p-unsafe", "0.1"], "safereplay.theory.design.best_policy"),
         (["solve", "cliff", "--mixing", "matched", "--out", "page"], "safereplay.views.pages.write_page"),
         (["compare"], "safereplay.arena.report.planned"),
         (["sweep", "none.toml"], "safereplay.engines.sweeps.load_spec"),

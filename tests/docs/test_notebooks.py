@@ -7,6 +7,7 @@ import nbformat
 import pytest
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
+QUICK = ("design", "world")
 FILES = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
 
@@ -18,13 +19,13 @@ def running():
     return module
 
 
-def test_there_are_three():
-    assert [file.stem for file in FILES] == ["cliff", "rivals", "world"]
+def test_there_are_four():
+    assert [file.stem for file in FILES] == ["cliff", "design", "rivals", "world"]
 
 
 @pytest.mark.parametrize(
     "file",
-    [pytest.param(file, marks=[] if file.stem == "world" else pytest.mark.slow, id=file.stem) for file in FILES],
+    [pytest.param(file, marks=[] if file.stem in QUICK else pytest.mark.slow, id=file.stem) for file in FILES],
 )
 def test_it_runs_top_to_bottom_and_shows_what_is_stored(running, file):
     stored = nbformat.read(file, as_version=4)

@@ -26,9 +26,10 @@ def world(title="cliff"):
     return found
 
 
-def chapter(title="cliff", refused=(), **areas):
+def chapter(title="cliff", refused=(), frontier=None, dangerous=True, **areas):
     """A world on which each contestant has an area: its name, '_' for '-', and 'variance' or 'matched' for the paper's."""
     here, everyone = world(title), {}
+    here.__dict__["dangerous"] = dangerous
     for one in contestants(["q", "mihatsch", "gaskett", "worst-case", "cvar"], ["variance", "score"]):
         matched = one.ours and one.label.endswith("(matched)")
         everyone.setdefault("matched" if matched else one.name.replace("-", "_"), one)
@@ -37,7 +38,7 @@ def chapter(title="cliff", refused=(), **areas):
         share, noise = found if isinstance(found, tuple) else (found, 0.0)
         one = everyone[name]
         families.append(Family(here, one, one.settings[-1:], (record(0.0, share, noise=noise, seed=k),)))
-    return Chapter(here, tuple(families), tuple(refused))
+    return Chapter(here, tuple(families), tuple(refused), None if frontier is None else np.array(frontier))
 
 
 def comparison(*chapters):

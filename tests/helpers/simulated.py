@@ -85,6 +85,7 @@ EVERY = (
     (sr.QLearning(),),
     (sr.ReplayQLearning(v=0.5), sr.ReplayQLearning(sr.VarianceReplay(-0.1), v=0.2)),
     (sr.ReplayQLearning(v=0.7, mixing="matched"),),
+    (sr.ReplayQLearning(v=1.0, mixing="anchored"),),
     (sr.ReplayQLearning(sr.Scheme(), v=0.4),),
     (sr.ReplayQLearning(Wary(0.5), v=0.5, T0=20),),
     (sr.ReplayQLearning(Startled(), v=0.5),),

@@ -9,6 +9,7 @@ UNITS = {
     "VarianceReplay": {"beta": -1},
     "BoldReplay": {"beta": -1},
     "ReturnReplay": {"beta": -1},
+    "EntropicReplay": {"beta": -1},  # on tables
     "ScoreReplay": {"floor": 1},
     "ExponentialUtility": {"theta": -1},
     "MeanVariance": {"risk": -1},

@@ -314,7 +314,7 @@ def test_statistics_are_those_of_the_raw_rewards():
     rewards = [5.0, -3.0, 5.0, 1e3, -1e3, 0.125]
     for n, r in enumerate(rewards, 1):
         record(memory, 0, 0, r, n)
-        n_, mean, var, r_min, r_max, td, *_ = mem.statistics(memory, 0, n)
+        n_, mean, var, r_min, r_max, td, *_ = mem.statistics(memory, np.zeros(1), 0, n)
         seen = np.array(rewards[:n])
         assert (n_, r_min, r_max, td) == (n, seen.min(), seen.max(), 0.0)
         assert mean == pytest.approx(seen.mean(), rel=1e-12)
@@ -325,7 +325,7 @@ def test_the_variance_of_one_reward_seen_many_times_is_exactly_zero():
     memory, record = empty(1), mem.make_record(ranges=False)
     for n in range(1, 2000):
         record(memory, 0, 0, 0.1, n)
-    assert mem.statistics(memory, 0, 1999)[2] == 0.0
+    assert mem.statistics(memory, np.zeros(1), 0, 1999)[2] == 0.0
 
 
 @given(st.lists(st.floats(0, 1).map(lambda x: x if x > 0.2 else 0.0), min_size=1, max_size=12), st.data())
@@ -341,14 +341,17 @@ def test_draw_finds_the_first_slot_whose_running_sum_exceeds_and_never_one_witho
     assert shares[slot] > 0
 
 
-def test_a_reward_that_stands_for_several_merged_ones_has_the_tilt_of_each():
-    """Two merged rewards at 2 and one at 5, β = 0: shares 2/3 and 1/3."""
+@pytest.mark.parametrize(
+    ("scheme", "shares"), [(sr.VarianceReplay(0.0), [2 / 3, 1 / 3]), (sr.DynaReplay(), [3 / 4, 1 / 4])]
+)
+def test_a_reward_that_stands_for_several_merged_ones_has_the_weight_of_all(scheme, shares):
+    """Two merged rewards at 2, seen three times, and one at 5, seen once: shares by distinct rewards, and by visits."""
     memory = empty(2)
-    store(memory, 0, 2.0, 0, False, 2)
+    for _ in range(3):
+        store(memory, 0, 2.0, 0, False, 2)
     store(memory, 0, 5.0, 0, False, 2)
     memory.distinct[0] = 2.0
-    scheme = sr.VarianceReplay(0.0)
     refresh = mem.make_refresh(scheme.bound("log_tilt"), scheme.bound("next_weight"))
-    refresh(memory, np.zeros(1), 0, 2, 0.9, 1, scheme.params())
+    refresh(memory, np.zeros(1), 0, 4, 0.9, 1, mem.MIDDLE, scheme.params())
     tree.put(memory.tree, 0, 1.0)
-    assert arrays.weights_of(memory).tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert arrays.weights_of(memory).tolist() == pytest.approx(shares)

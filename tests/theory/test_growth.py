@@ -43,12 +43,12 @@ def test_w_is_worked_out_once_along_v(monkeypatch):
     assert len(calls) == 2
 
 
-def test_theorem_2_works_w_out_twice_however_many_v_it_looks_at(monkeypatch):
+def test_theorem_2_works_w_out_once_however_many_v_it_looks_at(monkeypatch):
     calls = counter(monkeypatch, operator, "limit_weights")
     looks = counter(monkeypatch, Along, "__call__")
     theorem2.theorem_2(sr.grids.cliff(), sr.VarianceReplay(beta=5.0))
     assert len(looks) > 32
-    assert len(calls) == 2
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("n", [SMALL, LARGE])
@@ -119,12 +119,12 @@ def test_sweeps_from_values_that_lead_nowhere_begin_anew(monkeypatch):
 # -- evaluate ---------------------------------------------------------------------------------------------------------
 
 
-def test_one_elimination_serves_mean_spread_and_length_and_another_the_risk(monkeypatch):
+def test_one_elimination_serves_mean_spread_length_and_risk(monkeypatch):
     mdp = edge(LARGE)
     calls, policy = counter(monkeypatch, solver, "splu"), sr.exact(mdp, sr.QLearning()).argmax(1)
     profile = sr.evaluate(mdp, policy, quiet=True)
     assert (profile.p_unsafe > 0.0, profile.std > 0.0) == (True, True)
-    assert len(calls) == 2
+    assert len(calls) == 1
     assert not profile.source.chain._last  # its factors are large, and a profile is kept
 
 
@@ -148,7 +148,7 @@ def test_a_limit_that_a_replay_keeps_is_still_confirmed_by_learning(monkeypatch)
     calls = counter(monkeypatch, tuning, "learn")
     plan = sr.tune(sr.grids.cliff(), SCHEME, max_p_unsafe=0.05, betas=[1.0], episodes=2_000, seeds=2, quiet=True)
     assert plan.meets
-    assert len(calls) == len(plan.confirmation) > 0
+    assert len(calls) >= len(plan.confirmation) > 0
 
 
 # -- 'self' -----------------------------------------------------------------------------------------------------------

@@ -161,3 +161,33 @@ def test_the_policies_of_one_limit_serve_the_others(monkeypatch):
         shared = counted(patch, together)
     assert shared["line"] < alone["line"] / 3
     assert shared["means"] < alone["means"] / 3
+
+
+@pytest.mark.parametrize("mdp", [edge(8), risky_model(3), sr.grids.cliff(fall_ends=False)])
+def test_improving_a_policy_several_times_changes_no_ceiling(mdp, monkeypatch):
+    limits = np.linspace(0.05, 0.3, 5)
+
+    def values():
+        return [(x.value, x.value_discounted) for x in Ceilings(mdp, Limit("max_p_unsafe", 0.0)).frontier(limits)]
+
+    many = values()
+    monkeypatch.setattr(hull, "AHEAD", 1)
+    np.testing.assert_allclose(many, values(), rtol=2e-9)
+
+
+def test_improving_a_policy_several_times_needs_fewer_solutions(monkeypatch):
+    work = {}
+    for ahead in (1, hull.AHEAD):
+        with monkeypatch.context() as patch:
+            patch.setattr(hull, "AHEAD", ahead)
+            work[ahead] = counted(patch, lambda: ceiling(edge(24), max_p_unsafe=0.05))["means"]
+    assert work[hull.AHEAD] < work[1]
+
+
+def test_a_frontier_has_the_values_of_its_ceilings_without_their_policies(monkeypatch):
+    mdp, limits = edge(8), [0.03, 0.05, 0.2]
+    whole = [Ceilings(mdp, Limit("max_p_unsafe", 0.0)).at(limit) for limit in limits]
+    monkeypatch.setattr(hull.Occupancy, "policy", lambda *_: pytest.fail("a policy was computed"))
+    points = Ceilings(mdp, Limit("max_p_unsafe", 0.0)).frontier(limits)
+    np.testing.assert_allclose([x.value for x in points], [x.value for x in whole], rtol=2e-9)
+    np.testing.assert_allclose([x.value_discounted for x in points], [x.value_discounted for x in whole], rtol=2e-9)

@@ -248,7 +248,9 @@ def test_the_band_of_kappa_that_is_safe_on_the_cliff():
 
 
 def test_literal_mixing_has_no_limit_without_visitation():
-    with pytest.raises(BadInput, match="mixing must be 'matched', got 'literal'; the limit of literal mixing depends"):
+    with pytest.raises(
+        BadInput, match="mixing must be 'matched' or 'anchored', got 'literal'; the limit of literal mixing depends"
+    ):
         sr.exact(sr.grids.cliff(), sr.ReplayQLearning(SCHEME, v=0.5))
 
 

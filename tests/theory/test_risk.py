@@ -468,6 +468,23 @@ def test_both_exact_ways_give_the_same(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("fall_ends", [True, False])
+def test_where_every_step_has_one_reward_the_distribution_by_length_is_the_one_carried(monkeypatch, fall_ends):
+    """14×14; a fall that does not end the episode is a step with another reward, which only the lattice can follow."""
+    mdp = sr.grids.cliff(layout="\n".join(["." * 14] * 13 + ["S" + "X" * 12 + "G"]), fall_ends=fall_ends)
+    policy = sr.exact(mdp, sr.QLearning()).argmax(1)
+    tried, by_length = [], risks._by_length
+    monkeypatch.setattr(risks, "_by_length", lambda *a: tried.append(by_length(*a)) or tried[-1])
+    first = sr.evaluate(mdp, policy).distribution
+    assert (tried[0] is not None) == fall_ends
+    monkeypatch.setattr(risks, "_by_length", lambda *_: None)
+    second = sr.evaluate(mdp, policy).distribution
+    assert first.exact
+    np.testing.assert_array_equal(first.returns, second.returns)
+    np.testing.assert_allclose(first.probabilities, second.probabilities, rtol=1e-10, atol=1e-17)
+    assert first.cut <= risks.RESIDUE
+
+
 def test_rewards_without_a_common_unit_are_enumerated_while_they_are_few():
     rows = [(0, 0, 0.5, 1, math.sqrt(2.0), True, False), (0, 0, 0.5, 1, 1.0, True, False)]
     risk = sr.evaluate(model(2, rows), [0, 0], start=0)

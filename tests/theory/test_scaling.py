@@ -40,10 +40,12 @@ def model(seed, whole=True):
 
 
 def learners():
-    """Every learner of the catalog, and every scheme of the catalog with either mixing."""
+    """Every learner of the catalog, every scheme of the catalog with either mixing of the paper, and anchored risk measures."""
     made = [catalog.learner(name)() for name in catalog.LEARNERS if name != "hindsight"]
     schemes = [catalog.scheme(name)() for name in catalog.SCHEMES]
     made += [sr.ReplayQLearning(scheme, mixing=mixing) for scheme in schemes for mixing in ("literal", "matched")]
+    measures = sr.CVaRReplay(), sr.SpectralReplay(), sr.ExpectileReplay(), sr.EntropicReplay()
+    made += [sr.ReplayQLearning(scheme, v=0.8, mixing="anchored") for scheme in measures]
     made += [sr.RiskSensitive(-0.5), sr.QLearning(c0=3.0), sr.ErrorStates(0.3, scale=2.0), sr.Robust(0.0)]
     made += [sr.Pessimistic(0.0), sr.ExponentialUtility(0.0), sr.ExponentialUtility(-0.5)]
     made += [sr.PrioritisedReplay(0.0), sr.PrioritisedReplay(1.0, importance=1.0, by="rank")]

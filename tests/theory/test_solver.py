@@ -300,6 +300,16 @@ def test_the_steps_of_a_walk_are_its_closed_form():
     np.testing.assert_allclose(solver.solve(near_steps(n), np.ones(n)), s * (n + 1 - s), rtol=1e-8)
 
 
+def test_products_are_tried_only_where_steps_lead_far(monkeypatch):
+    """Eliminating a chain of near steps is fast, and products would not converge."""
+    n, tried = solver.ELIMINATED + 1, []
+    monkeypatch.setattr(solver, "by_products", lambda P, b: tried.append(b.size) or b)
+    solver.solve(near_steps(n), np.ones(n))
+    assert not tried
+    solver.solve(far_steps(n), np.ones(n))
+    assert tried == [n]
+
+
 # -- a million states ---------------------------------------------------------------------------------------------------
 
 MILLION = """

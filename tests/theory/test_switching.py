@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_models import random_model
 
 import safereplay as sr
+from safereplay.theory import switching
 from safereplay.theory.limits import exact
+from safereplay.theory.occupancy import Limit
 from safereplay.theory.operator import Along
-from safereplay.theory.switching import dial_at
+from safereplay.theory.switching import Tracer, dial_at
 from safereplay.theory.theorem2 import first_below
 from safereplay.theory.visits import self_consistent
 
@@ -255,3 +258,62 @@ def test_what_cannot_be_looked_at_is_refused_in_a_line(arguments, message):
     arguments = {"mdp": sr.grids.cliff(), "learner": VARIANCE, **arguments}
     with pytest.raises(sr.BadInput, match=f"^{message}"):
         sr.switches(arguments.pop("mdp"), arguments.pop("learner"), **arguments)
+
+
+# -- the tracer -------------------------------------------------------------------------------------------------------
+
+
+def tracer_of(mdp):
+    return Tracer(mdp, Limit("max_p_unsafe", 0.1), None, "matched", sr.EpsilonGreedy())
+
+
+@pytest.mark.parametrize("n_states", [6, 40, 400])
+@pytest.mark.parametrize("seed", range(3))
+def test_limits_from_a_warm_start_are_those_from_a_cold_one(n_states, seed):
+    """In any order of v: below 300 states by policies, above by sweeps, whose error is at most 1e-10 of the largest value."""
+    mdp, scheme = random_model(seed, n_states), sr.VarianceReplay(beta=0.3)
+    along = Along(mdp, scheme)
+    for v in np.random.default_rng(seed).permutation(np.linspace(0.0, 0.99, 12)).tolist():
+        cold = Along(mdp, scheme)(v)
+        np.testing.assert_allclose(along(v), cold, rtol=0.0, atol=2e-10 * np.abs(cold).max())
+
+
+@pytest.mark.parametrize("mdp", [random_model(0), random_model(1, 30), random_model(2, 320), sr.grids.cliff()])
+def test_boundaries_along_straight_lines_are_those_of_bisection_with_fewer_limits(mdp, monkeypatch):
+    """The same risks in the same order, each boundary to the same width, and less than two thirds of the limits."""
+    looks = []
+    plain = Tracer._look
+    monkeypatch.setattr(Tracer, "_look", lambda self, *a: looks.append(a) or plain(self, *a))
+    found = tracer_of(mdp).stretches(sr.VarianceReplay(beta=0.3))
+    few = len(looks)
+    monkeypatch.setattr(Tracer, "_crossing", lambda self, low, high: 0.5 * (low[0].u + high[0].u))
+    bisected = tracer_of(mdp).stretches(sr.VarianceReplay(beta=0.3))
+    assert len(found) > 2
+    assert [view.key for view in found] == [view.key for view in bisected]
+    np.testing.assert_allclose([x.u for x in found], [x.u for x in bisected], rtol=0.0, atol=switching.TIGHT)
+    assert few - 34 < 2 / 3 * (len(looks) - few - 34)
+
+
+def test_above_300_states_rounding_does_not_choose_between_tied_actions():
+    """A corridor whose two actions are the same: the first one everywhere."""
+    n = 301
+    rows = [(s, a, 1.0, s + 1, -1.0, s == n - 2) for s in range(n - 1) for a in (0, 1)]
+    tracer = tracer_of(sr.TabularMDP.from_outcomes(n, 2, rows, gamma=0.99))
+    view = tracer.view(sr.Scheme(), 0.3)
+    assert not tracer.policies[view.worst].any()
+
+
+def test_a_policy_whose_end_rounding_hides_keeps_no_limit():
+    """Up, away from the cliff: a fall needs 15 slips in a row."""
+    mdp = sr.grids.cliff(layout="\n".join(["......"] * 15 + ["SXXXXG"]))
+    tracer = tracer_of(mdp)
+    with pytest.raises(sr.BadInput, match="lead to an end with a probability above rounding"):
+        sr.evaluate(mdp, np.zeros(mdp.n_states, int))
+    assert tracer.badness(tracer.number(np.zeros(mdp.n_states, np.int64))) == math.inf
+
+
+def test_the_discounted_mean_of_a_policy_is_that_of_an_evaluation():
+    mdp = sr.grids.cliff()
+    tracer = tracer_of(mdp)
+    number = tracer.view(sr.VarianceReplay(beta=1.0), 0.4).worst
+    assert tracer.discounted(number) == sr.evaluate(mdp, tracer.policies[number], discounted=True).mean

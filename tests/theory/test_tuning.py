@@ -122,6 +122,31 @@ def test_a_plan_that_learning_does_not_bear_out_says_so(cliff):
     assert plan.v in {trial.v for trial in plan.confirmation}
 
 
+def kept_by(cliff, monkeypatch, fails):
+    """A trial of 20 seeds, of which these fail, and the batches that it trained."""
+    batches = []
+    safe, risky = (np.asarray(sr.fixed_point(cliff, CAUTIOUS, v).argmax(1)) for v in (0.9, 0.0))
+
+    def learn(mdp, learner, episodes, seeds, *rest, quiet):
+        batches.append(list(seeds))
+        runs = types.SimpleNamespace(policy=[risky if seed in fails else safe for seed in seeds])
+        return types.SimpleNamespace(whole=lambda: runs)
+
+    monkeypatch.setattr(tuning, "learn", learn)
+    limit = tuning.Limit("max_p_unsafe", 0.02)
+    tracer = tuning.Tracer(cliff, limit, None, "matched", sr.EpsilonGreedy())
+    test = tuning._Test(10, list(range(20)), sr.EpsilonGreedy(), sr.PowerStep(), True)
+    return tuning._trial(tracer, test, tracer.view(CAUTIOUS, 0.5), limit, test.seeds), batches
+
+
+def test_a_trial_ends_once_too_many_seeds_fail(cliff, monkeypatch):
+    """19 of 20 must keep the limit, so two failures decide. Each seed is trained once, in order."""
+    for fails, met, seeds in (((0, 1), 0, 2), ((0, 3), 2, 4), ((2, 19), 18, 20), ((7,), 19, 20), ((), 20, 20)):
+        trial, batches = kept_by(cliff, monkeypatch, fails)
+        assert (trial.met, trial.seeds, trial.passed) == (met, seeds, len(fails) < 2)
+        assert [seed for batch in batches for seed in batch] == list(range(seeds))
+
+
 def test_the_same_call_gives_the_same_plan():
     mdp = sr.grids.volatile()
     first, second = (quick(mdp, max_p_unsafe=0.1, betas=[0.1], episodes=2_000).to_dict() for _ in range(2))

@@ -1,5 +1,7 @@
 """Worlds whose numbers can be worked out by hand, each shown to do what it is for."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -8,7 +10,18 @@ import safereplay as sr
 from safereplay.theory.constrained import ceiling
 from safereplay.theory.operator import weighted
 from safereplay.theory.solver import optimal, targets
-from safereplay.worlds import flood, fog, insurance, late_cliff, market, river, windfall
+from safereplay.worlds import (
+    BETS,
+    betting_game,
+    flood,
+    fog,
+    guarded_maze,
+    insurance,
+    late_cliff,
+    market,
+    river,
+    windfall,
+)
 
 
 def judged(mdp, Q):
@@ -278,3 +291,72 @@ def test_learned_replay_by_return_walks_round_where_the_papers_walks_the_edge():
         risks.append(np.array([judged(mdp, Q).p_unsafe for Q in runs.Q]))
     assert risks[0].min() > 0.1
     assert risks[1].max() < 0.04
+
+
+# -- worlds of the literature on CVaR ---------------------------------------------------------------------------------
+
+
+def best_play(final, stages, money=10, win=0.7, choose=max):
+    """The best E[final(money)] of the betting game, by a dynamic program over stages and money that uses no model."""
+
+    @cache
+    def value(stage, m):
+        if stage == stages:
+            return float(final(m))
+        return choose(win * value(stage + 1, m + b) + (1 - win) * value(stage + 1, m - b) for b in BETS if b <= m)
+
+    return value(0, money)
+
+
+@pytest.mark.parametrize("stages", [1, 4, 6])
+def test_the_best_gambler_has_the_mean_of_a_dynamic_program(stages):
+    mdp = betting_game(stages=stages)
+    best, safest = (ceiling(mdp, max_p_unsafe=limit, start=mdp.origin) for limit in (1.0, 0.0))
+    assert best.value == pytest.approx(best_play(lambda m: m - 10, stages))
+    assert safest.best == pytest.approx(best_play(lambda m: m == 0, stages, choose=min), abs=1e-9)
+    ruined = -1e9  # so large a loss that no best play runs the risk
+    assert safest.value == pytest.approx(best_play(lambda m: m - 10 if m else ruined, stages))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.2, 0.5])
+def test_the_largest_cvar_of_the_betting_game_is_that_of_a_dynamic_program(alpha):
+    etas = range(-10, 51)  # every return of four stages: the best η is one of them
+    cvar = max(eta - best_play(lambda m, eta=eta: max(eta - (m - 10), 0), 4, choose=min) / alpha for eta in etas)
+    found = ceiling(betting_game(), min_cvar=-10.0, alpha=alpha, start=0)
+    assert found.status == "optimal"
+    assert found.best == pytest.approx(cvar)
+    assert cvar == pytest.approx({0.1: 0.0, 0.2: 0.082, 0.5: 1.5566}[alpha])
+
+
+def test_a_bet_that_the_player_cannot_pay_counts_as_none():
+    mdp = betting_game(stages=2)
+    poorest = mdp.outcomes(0, 3).s_next[0]  # after a loss of 5
+    assert mdp.outcomes(0, 3).r.tolist() == [-5.0, 5.0]
+    assert mdp.outcomes(poorest, 4).r.tolist() == [0.0]
+    assert mdp.outcomes(poorest, 3).unsafe.tolist() == [True, False]
+
+
+def test_the_two_ways_of_the_guarded_maze():
+    mdp = guarded_maze()
+    bold, careful = replayed(mdp, 0.0), replayed(mdp, 0.5)
+    assert (bold.mean, bold.p_unsafe) == (pytest.approx(-5 + 16 - 0.05 * 64), pytest.approx(0.05))
+    assert (careful.mean, careful.p_unsafe) == (pytest.approx(-13 + 16), 0.0)
+
+
+@pytest.mark.parametrize("alpha", [0.04, 0.1, 0.39, 0.41, 0.6])
+def test_the_largest_cvar_of_the_guarded_maze_is_that_of_the_better_way(alpha):
+    """Of a lottery: 11, or −53 with probability 0.05; of a certain 3."""
+    short = (min(alpha, 0.05) * -53 + max(alpha - 0.05, 0.0) * 11) / alpha
+    mdp = guarded_maze()
+    found = ceiling(mdp, min_cvar=-60.0, alpha=alpha, start=mdp.origin)
+    assert found.status == "optimal"
+    assert found.best == pytest.approx(max(short, 3.0))
+
+
+def test_the_share_of_replay_from_which_the_guard_is_avoided():
+    mdp = guarded_maze()
+    short, long = (16 * 0.99**n - sum(0.99**k for k in range(n)) for n in (5, 13))
+    seen = (short - long) / (64 * 0.99**3)  # the probability of the fee, after three moves, that makes them equal
+    v = (seen - 0.05) / 0.95
+    assert v == pytest.approx(0.092, abs=5e-4)
+    assert [replayed(mdp, v + d).p_unsafe for d in (-0.001, 0.001)] == [pytest.approx(0.05), 0.0]

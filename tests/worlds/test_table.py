@@ -41,7 +41,7 @@ def numbers(mdp):
 
 
 def test_the_table_has_worlds_of_every_danger():
-    assert len(ROWS) >= 17
+    assert len(ROWS) >= 19
     assert {row[0] for row in ROWS.values()} == set(FIRST_WORDS)
 
 
@@ -117,6 +117,10 @@ def test_an_option_that_is_only_a_word_is_refused_by_its_name(name):
         ("insurance", {"premium": float("nan")}, "premium must be"),
         ("flood", {"rate": 1.0}, "rate must be in"),
         ("windfall", {"rounds": 0}, "rounds must be"),
+        ("betting_game", {"win": 1.0}, r"win must be in \(0, 1\), got 1"),
+        ("betting_game", {"money": 0}, "money must be at least 1, got 0"),
+        ("guarded_maze", {"p": 1.5}, r"p must be in \[0, 1\], got 1.5"),
+        ("guarded_maze", {"fee": 0.0}, "fee must be in"),
     ],
 )
 def test_what_no_world_can_be_is_refused(name, options, message):

@@ -39,13 +39,21 @@ class Look(NamedTuple):
 
 @styled
 def overview_figure(found: Comparison) -> Figure:
-    """The share of the ceiling's area, contestants by worlds; the best of a world are framed."""
-    labels, chapters = found.labels, found.chapters
-    figure, axes = new_figure(max(4.4, 2.7 + 0.37 * len(chapters)), 1.5 + 0.2 * len(labels))
+    """The share of the ceiling's area, contestants by worlds; the best of a world are framed.
+
+    Worlds that do not separate the contestants are on the right of a line; designed replay is under a line.
+    """
+    labels, chapters = found.labels, [*found.separating, *found.equal]
+    names, means = [*map(found.marked, labels)], [*found.means.values()] if len(chapters) > 1 else []
+    last = [found.mean_designed(some) for some in means]
+    names += ["designed replay"] * found.has_designed
+    figure, axes = new_figure(max(4.4, 2.7 + 0.37 * (len(chapters) + len(means))), 1.5 + 0.2 * len(names))
     ax = axes[0, 0]
     standings = [[c.standing(label) for c in chapters] for label in labels]
     shares = [[np.nan if standing is None else standing.area.mean for standing in row] for row in standings]
-    shown = np.ma.masked_invalid(np.array(shares).reshape(len(labels), -1))
+    if found.has_designed:
+        shares.append([chapter.designed_area for chapter in chapters])
+    shown = np.ma.masked_invalid(np.array(shares).reshape(len(names), -1))
     ax.imshow(shown, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto")
     centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
     for i, row in enumerate(standings):
@@ -59,16 +67,25 @@ def overview_figure(found: Comparison) -> Figure:
             if best:
                 x, y = [j - 0.44, j + 0.44, j + 0.44, j - 0.44, j - 0.44], [i - 0.4, i - 0.4, i + 0.4, i + 0.4, i - 0.4]
                 ax.plot(x, y, color=ORANGE, lw=1.1, zorder=3)
-    ax.set_yticks(range(len(labels)), map(found.marked, labels), fontsize=8)
+    for j, share in enumerate(shares[-1] if found.has_designed else ()):
+        text, colour = ("·", SOFT) if np.isnan(share) else (f"{100 * share:.0f}", "white" if share > 0.55 else INK)
+        ax.text(j, len(labels), text, color=colour, **centred)
+    if found.has_designed:
+        ax.axhline(len(labels) - 0.5, color=INK, lw=2.0)
+    if found.separating and found.equal:
+        ax.axvline(len(found.separating) - 0.5, color=INK, lw=2.0)
+    ax.set_yticks(range(len(names)), names, fontsize=8)
     ax.set_xticks(range(len(chapters)), [c.title for c in chapters], rotation=40, ha="right", fontsize=8)
     ax.tick_params(length=0)
     ours = {one.label for one in found.plan.contestants if one.ours}
-    for text, label in zip(ax.get_yticklabels(), labels, strict=True):
+    for text, label in zip(ax.get_yticklabels(), labels, strict=False):
         if label in ours:
             text.set(weight="bold")
-    means = ["mean", *(percent(found.mean_area(label)) for label in labels)] if len(chapters) > 1 else []
-    for i, mean in enumerate(means, -1):
-        ax.text(len(chapters) - 0.3, i, mean, va="center", fontsize=8, color=SOFT)
+    for k, some in enumerate(means):
+        column = [found.mean_area(label, some) for label in labels] + last[k : k + 1] * found.has_designed
+        for i, mean in enumerate(["mean" if k == 0 else "mean, left", *map(percent, column)], -1):
+            place: dict[str, Any] = {"xytext": (6 + 42 * k, 0), "textcoords": "offset points", "va": "center"}
+            ax.annotate(mean, (len(chapters) - 0.5, i), **place, fontsize=8, color=SOFT, annotation_clip=False)
     for spine in ax.spines.values():
         spine.set_visible(False)
     figure.suptitle("Share of the ceiling's area, %", x=0.02, ha="left", fontsize=10, weight="bold")
@@ -130,6 +147,10 @@ def world_figure(chapter: Chapter) -> Figure:
     ax, frame = axes[0, 0], frame_of(chapter)
     _draw_ceiling(ax, chapter, frame)
     shown, handles = featured(chapter), [Line2D([], [], color=INK, lw=1.4, label="ceiling (linear program)")]
+    if chapter.frontier is not None:
+        _draw_designed(ax, chapter, frame)
+        name = f"designed replay, {percent(chapter.designed_area)}"
+        handles.append(Line2D([], [], color=SOFT, lw=1.4, ls="--", label=name))
     for k, (family, look) in enumerate(shown):
         drawn: dict[str, Any] = {"color": look.colour, "marker": look.marker, "ms": 11 if look.marker == "*" else 6}
         name = f"{family.label}, {percent(family.area)}"
@@ -159,6 +180,14 @@ def _draw_ceiling(ax: Axes, chapter: Chapter, frame: Frame, lw: float = 1.4, eve
     ax.fill_between(x, y, frame.top, color="#eef0f4", lw=0, zorder=0)
     ax.fill_betweenx([frame.bottom, frame.top], frame.left, x[0], color="#eef0f4", lw=0, zorder=0)
     ax.plot(risks, top, color=INK, lw=lw, zorder=2)
+
+
+def _draw_designed(ax: Axes, chapter: Chapter, frame: Frame) -> None:
+    """The best return of designed replay under each limit on the risk: steps, as its area counts them."""
+    assert chapter.frontier is not None
+    p, value = chapter.frontier.T
+    x, y = np.append(100 * p, max(frame.right, 100 * p[-1])), np.maximum.accumulate(value)
+    ax.plot(x, np.append(y, y[-1]), color=SOFT, lw=1.4, ls="--", drawstyle="steps-post", zorder=2.5)
 
 
 def _inside(x: Floats, y: Floats, frame: Frame) -> Bools:

@@ -168,6 +168,11 @@ class World:
         return np.asarray(self.steps // np.array([8, 4, 2, 1]), np.int64)
 
     @cached_property
+    def dangerous(self) -> bool:
+        """Whether an outcome that can be reached from its origin is unsafe."""
+        return bool(self.mdp.with_start(self.mdp.origin).reachable_part().unsafe.any())
+
+    @cached_property
     def _ceilings(self) -> Ceilings:
         return Ceilings(self.mdp, Limit("max_p_unsafe", 1.0), self.mdp.origin)
 
@@ -234,6 +239,7 @@ def _random(mdp: TabularMDP, start: int | None, discounted: bool = False) -> Ris
 
 
 KIND, FORMAT = "arena run", 1
+FRONTIER = "arena frontier"
 ARRAYS = ("value", "p_unsafe", "p_never", "updates", "limit")
 NO_LIMIT = (nan, nan, nan)
 
@@ -279,6 +285,7 @@ class Store:
         self.folder = _files.make_folder(folder)
         self._lock = _files.Lock(self.folder)
         self._runs = _files.make_folder(self.folder / "runs")
+        self._frontiers = _files.make_folder(self.folder / "frontiers")
 
     def __enter__(self) -> Self:
         return self
@@ -300,8 +307,22 @@ class Store:
         arrays: dict[str, AnyArray] = {name: getattr(record, name) for name in ARRAYS}
         _files.save_arrays(self._file(job), KIND, FORMAT, about, arrays)
 
+    def frontier(self, world: World) -> Floats | None:
+        """The points of designed replay on a world; None if they are missing or damaged."""
+        try:
+            return _files.load_arrays(self._frontier_file(world), FRONTIER, FORMAT)[1]["points"]
+        except (BadFile, KeyError):
+            return None
+
+    def put_frontier(self, world: World, points: Floats) -> None:
+        """Save the points of designed replay on a world."""
+        _files.save_arrays(self._frontier_file(world), FRONTIER, FORMAT, {"world": world.title}, {"points": points})
+
     def _file(self, job: Job) -> Path:
         return self._runs / f"{job.id}.npz"
+
+    def _frontier_file(self, world: World) -> Path:
+        return self._frontiers / f"{digest([FORMAT, table_digest(world.mdp), world.mdp.gamma])}.npz"
 
 
 @dataclass(frozen=True)

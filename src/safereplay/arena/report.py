@@ -9,17 +9,21 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .. import _checks, catalog
+from .._checks import Floats
+from .._progress import Bar
 from ..errors import stopping
+from ..theory.design import reachable_frontier
 from ..views.document import Block, Heading, Picture, Table, Text
 from ..views.intervals import listed, number, percent, points, within
 from ..views.pages import Page, page_folder, write_page
 from . import results
 from .figures import OTHERS, everyone_figure, overview_figure, world_figure
 from .measures import ENDS, FLAT_WIDTH, STEADY, STEADY_RETURN, WIDTH
-from .plan import REPLAY, Plan, Store, contestants, run, worlds
+from .plan import REPLAY, Plan, Store, World, contestants, run, worlds
 from .results import Chapter, Comparison, Standing
 
 TITLE = "Every system on one table"
+MOST_PAIRS = 2_000  # pairs: replay is not designed for larger models
 DANGERS = {
     "reward": "in the rewards",
     "transition": "in the transitions",
@@ -33,6 +37,10 @@ AREA = (
     "The area of a contestant measures its return under limits on risk. For each limit on P(unsafe), take the best mean return of its "
     "settings that keep the limit, and sum over the limits. 100 % is the ceiling's area: the best that any policy can do. "
     "A contestant is among the best of a world if its distance from the largest area is not significant (95 %), or less than half a point."
+)
+REFERENCE = "reference: designed replay"
+DESIGNED = (
+    "designed replay, which is not a contestant but what replay could do at best, with weights computed from the model."
 )
 
 
@@ -64,14 +72,22 @@ def opening(found: Comparison) -> list[Block]:
     caption = (
         f"Share of the ceiling's area, %, {found.plan.seeds} seeds per setting. Framed: among the best of a world. Dot: does not apply. "
         "Bold name: the paper's replay."
+        + " Right of the line: worlds that do not separate the contestants; the second mean is over the worlds left of it."
+        * bool(found.equal and found.separating)
+        + f" Last row: {DESIGNED}" * found.has_designed
     )
     everyone, places, bests = [], [], results.bests(found)
     for label in found.labels:
         ran = sum(c.standing(label) is not None for c in found.chapters)
         shares = [f"{bests[label]} of {ran}", f"{len(results.failures(found, label))} of {ran}"]
         why = results.reasons(found, label)
-        everyone.append([found.marked(label), percent(found.mean_area(label)), *shares, why])
-    for chapter in found.chapters:
+        means = [percent(found.mean_area(label, some)) for some in found.means.values()]
+        everyone.append([found.marked(label), *means, *shares, why])
+    if found.has_designed:
+        means = [percent(found.mean_designed(some)) for some in found.means.values()]
+        known = f"known on {sum(c.frontier is not None for c in found.chapters)} of {len(found.chapters)} worlds"
+        everyone.append([REFERENCE, *means, "", "", known])
+    for chapter in found.separating or found.chapters:
         if chapter.standings:
             first, own = chapter.standings[0], results.ours(chapter)
             alike = [found.marked(s.family.label) for s in chapter.standings[1:] if s.among_best]
@@ -82,7 +98,7 @@ def opening(found: Comparison) -> list[Block]:
             same = listed(alike, results.FEW) or "none"
             places.append([chapter.title, found.marked(first.family.label), within(first.area), same, *mine])
     replay = ["the paper's replay", "area", "behind the largest"]
-    header = ["contestant", "mean area", "among the best", "fails", "why it fails, and where"]
+    header = ["contestant", *found.means, "among the best", "fails", "why it fails, and where"]
     return [
         *(Text(line) for line in (AREA, results.marks(found), *results.summary(found)) if line),
         Picture("overview", caption),
@@ -91,6 +107,22 @@ def opening(found: Comparison) -> list[Block]:
         Table(header, everyone, folded=True),
         Heading("Worlds"),
         Table(["world", "largest area", "area", "also among the best", *replay], places),
+        *(_equal(found) if found.separating and found.equal else ()),
+    ]
+
+
+def _equal(found: Comparison) -> list[Block]:
+    """The worlds that do not separate the contestants."""
+    rows = []
+    for chapter in found.equal:
+        areas = [standing.area.mean for standing in chapter.standings]
+        shown = f"{percent(min(areas))} to {percent(max(areas))}" if areas else "—"
+        reason = "all are among the best" if chapter.world.dangerous else "no outcome can be unsafe"
+        rows.append([chapter.title, reason, shown])
+    return [
+        Heading("Worlds that do not separate the contestants"),
+        Text(results.rule(found)),
+        Table(["world", "why", "areas"], rows),
     ]
 
 
@@ -116,9 +148,11 @@ def _world(chapter: Chapter, stem: str, found: Comparison) -> list[Block]:
         Picture(
             stem,
             "Mean return against P(unsafe) along each dial, with 95 % intervals over seeds: the contestants of the paper and the "
-            f"best {len(OTHERS)} others. Grey: beyond the ceiling. Open triangles: settings outside the picture.",
+            f"best {len(OTHERS)} others. Grey: beyond the ceiling. Open triangles: settings outside the picture."
+            + f" Dashed: {DESIGNED}"
+            * (chapter.frontier is not None),
         ),
-        Table(HEADER, [row(standing, found) for standing in chapter.standings]),
+        Table(HEADER, [*(row(standing, found) for standing in chapter.standings), *designed_row(chapter)]),
         Picture(f"{stem}-all", "All contestants, sorted from the largest area. The number is the area."),
     ]
 
@@ -142,6 +176,13 @@ def row(standing: Standing, found: Comparison) -> list[str]:
         f"≤ {int(np.median(family.settles)):,}",
         f"{family.updates:.2f}",
     ]
+
+
+def designed_row(chapter: Chapter) -> list[list[str]]:
+    """The row of designed replay under those of the contestants, if its frontier is known."""
+    if chapter.frontier is None:
+        return []
+    return [[REFERENCE, percent(chapter.designed_area, 1), *[""] * (len(HEADER) - 2)]]
 
 
 def refusals(found: Comparison) -> list[Block]:
@@ -208,6 +249,22 @@ def planned(
     return Plan(worlds(usual_places if places is None else places, budget), chosen, seeds)
 
 
+def designed(world: World) -> Floats:
+    """What replay can do at best on a world: points (P(unsafe), return), [n, 2], from least to most risk; none for a large model."""
+    points = reachable_frontier(world.mdp, world.mdp.origin) if world.mdp.n_pairs <= MOST_PAIRS else ()
+    found = np.array([(x.p_unsafe, x.mean_discounted if world.discounted else x.mean) for x in points]).reshape(-1, 2)
+    return found[np.lexsort(found.T[::-1])]
+
+
+def design_replays(plan: Plan, store: Store, quiet: bool = False) -> None:
+    """Design replay for the worlds that the store has no points of."""
+    missing = [world for world in plan.worlds if store.frontier(world) is None]
+    with Bar("designing replay", len(missing), quiet) as bar:
+        for i, world in enumerate(missing):
+            bar.update(i, world.title)
+            store.put_frontier(world, designed(world))
+
+
 def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | None = None) -> tuple[Comparison, Path]:
     """Do the runs that the folder lacks, and write the page; return the comparison and the page's path.
 
@@ -221,5 +278,6 @@ def compare(plan: Plan, out: str | Path, quiet: bool = False, threads: int | Non
 
     with Store(folder) as store, stopping(kept):
         run(plan, store, quiet, threads)
+        design_replays(plan, store, quiet)
         found = results.collect(plan, store)
         return found, write_page(page(found), folder)

@@ -2,13 +2,20 @@
 
 The best contestant of a world has the largest area (:mod:`safereplay.arena.measures`). Another one has *no significant
 difference* from it if the 95 % interval of the difference of areas contains 0; seeds are resampled for both together.
+
+A world *separates* the contestants if an outcome there can be unsafe and at least one contestant is not among the best.
+Other worlds add the same to every mean, so means are given over all worlds and over those that separate.
+
+*Designed replay* is a reference, not a contestant: what replay could do at best if its weights were chosen for the world
+(:func:`safereplay.arena.plan.designed`). Its area is measured like that of a contestant whose settings are its points.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any
 
@@ -149,6 +156,7 @@ class Chapter:
     world: World
     families: tuple[Family, ...]
     refused: tuple[tuple[str, str], ...]  #: (label, reason)
+    frontier: Floats | None = None  #: [n, 2] the (P(unsafe), return) points of designed replay, if they are known
 
     @property
     def title(self) -> str:
@@ -169,6 +177,19 @@ class Chapter:
     def standing(self, label: str) -> Standing | None:
         """The standing of a contestant, if it ran here."""
         return next((s for s in self.standings if s.family.label == label), None)
+
+    @cached_property
+    def separates(self) -> bool:
+        """Whether an outcome here can be unsafe and at least one contestant is not among the best."""
+        return self.world.dangerous and not all(s.among_best for s in self.standings)
+
+    @cached_property
+    def designed_area(self) -> float:
+        """The share of the ceiling's area of designed replay; nan if it is not known."""
+        if self.frontier is None:
+            return float("nan")
+        p, value = self.frontier.T
+        return float(area(p[:, None], self.world.counted(value)[:, None], self.world.scale)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,10 +219,36 @@ class Comparison:
         mean = {one.label: self.mean_area(one.label) for one in self.plan.contestants}
         return tuple(sorted(mean, key=lambda label: -mean[label] if isfinite(mean[label]) else np.inf))
 
-    def mean_area(self, label: str) -> float:
-        """The mean area over the worlds that a contestant runs on; nan if there are none."""
-        found = [s.area.mean for c in self.chapters if (s := c.standing(label)) is not None]
-        return float(np.mean(found)) if found else float("nan")
+    @cached_property
+    def separating(self) -> tuple[Chapter, ...]:
+        """The worlds that separate the contestants."""
+        return tuple(c for c in self.chapters if c.separates)
+
+    @cached_property
+    def equal(self) -> tuple[Chapter, ...]:
+        """The other worlds."""
+        return tuple(c for c in self.chapters if not c.separates)
+
+    @property
+    def has_designed(self) -> bool:
+        """Whether the frontier of designed replay is known on some world."""
+        return any(c.frontier is not None for c in self.chapters)
+
+    @property
+    def means(self) -> dict[str, tuple[Chapter, ...]]:
+        """The worlds of each mean that is shown, by its heading."""
+        both = {"mean area": self.chapters, "mean, separating": self.separating}
+        return both if self.equal and self.separating else {"mean area": self.chapters}
+
+    def mean_area(self, label: str, chapters: Sequence[Chapter] | None = None) -> float:
+        """The mean area over those of the chapters (default: all) that a contestant runs on; nan if there are none."""
+        chapters = self.chapters if chapters is None else chapters
+        return _mean([s.area.mean for c in chapters if (s := c.standing(label)) is not None])
+
+    def mean_designed(self, chapters: Sequence[Chapter] | None = None) -> float:
+        """The same for designed replay, over the worlds with a known frontier."""
+        chapters = self.chapters if chapters is None else chapters
+        return _mean([c.designed_area for c in chapters if c.frontier is not None])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -209,6 +256,10 @@ class Comparison:
             "seeds": self.plan.seeds,
             "told_what_is_unsafe": sorted(self.told),
             "given_from_the_model": self.given,
+            "separating_worlds": [chapter.world.name for chapter in self.separating],
+            "equal_worlds": [chapter.world.name for chapter in self.equal],
+            "means": [{"label": label, **self._mean_dict(partial(self.mean_area, label))} for label in self.labels],
+            "designed_replay": self._mean_dict(self.mean_designed),
             "worlds": [
                 {
                     "world": chapter.world.name,
@@ -218,12 +269,35 @@ class Comparison:
                     "risk_range": chapter.world.scale.risks[[0, -1]].tolist(),
                     "worst_return": chapter.world.scale.low,
                     "limit": chapter.world.scale.limit,
+                    "separates": chapter.separates,
+                    "designed_replay": _designed_dict(chapter),
                     "contestants": [_standing_dict(standing) for standing in chapter.standings],
                     "does_not_apply": dict(chapter.refused),
                 }
                 for chapter in self.chapters
             ],
         }
+
+    def _mean_dict(self, mean: Callable[[Sequence[Chapter]], float]) -> dict[str, float | None]:
+        """A mean over all worlds and over the separating ones; None if there are none."""
+        found = {"all": mean(self.chapters), "separating": mean(self.separating)}
+        return {name: x if isfinite(x) else None for name, x in found.items()}
+
+
+def _known(points: Floats | None) -> Floats | None:
+    """The points of a frontier, if there are any."""
+    return points if points is not None and points.size else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _designed_dict(chapter: Chapter) -> dict[str, Any] | None:
+    """The area and the points (P(unsafe), return) of designed replay; None if they are not known."""
+    if chapter.frontier is None:
+        return None
+    return {"area": chapter.designed_area, "points": chapter.frontier.tolist()}
 
 
 def _standing_dict(standing: Standing) -> dict[str, Any]:
@@ -268,7 +342,7 @@ def collect(plan: Plan, store: Store) -> Comparison:
             refused += [(f"{one.label}, {one.shown(x)}", reason) for x, reason in why.items()]
             ran = {x: record for x, record in records.items() if x not in why}
             families.append(Family(world, one, tuple(ran), tuple(ran.values())))
-        chapters.append(Chapter(world, tuple(families), tuple(refused)))
+        chapters.append(Chapter(world, tuple(families), tuple(refused), _known(store.frontier(world))))
     return Comparison(plan, tuple(chapters))
 
 
@@ -308,6 +382,18 @@ def marks(found: Comparison) -> str:
     return f"{told} {f'‡ takes something from the true model: {given}.' if given else ''}".strip()
 
 
+def rule(found: Comparison) -> str:
+    """When a world separates the contestants, and the worlds that do not."""
+    text = "A world separates the contestants if an outcome there can be unsafe and at least one contestant is not among the best"
+    return f"{text}; {listed([c.title for c in found.equal])} {'does' if len(found.equal) == 1 else 'do'} not."
+
+
+def _first(found: Comparison, labels: Sequence[str], chapters: Sequence[Chapter]) -> str:
+    """The two largest mean areas over some worlds."""
+    ranked = sorted(labels, key=lambda label: -found.mean_area(label, chapters))
+    return ", ".join(f"{found.marked(label)} {percent(found.mean_area(label, chapters))}" for label in ranked[:2])
+
+
 def summary(found: Comparison) -> list[str]:
     """The largest mean areas, and how often the paper's replay wins and loses; empty for a single world."""
     worlds = len(found.chapters)
@@ -317,8 +403,12 @@ def summary(found: Comparison) -> list[str]:
     blind = [label for label in ran if label == found.marked(label)]
     lines = []
     if ran:
-        first = ", ".join(f"{found.marked(label)} {percent(found.mean_area(label))}" for label in ran[:2])
-        lines.append(f"Largest mean areas over {worlds} worlds: {first}.")
+        lines.append(f"Largest mean areas over {worlds} worlds: {_first(found, ran, found.chapters)}.")
+    if found.equal:
+        several = (
+            f"Over the {len(found.separating)} that separate the contestants: {_first(found, ran, found.separating)}. "
+        )
+        lines.append(several * bool(ran and found.separating) + rule(found))
     if blind and ran[0] != blind[0]:
         lines.append(f"Largest among contestants without † or ‡: {blind[0]} {percent(found.mean_area(blind[0]))}.")
     if any(one.ours for one in found.plan.contestants):
@@ -327,7 +417,7 @@ def summary(found: Comparison) -> list[str]:
             f"The paper's replay (the better of its two mixings) wins on {count['wins']}, is among the best on {count['shares']} "
             f"and loses on {count['loses']} of {worlds} worlds."
         )
-    if same := easy(found):
+    if same := [c for c in easy(found) if c.separates]:
         lines.append(f"On {listed([c.title for c in same])} at least two in three contestants are among the best.")
     return lines
 

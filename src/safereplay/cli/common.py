@@ -1,7 +1,7 @@
 """What all commands share: the parser, options, exit codes, and progress.
 
-Exit codes: 0 done; 1 failed while running, stopped by Ctrl-C, or ``tune`` found no setting that keeps the limit; 2 bad
-input. Codes 1 and 2 come with one line on standard error, never with a traceback.
+Exit codes: 0 done; 1 failed while running, stopped by Ctrl-C, or no replay keeps the limit of ``tune`` or
+``design``; 2 bad input. Codes 1 and 2 come with one line on standard error, never with a traceback.
 Text is written in the encoding of the terminal or pipe; characters that it lacks are spelled in ASCII. Files are in UTF-8.
 Heavy modules are imported inside the command that needs them, so that ``--help`` is fast.
 """
@@ -27,6 +27,7 @@ from .. import _progress
 from ..catalog import LEARNERS, SCHEMES, WORLDS
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from .._checks import Ints
@@ -42,7 +43,7 @@ INTERRUPTED = 130  # the parser's exit code if Ctrl-C comes while it reads the a
 NARROW = 60  # terminal columns: below that, help has no boxes
 
 #: The order in which ``--help`` lists the commands.
-ORDER = ("reproduce", "learn", "solve", "check", "tune", "sweep", "show", "compare", "bench", "play")
+ORDER = ("reproduce", "learn", "solve", "check", "tune", "design", "sweep", "show", "compare", "bench", "play")
 
 
 class Stoppable:
@@ -150,7 +151,7 @@ Dials: TypeAlias = Annotated[
     ),
 ]
 V: TypeAlias = Annotated[float | None, typer.Option(help="Probability of a replay, in [0, 1); default 0.5.")]
-Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's) or matched.")]
+Mixing: TypeAlias = Annotated[str, typer.Option(help="literal (the paper's), matched or anchored.")]
 Gamma: TypeAlias = Annotated[float | None, typer.Option(help="Discount factor; default: the model's.")]
 Episodes: TypeAlias = Annotated[int, typer.Option(help="Episodes per seed.")]
 Options: TypeAlias = Annotated[
@@ -205,6 +206,16 @@ class LearningOptions(ExplorationOptions, Amount):
 
         schedules = {"exploration": self.build(), "step_size": PowerStep(self.step_power)}
         return {"episodes": self.episodes, "seeds": self.seeds, **schedules}
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """The options of a limit on risk."""
+
+    max_p_unsafe: Annotated[float | None, typer.Option(help="The largest P(unsafe).")] = None
+    min_cvar: Annotated[float | None, typer.Option(help="The smallest CVaR, the mean of the worst episodes.")] = None
+    max_std: Annotated[float | None, typer.Option(help="The largest standard deviation of the return.")] = None
+    alpha: Annotated[float, typer.Option(help="The share of worst episodes for CVaR.")] = 0.1
 
 
 @dataclass(frozen=True)
@@ -458,6 +469,13 @@ def policy_text(mdp: TabularMDP, policy: Ints) -> str:
         if not mdp.is_terminal[s]:
             rows[i][j] = ("⬆➡⬇⬅" if s in heavy else "↑→↓←")[int(policy[s])]
     return "\n".join("  " + " ".join(row) for row in rows)
+
+
+def print_policy(console: Console, title: str, mdp: TabularMDP, policy: Ints) -> None:
+    """Print a policy under a title, if the model has a grid that is not too large."""
+    text = policy_text(mdp, policy)
+    if text and len(text) < 4_000:
+        console.print(f"\n{title}\n{text}", highlight=False, markup=False)
 
 
 def show_result(as_json: bool, content: Callable[[], Any], show: Callable[[], Any], page: Path | None = None) -> None:

@@ -19,6 +19,7 @@ from .common import (
     LearnerName,
     LearnerOptions,
     LearningOptions,
+    LimitOptions,
     Model,
     Options,
     Out,
@@ -32,13 +33,11 @@ from .common import (
     named,
     plain_table,
     policy_text,
+    print_policy,
     show_result,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .._checks import Ints
     from ..arena.results import Comparison
     from ..learners import Learner
     from ..mdp import TabularMDP
@@ -91,7 +90,7 @@ def _answers(mdp: TabularMDP, learner: Learner, exploration: Exploration, episod
     name, plain = learner.describe(), answer(mdp, "Q-learning", exact(mdp, QLearning()))
     if isinstance(learner, QLearning):
         return [plain]
-    if not isinstance(learner, ReplayQLearning) or learner.mixing == "matched" or learner.v == 0.0:
+    if not isinstance(learner, ReplayQLearning) or learner.mixing != "literal" or learner.v == 0.0:
         return [plain, answer(learner.judging_model(mdp), name, exact(mdp, learner))]
     scheme, v = learner.scheme, learner.v
     found = fixed_point(mdp, scheme, v, "self", exploration=exploration, episodes=episodes, seeds=seeds, quiet=False)
@@ -119,13 +118,7 @@ def _show_answers(mdp: TabularMDP, model: str, learner: Learner, answers: list[A
     for said in sorted({how(a.risk) for a in answers} - {"exact"}):
         console.print(said, highlight=False)
     for a in answers:
-        _print_policy(console, a.name, a.mdp, a.policy)
-
-
-def _print_policy(console: Console, title: str, mdp: TabularMDP, policy: Ints) -> None:
-    text = policy_text(mdp, policy)
-    if text and len(text) < 4_000:
-        console.print(f"\n{title}\n{text}", highlight=False, markup=False)
+        print_policy(console, a.name, a.mdp, a.policy)
 
 
 @app.command()
@@ -170,11 +163,8 @@ def check(
 @app.command()
 def tune(
     model: Model,
-    max_p_unsafe: Annotated[float | None, typer.Option(help="The largest P(unsafe).")] = None,
-    min_cvar: Annotated[float | None, typer.Option(help="The smallest CVaR, the mean of the worst episodes.")] = None,
-    max_std: Annotated[float | None, typer.Option(help="The largest standard deviation of the return.")] = None,
-    alpha: Annotated[float, typer.Option(help="The share of worst episodes for CVaR.")] = 0.1,
     *,
+    limit: LimitOptions,
     replay: SchemeOptions = MATCHED,
     gamma: Gamma = None,
     origin: Annotated[
@@ -198,10 +188,7 @@ def tune(
     plan = tune_replay(
         mdp,
         scheme,
-        max_p_unsafe=max_p_unsafe,
-        min_cvar=min_cvar,
-        max_std=max_std,
-        alpha=alpha,
+        **asdict(limit),
         start=mdp.origin if origin else None,
         mixing=replay.mixing,
         **arguments,
@@ -226,7 +213,7 @@ def _show_plan(mdp: TabularMDP, model: str, plan: Plan) -> None:
     console = Console()
     console.print("\n[bold]the frontier[/]: limits of replay that are not dominated", highlight=False)
     console.print(table)
-    _print_policy(console, plan.learner.describe(), mdp, plan.policy)
+    print_policy(console, plan.learner.describe(), mdp, plan.policy)
 
 
 @app.command()
@@ -381,26 +368,37 @@ def _show_comparison(found: Comparison, page: Path) -> None:
     """All contestants with their areas on each world, or with counts if there are many worlds; then those that do not apply."""
     from rich.console import Console
 
-    from ..arena.results import absent, bests, failures, marks
+    from ..arena.results import absent, bests, failures, marks, rule
     from ..views.intervals import percent
 
-    few = len(found.chapters) <= WORLDS_ACROSS
-    mean = [] if len(found.chapters) == 1 else ["mean area"]
-    table = plain_table(["contestant", *mean, *([c.title for c in found.chapters] if few else ["among best", "fails"])])
+    means = {} if len(found.chapters) == 1 else found.means
+    few = len(found.chapters) + max(len(means) - 1, 0) <= WORLDS_ACROSS  # a second mean takes the place of a world
+    table = plain_table(
+        ["contestant", *means, *([c.title for c in found.chapters] if few else ["among best", "fails"])]
+    )
     table.columns[0].no_wrap = True
     for label in found.labels:
         places = [c.standing(label) for c in found.chapters]
         ran = sum(s is not None for s in places)
-        cells = [percent(found.mean_area(label), 1) for _ in mean]
+        cells = [percent(found.mean_area(label, some), 1) for some in means.values()]
         if few:
             cells += ["—" if s is None else percent(s.area.mean, 1) + (" *" if s.among_best else "  ") for s in places]
         else:
             cells += [f"{n} of {ran}" for n in (bests(found)[label], len(failures(found, label)))]
         table.add_row(found.marked(label), *cells)
+    if found.has_designed:
+        areas = [percent(c.designed_area, 1) + "  " for c in found.chapters] if few else ["", ""]
+        table.add_row()
+        table.add_row("designed replay", *(percent(found.mean_designed(some), 1) for some in means.values()), *areas)
     console = Console()
     console.print(table)
     star = " * is among the best of its world." if few else ""
     notes = [f"\nAreas are shares of the ceiling's area.{star} {marks(found)}".rstrip()]
+    notes += [rule(found)] if len(means) > 1 else []
+    if found.has_designed:
+        notes.append(
+            "Designed replay is no contestant: it is what replay could do at best, with weights computed from the model."
+        )
     notes += [f"{label} does not apply to {titles}: {why}" for label, titles, why in absent(found)]
     for line in notes:
         console.print(line, highlight=False, markup=False)

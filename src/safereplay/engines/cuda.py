@@ -228,9 +228,9 @@ def forgettable(mdp: TabularMDP, schemes: set[Scheme]) -> Bools:
 
 def _never(scheme: Scheme, r: float) -> bool:
     weight, tilt, share = (scheme.bound(factor) for factor in ("pair_weight", "log_tilt", "next_weight"))
-    if any(factor.uses("n", "td", "count", *mem.SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
+    if any(factor.uses("n", *mem.FOLLOW_Q, *mem.SURVEYED, *mem.OF_OUTCOME) for factor in (weight, tilt, share)):
         return False
-    stats, params = (1.0, r, 0.0, r, r, 0.0, 0.0, 0.0, 0.0), scheme.params()
+    stats, params = (1.0, r, 0.0, r, r, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), scheme.params()
     usable = tilt.call((r, *stats, *mem.NOTHING, *params)) < np.inf and 0.0 <= share.call((1.0, *params)) < np.inf
     return bool(usable and weight.call((*stats, *params)) == 0.0)
 
@@ -262,8 +262,9 @@ def sent(plan: Layout, runs: Sequence[Run], terms: Terms, threads: int) -> list[
     from ..kernels import device
 
     P, S, M, K, T = plan.mdp.n_pairs, plan.mdp.n_states, plan.slots.pair.size, plan.n_slots, threads
-    v = max(run.point.learner.replay[1] if run.point.learner.replay else 0.0 for run in runs)
-    count_type = np.int32 if terms.episodes * terms.max_steps / (1.0 - v) < SMALL else np.int64  # holds every count
+    replays = [run.point.learner.replay for run in runs if run.point.learner.replay]
+    most = max((1.0 if mixing == "anchored" else 1.0 / (1.0 - v) for _, v, mixing in replays), default=1.0)  # per step
+    count_type = np.int32 if terms.episodes * terms.max_steps * most < SMALL else np.int64  # holds every count
     slabs = device.Slabs(
         Q=np.zeros((T, P)),
         counts=np.zeros((T, P, 2), count_type),

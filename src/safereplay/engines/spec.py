@@ -181,7 +181,7 @@ def learners_of(name: str, table: dict[str, Any], seed: int) -> Iterator[Variant
         scheme = learner.replay[0] if learner.replay is not None else None
         own = {k: _cell(x) for k, x in dials.items() if not isinstance(x, Config)}
         said = {f"learner_{k}" if k in TAKEN else k: x for k, x in own.items()}
-        of_scheme = {} if scheme is None else dict(zip(scheme.params_names(), scheme.params(), strict=True))
+        of_scheme = {} if scheme is None else {k: _cell(getattr(scheme, k)) for k in scheme.params_names()}
         more = {f"scheme_{k}" if k in TAKEN or k in own else k: x for k, x in of_scheme.items()}
         head = {"learner": name, "kind": type(learner).__name__}
         yield Variant(name, learner, head | said | {"scheme": scheme and type(scheme).__name__} | more)

@@ -146,11 +146,17 @@ def trouble(bound: Bound) -> str | None:
 
 
 def _is_own(function: Callable[..., Any]) -> bool:
-    """Whether a function is this package's and depends on its code alone, builtins and :mod:`math`."""
+    """Whether a function is this package's and depends on its code alone, builtins, :mod:`math` and pieces of kernels."""
     ours = getattr(function, "__module__", "").partition(".")[0] == PACKAGE
     names, known = function.__code__.co_names, getattr(function, "__globals__", {})
-    common = (known[x] is getattr(math, x, None) if x in known else hasattr(builtins, x) for x in names)
-    return ours and not function.__closure__ and all(common)
+
+    def is_common(x: str) -> bool:
+        if x not in known:
+            return hasattr(builtins, x)
+        piece = getattr(known[x], "__module__", "").startswith(__name__.rpartition(".")[0])
+        return piece or known[x] is getattr(math, x, None)
+
+    return ours and not function.__closure__ and all(map(is_common, names))
 
 
 def _code_digest(code: CodeType) -> str:

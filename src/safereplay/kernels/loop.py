@@ -41,12 +41,12 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
     """
     recall, choose, learn = step.make(recipe, form)
     dense, eager, tally = form.dense, form.gpu, not form.gpu  # see step.Form
-    matched = recipe.replays and recipe.mixing == step.MATCHED
+    may_owe = recipe.may_owe
 
     @jit
     def iterate(model: Model, memory: mem.Memory, tables: Tables, dials: Dials, s: int, max_steps: int) -> int:
         clock, generator = tables.clock, tables.generator
-        if s == step.NO_STATE and not (matched and clock[step.DUE] > 0):  # replays come before the next episode
+        if s == step.NO_STATE and not (may_owe and clock[step.DUE] > 0):  # replays come before the next episode
             s = begin(model, tables)
         best = mem.greedy(tables.Q, max(s, 0), dials.n_actions) if eager else 0
         row = recall(tables, memory, dials)

@@ -12,8 +12,8 @@ states seen with that reward (L_t). The first factor is kept in a sum tree over 
 running sum ``share`` over its slots, computed in the log domain (the largest tilt is subtracted first, so no e^{−βr}
 overflows) and rebuilt only when a quantity it depends on has changed.
 
-A tilt that names a quantity of an outcome (``count``, ``y``, ``unsafe``) is instead a softmax over the pair's distinct
-outcomes, times next_weight. :func:`make_survey` computes the statistics that need all outcomes of a pair.
+A tilt that names a quantity of an outcome (OF_OUTCOME) is instead a softmax over the pair's distinct outcomes, times
+next_weight. :func:`make_survey` computes the statistics that need all outcomes of a pair.
 
 Mean and variance of numbers that are added and removed follow Welford (1962): M2 is the sum of squares about the mean.
 
@@ -30,13 +30,18 @@ from . import tree
 from .compile import Array, Bound, at, digest_of, jit, kernel, specialise
 from .rng import pick
 
-#: Statistics of a pair that a scheme's functions may name. The last three are surveyed (see :func:`make_survey`).
-STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td", "down", "harm", "spread")
+#: Quantities of a pair that a scheme's functions may name. ``down``, ``harm`` and ``spread`` are surveyed (see
+#: :func:`make_survey`); ``pair`` is its number, s·|A| + a; ``value`` is Q(s,a).
+STATISTICS = ("n", "mean", "var", "r_min", "r_max", "td", "down", "harm", "spread", "pair", "value")
 MEAN, M2, R_MIN, R_MAX, TD, DOWN, HARM, SPREAD = range(8)  # columns of Memory.stats
 N_STATS, FEWER = 8, 2  # all of them; only mean and variance
-#: Quantities of an outcome that a tilt may name besides its reward: times seen, r + γ·max_b Q(s',b), whether it was unsafe.
-OF_OUTCOME = ("count", "y", "unsafe")
-NOTHING = (0.0, 0.0, 0.0)  #: their values for a tilt that names none
+#: Quantities of an outcome that a tilt may name besides its reward: times seen, r + γ·max_b Q(s',b), whether it was unsafe,
+#: the next state, whether the episode ends there; its share of the pair's visits, the share of visits with a lower y (of
+#: equal ones, those in earlier slots), and a uniform number that is drawn for each replay.
+OF_OUTCOME = ("count", "y", "unsafe", "s_next", "ends", "freq", "below", "luck")
+NOTHING = (0.0,) * len(OF_OUTCOME)  #: their values for a tilt that names none
+FOLLOW_Q = ("td", "spread", "y", "below", "value")  #: quantities that change with Q
+MIDDLE = 0.5  #: ``luck`` between replays
 NO_ROW = -1  # no row of the memory
 
 
@@ -88,13 +93,15 @@ def allocate(
 
 
 @jit
-def statistics(memory: Memory, i: int, n: float) -> tuple[float, ...]:
+def statistics(memory: Memory, Q: Array, i: int, n: float) -> tuple[float, ...]:
     """The tuple of STATISTICS of pair i after n visits; 0 for those not kept."""
     stats = memory.stats[at(i)]
     kept = stats.size == N_STATS
     low, high, td = (stats[R_MIN], stats[R_MAX], stats[TD]) if kept else (0.0, 0.0, 0.0)
     down, harm, spread = (stats[DOWN], stats[HARM], stats[SPREAD]) if kept else (0.0, 0.0, 0.0)
-    return float(n), stats[MEAN], stats[M2] / max(n, 1), low, high, td, down, harm, spread
+    pair = memory.pair[at(i)] if memory.pair.size > 0 else i
+    kept_or_0 = low, high, td, down, harm, spread
+    return float(n), stats[MEAN], stats[M2] / max(n, 1), *kept_or_0, float(pair), float(Q[at(pair)])
 
 
 def make_record(ranges: bool) -> Callable[..., None]:
@@ -393,26 +400,42 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
     ``log_tilt`` takes (r, *STATISTICS, *OF_OUTCOME, *scheme's fields), ``next_weight`` takes (count, *scheme's fields).
     """
     tilt_of, weight_of = log_tilt.call, next_weight.call
-    by_outcome, needs_y, needs_harm = log_tilt.uses(*OF_OUTCOME), log_tilt.uses("y"), log_tilt.uses("unsafe")
+    by_outcome, needs_harm = log_tilt.uses(*OF_OUTCOME), log_tilt.uses("unsafe")
+    needs_y, needs_below, needs_freq = (log_tilt.uses(*x) for x in (("y", "below"), ("below",), ("freq", "below")))
+    by_visits = log_tilt.uses("count", "freq")  # then a slot of merged rewards already has the weight of all of them
 
     @jit
     def tilt_at(
-        memory: Memory, Q: Array, k: int, stats: tuple[float, ...], gamma: float, n_actions: int, params: Any
+        memory: Memory, Q: Array, i: int, k: int, stats: Any, gamma: float, n_actions: int, luck: float, params: Any
     ) -> float:
         y = target(memory, Q, k, gamma, n_actions) if needs_y else 0.0
         unsafe = 1.0 if needs_harm and memory.unsafe[at(k)] else 0.0
-        return tilt_of((memory.r[at(k)], *stats, memory.count[at(k)], y, unsafe, *params))
+        s_next, ends = float(memory.s_next[at(k)]), 1.0 if memory.ends[at(k)] else 0.0
+        lower, total, count = 0.0, 1.0, memory.count[at(k)]
+        if needs_freq:
+            total = 0.0
+            start = memory.first[at(i)]
+            for j in range(start, start + memory.used[at(i)]):
+                total += memory.count[at(j)]
+                if needs_below and memory.count[at(j)] > 0.0:
+                    other = target(memory, Q, j, gamma, n_actions)
+                    if other < y or (other == y and j < k):
+                        lower += memory.count[at(j)]
+        of_outcome = count, y, unsafe, s_next, ends, count / total, lower / total, luck
+        return tilt_of((memory.r[at(k)], *stats, *of_outcome, *params))
 
     @jit
-    def refresh(memory: Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int, params: Any) -> bool:
+    def refresh(
+        memory: Memory, Q: Array, i: int, n: float, gamma: float, n_actions: int, luck: float, params: Any
+    ) -> bool:
         start = memory.first[at(i)]
         stop = start + memory.used[at(i)]
-        stats = statistics(memory, i, n)
+        stats = statistics(memory, Q, i, n)
         top, usable = -inf, True
         for k in range(start, stop):
             if memory.count[at(k)] > 0.0:
                 weight = weight_of((memory.count[at(k)], *params))
-                tilt = tilt_at(memory, Q, k, stats, gamma, n_actions, params)
+                tilt = tilt_at(memory, Q, i, k, stats, gamma, n_actions, luck, params)
                 usable = usable and tilt < inf and 0.0 <= weight < inf
                 if weight > 0.0:
                     top = max(top, tilt)
@@ -426,11 +449,11 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
             while after < stop and (after == k or (not by_outcome and memory.r[at(after)] == memory.r[at(k)])):
                 if memory.count[at(after)] > 0.0:
                     mass += weight_of((memory.count[at(after)], *params))
-                    distinct = max(distinct, memory.distinct[at(after)])
+                    distinct = 1.0 if by_visits else max(distinct, memory.distinct[at(after)])
                 after += 1
             tilt = 0.0
             if mass > 0.0:
-                tilt = distinct * exp(tilt_at(memory, Q, k, stats, gamma, n_actions, params) - top)
+                tilt = distinct * exp(tilt_at(memory, Q, i, k, stats, gamma, n_actions, luck, params) - top)
             for j in range(k, after):
                 if mass > 0.0 and memory.count[at(j)] > 0.0:
                     total += tilt * weight_of((memory.count[at(j)], *params)) / (1.0 if by_outcome else mass)
@@ -444,19 +467,40 @@ def make_refresh(log_tilt: Bound, next_weight: Bound) -> Callable[..., bool]:
 def make_limit(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Callable[..., int]:
     """Fill a memory with given counts and statistics with the scheme's w for them and for Q, as in a run.
 
-    ``n`` [P] are the visits. Returns 0, or 1 + a pair whose factors gave an invalid number.
+    ``n`` [P] are the visits; ``lucks`` and ``parts`` are the nodes and weights of the mean over ``luck``, with room for it in
+    ``mass`` [K]. Returns 0, or 1 + a pair whose factors gave an invalid number.
     """
     refresh, weigh = make_refresh(log_tilt, next_weight), pair_weight.call
     survey = make_survey(pair_weight, log_tilt)
     surveys = pair_weight.uses(*SURVEYED) or log_tilt.uses(*SURVEYED)
+    lucky = log_tilt.uses("luck")
 
-    def fill(memory: Memory, Q: Array, gamma: float, n_actions: int, n: Array, params: Any) -> int:
+    def fill(
+        memory: Memory,
+        Q: Array,
+        gamma: float,
+        n_actions: int,
+        n: Array,
+        lucks: Array,
+        parts: Array,
+        mass: Array,
+        params: Any,
+    ) -> int:
         for i in range(memory.first.size):
             if memory.used[at(i)] > 0:
                 if surveys:
                     survey(memory, Q, i, n[at(i)], gamma, n_actions)
-                usable = refresh(memory, Q, i, n[at(i)], gamma, n_actions, params)
-                weight = weigh((*statistics(memory, i, n[at(i)]), *params))
+                usable = refresh(memory, Q, i, n[at(i)], gamma, n_actions, MIDDLE, params)
+                if lucky and memory.used[at(i)] > 1 and total_share(memory, i) > 0.0:
+                    start = memory.first[at(i)]
+                    for j in range(lucks.size):
+                        refresh(memory, Q, i, n[at(i)], gamma, n_actions, lucks[at(j)], params)
+                        total = total_share(memory, i)
+                        for k in range(start, start + memory.used[at(i)]):
+                            mass[at(k)] += parts[at(j)] * memory.share[at(k)] / total
+                    for k in range(start, start + memory.used[at(i)]):
+                        memory.share[at(k)] = mass[at(k)]
+                weight = weigh((*statistics(memory, Q, i, n[at(i)]), *params))
                 if not usable or not 0.0 <= weight < inf:
                     return i + 1
                 tree.put(memory.tree, i, weight if total_share(memory, i) > 0.0 else 0.0)

@@ -35,7 +35,7 @@ CLOCK = 8
 AT_REST = 5  # the first entries: the whole state if no replay is due
 NO_STATE = -1  # the clock's STATE between two episodes
 
-LITERAL, MATCHED = range(2)  # mixings
+LITERAL, MATCHED, ANCHORED = range(3)  # mixings
 
 Place: TypeAlias = tuple[int, int, int]  # a pair, its row in the memory, and the slot of an outcome
 Outcome: TypeAlias = tuple[float, int, bool]  # r, s', and whether the episode ends
@@ -88,6 +88,11 @@ class Recipe(NamedTuple):
     def n_stats(self) -> int:
         """The number of statistics per pair that some function needs."""
         return mem.N_STATS if self.weighs("r_min", "r_max", "td", *mem.SURVEYED) else mem.FEWER
+
+    @property
+    def may_owe(self) -> bool:
+        """Whether replays can be due after a visit."""
+        return self.replays and self.mixing != LITERAL
 
     def weighs(self, *names: str) -> bool:
         """Whether w_t depends on any of these quantities."""
@@ -183,6 +188,8 @@ def make_alpha(alpha: Bound) -> Callable[..., float]:
 def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that computes Q_t(s,a) from Q_{t−1}(s,a) and one transition, fresh or replayed, and stores it.
 
+    If the transition is ``held``, it is only recorded: a replay of the same pair updates Q in its place.
+
     Values are loaded together before they are used: a GPU, which waits at the first use of a value, waits only once.
     """
     step_size, update = make_alpha(recipe.alpha), recipe.update.call
@@ -190,9 +197,12 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
     needs_outcome, follows_td = recipe.update.uses("worst_outcome"), recipe.weighs("td")
     record = mem.make_record(recipe.weighs("r_min", "r_max"))
     replays, remembers, tally, dense = recipe.replays, recipe.remembers, not form.gpu, form.dense
+    anchored = replays and recipe.mixing == ANCHORED
 
     @jit
-    def backup(tables: Tables, memory: mem.Memory, place: Place, outcome: Outcome, fresh: bool, dials: Dials) -> None:
+    def backup(
+        tables: Tables, memory: mem.Memory, place: Place, outcome: Outcome, fresh: bool, held: bool, dials: Dials
+    ) -> None:
         (i, row, slot), (r, s_next, ends) = place, outcome
         visits, replayed, q = tables.counts[at(i), VISITS], tables.counts[at(i), REPLAYS], tables.Q[at(i)]
         best = worst = worst_state = worst_outcome = 0.0
@@ -200,7 +210,8 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             best = mem.highest(tables.Q, s_next, dials.n_actions)
             if needs_worst:
                 worst = mem.lowest(tables.Q, s_next, dials.n_actions)
-        alpha = step_size(visits + replayed + 1, dials)
+        # anchored: each visit is one update, and a replay comes after its visit
+        alpha = step_size(visits + (1 if fresh else 0) if anchored else visits + replayed + 1, dials)
         if fresh:
             tables.counts[at(i), VISITS] = visits + 1
             if remembers and (dense or row != mem.NO_ROW):
@@ -209,6 +220,8 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
             tables.counts[at(i), REPLAYS] = replayed + 1
             if tally:
                 memory.replayed[at(slot)] += 1
+        if anchored and held:
+            return
         if needs_state:  # then every pair is stored, and row i is pair i
             worst_state = mem.worst_state_value(memory, tables.Q, i, dials.gamma, dials.n_actions)
         if needs_outcome:
@@ -223,20 +236,29 @@ def make_backup(recipe: Recipe, form: Form) -> Callable[..., None]:
 
 def make(recipe: Recipe, form: Form = FULL) -> tuple[Callable[..., int], Callable[..., int], Callable[..., None]]:
     """The pieces of an iteration for a recipe: recall, choose and learn."""
-    literal, matched = recipe.replays and recipe.mixing == LITERAL, recipe.replays and recipe.mixing == MATCHED
-    total_of, find = form.sums.total, form.sums.find
+    literal, may_owe = recipe.replays and recipe.mixing == LITERAL, recipe.may_owe
+    total_of, find, dense = form.sums.total, form.sums.find, form.dense
+    lucky, refresh = (
+        recipe.replays and recipe.log_tilt.uses("luck"),
+        mem.make_refresh(recipe.log_tilt, recipe.next_weight),
+    )
 
     @jit
     def recall(tables: Tables, memory: mem.Memory, dials: Dials) -> int:
         tables.clock[ITERATION] += 1
-        if matched and tables.clock[DUE] > 0:
+        row = mem.NO_ROW
+        if may_owe and tables.clock[DUE] > 0:
             tables.clock[DUE] -= 1
-            return int(tables.clock[DUE_ROW])
+            row = int(tables.clock[DUE_ROW])
         if literal and tables.clock[ITERATION] > dials.T0 and rng.uniform(tables.generator) < dials.v:
             total = total_of(memory.tree)
             if total > 0.0:  # else no pair has weight, and nothing can be replayed
-                return int(find(memory.tree, rng.uniform(tables.generator) * total))
-        return mem.NO_ROW
+                row = int(find(memory.tree, rng.uniform(tables.generator) * total))
+        if lucky and row != mem.NO_ROW:
+            luck = rng.uniform(tables.generator)
+            n = tables.counts[at(row if dense else memory.pair[at(row)]), VISITS]
+            refresh(memory, tables.Q, row, n, dials.gamma, dials.n_actions, luck, dials.scheme_params)
+        return row
 
     return recall, make_choose(recipe), make_learn(recipe, form)
 
@@ -245,17 +267,19 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
     """The function that learns from an outcome; ``moved`` tells whether the pair's slots have moved.
 
     With matched mixing a visit is followed by replays of the same pair, v·W/(1−v) of them on average, W the pair's share
-    of the weights. They become due here, and ``recall`` returns them. Quantities that depend on Q of next states are
-    updated only with their pair, as Q itself is.
+    of the weights. With anchored mixing a visit is held with probability v·min(1, W), W the pair's weight before it: it is
+    recorded, and one replay of the pair takes the place of its update. Replays become due here, and ``recall`` returns them.
+    Quantities that depend on Q of next states are updated only with their pair, as Q itself is.
     """
     backup, dense, replays = make_backup(recipe, form), form.dense, recipe.replays
     total_of, leaf, put = form.sums.total, form.sums.leaf, form.sums.put
-    matched, pair_weight = replays and recipe.mixing == MATCHED, recipe.pair_weight.call
+    matched, anchored = replays and recipe.mixing == MATCHED, replays and recipe.mixing == ANCHORED
+    pair_weight = recipe.pair_weight.call
     refresh = mem.make_refresh(recipe.log_tilt, recipe.next_weight)
     survey = mem.make_survey(recipe.pair_weight, recipe.log_tilt)
-    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS, "count") or recipe.next_weight.uses("count")
-    surveys, always = recipe.weighs(*mem.SURVEYED), recipe.weighs("td", "spread", "y")
-    tilts_always = recipe.log_tilt.uses("td", "spread", "y")
+    tilt_moves = recipe.log_tilt.uses(*mem.STATISTICS, "count", "freq", "luck") or recipe.next_weight.uses("count")
+    surveys, always = recipe.weighs(*mem.SURVEYED), recipe.weighs(*mem.FOLLOW_Q)
+    tilts_always = recipe.log_tilt.uses(*mem.FOLLOW_Q, "luck")
 
     @jit
     def update_weights(
@@ -266,10 +290,12 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
         if surveys and (fresh or always):
             survey(memory, tables.Q, row, n, dials.gamma, dials.n_actions)
         renew = tilts_always or (fresh and (tilt_moves or moved or memory.count[at(slot)] == 1.0))
-        if renew and not refresh(memory, tables.Q, row, n, dials.gamma, dials.n_actions, dials.scheme_params):
+        if renew and not refresh(
+            memory, tables.Q, row, n, dials.gamma, dials.n_actions, mem.MIDDLE, dials.scheme_params
+        ):
             tables.clock[WRONG] = i + 1
         if fresh or always:
-            weight = pair_weight((*mem.statistics(memory, row, n), *dials.scheme_params))
+            weight = pair_weight((*mem.statistics(memory, tables.Q, row, n), *dials.scheme_params))
             if not 0.0 <= weight < inf:  # the caller reports it; until then the pair is not drawn
                 tables.clock[WRONG] = i + 1
                 weight = 0.0
@@ -282,7 +308,11 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
         tables: Tables, memory: mem.Memory, place: Place, outcome: Outcome, fresh: bool, moved: bool, dials: Dials
     ) -> None:
         i, row, slot = place
-        backup(tables, memory, place, outcome, fresh, dials)
+        held = False
+        if anchored and fresh and (dense or row != mem.NO_ROW) and tables.clock[ITERATION] >= dials.T0:
+            weight = leaf(memory.tree, row)
+            held = weight > 0.0 and rng.uniform(tables.generator) < dials.v * min(weight, 1.0)
+        backup(tables, memory, place, outcome, fresh, held, dials)
         if replays and (dense or row != mem.NO_ROW):
             update_weights(tables, memory, i, row, slot, fresh, moved, dials)
         if matched and fresh:
@@ -291,5 +321,7 @@ def make_learn(recipe: Recipe, form: Form) -> Callable[..., None]:
                 share = leaf(memory.tree, row) / total if dense or row != mem.NO_ROW else 0.0
                 tables.clock[DUE] = int(dials.v / (1.0 - dials.v) * share + rng.uniform(tables.generator))
                 tables.clock[DUE_ROW] = row
+        if anchored and held and leaf(memory.tree, row) > 0.0:
+            tables.clock[DUE], tables.clock[DUE_ROW] = 1, row
 
     return learn

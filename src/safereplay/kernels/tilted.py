@@ -34,7 +34,13 @@ class Pieces(NamedTuple):
 def _statistics(row: Array) -> tuple[float, ...]:
     """The quantities that a scheme's factors may name, in the order of ``memory.STATISTICS``; 0 for those not kept."""
     n = float(row["n"])
-    return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    return n, float(row["mean"]), float(row["m2"]) / max(n, 1.0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+
+
+@jit
+def outcome(x: float) -> tuple[float, ...]:
+    """OF_OUTCOME of a transition with the number x: y is x, it counts once, and ``luck`` is 1, the steepest slope."""
+    return 1.0, x, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0
 
 
 @jit
@@ -342,8 +348,8 @@ def make_pieces(pair_weight: Bound, log_tilt: Bound, pooled: bool) -> Pieces:
         """λ: the decrease of log_tilt, a straight line, from the mean to one standard deviation above, per unit of x."""
         stats = _statistics(row)
         step = sqrt(stats[2]) if stats[2] > 0.0 else 1.0
-        low = tilt_of((stats[1] + step, *stats, *mem.NOTHING, *params))
-        fall = tilt_of((stats[1], *stats, *mem.NOTHING, *params)) - low
+        low = tilt_of((stats[1] + step, *stats, *outcome(stats[1] + step), *params))
+        fall = tilt_of((stats[1], *stats, *outcome(stats[1]), *params)) - low
         return float(fall / step)
 
     def weigh(pairs: Array, params: tuple[float, ...], weights: Array, slopes: Array) -> None:

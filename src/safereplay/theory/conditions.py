@@ -33,7 +33,7 @@ from .._checks import Floats
 from .._config import plain
 from ..errors import BadInput
 from ..kernels.memory import STATISTICS
-from ..learners import Learner, ReplayQLearning
+from ..learners import Learner, ReplayQLearning, paper_mixing
 from ..mdp import TabularMDP
 from ..runs import Runs, learn, resolved
 from ..schedules import Exploration, StepSize
@@ -216,7 +216,7 @@ def check(
 
     Ref: Szlak & Shamir (2021), Lemma 2, Lemma 4, Theorem 1, Assumption 1, Theorem 2.
     """
-    learner = ReplayQLearning(scheme, v=v, mixing=mixing)
+    learner = ReplayQLearning(scheme, v=v, mixing=paper_mixing(mixing))
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     episodes = _checks.whole("episodes", episodes, 2)
     count, first = _checks.whole("seeds", seeds, 1, bits=24), _checks.whole("seed", seed, 0, bits=62)

@@ -45,7 +45,20 @@ from scipy import sparse
 from .. import _checks
 from .._checks import Bools, Floats
 from ..mdp import TabularMDP
-from .occupancy import INFEASIBLE, OPTIMAL, SLACK, UNBOUNDED, UNKNOWN, Ceiling, Game, Harm, Hull, Limit, Program
+from .occupancy import (
+    INFEASIBLE,
+    OPTIMAL,
+    SLACK,
+    UNBOUNDED,
+    UNKNOWN,
+    Ceiling,
+    Game,
+    Harm,
+    Hull,
+    Limit,
+    Program,
+    Relaxed,
+)
 from .risk import lattice
 from .solver import ROUNDING, largest
 
@@ -91,8 +104,8 @@ class _Windowed(Program):
     mesh = 1  #: points per unit of reward
     linear = True  #: whether cost(z − R) is linear if all R are below z
 
-    def __init__(self, mdp: TabularMDP, alpha: float) -> None:
-        super().__init__(mdp, alpha)
+    def __init__(self, mdp: TabularMDP, alpha: float, use: Bools | None = None) -> None:
+        super().__init__(mdp, alpha, use)
         if self.trouble:
             return
         unit, self.shift = lattice(mdp.r) or (nan, np.zeros(0, np.int64))
@@ -161,21 +174,49 @@ class _Windowed(Program):
         low, levels = self.window
         return Hull(_Owed(self, low, levels + self.typical, self.mdp.gamma))
 
-    def answer(self, limit: Limit, budget: Floats) -> Ceiling:
-        """The ceiling if the cost may be ``budget`` [L], −inf for excluded z."""
+    def budget(self, limit: Limit) -> Floats | None:
+        """The largest cost within the limit for each z, [L], −inf for excluded z; None if the limit is not binding."""
+        raise NotImplementedError
+
+    def rounded(self, budget: Floats) -> Floats:
+        """A budget and the rounding error of costs."""
         unit = float(self.cost(np.array([self.mesh * self.step]))[0])
         least = max(SLACK * unit, ROUNDING * largest(self.dual.game.totals[:, 1]))
-        budget = budget + np.maximum(least, SLACK * np.abs(np.where(budget > -inf, budget, 0.0)))
+        return budget + np.maximum(least, SLACK * np.abs(np.where(budget > -inf, budget, 0.0)))
+
+    def relaxed(self, limit: Limit, discounted: bool) -> Relaxed | None:
+        """The best of any policy under the limit, with policies that may depend on the return so far."""
+        if not self.endable.starts:
+            return None
+        if self.trouble:
+            return self.unrestrained(discounted)
+        if not limit.allows(self.best, self.size):
+            return None
+        budget = self.budget(limit)
+        if budget is None:
+            return self.unrestrained(discounted)
+        found, game, states = self.dual.solve(self.rounded(budget)), self.dual.game, self.endable.states
+        x, policies = np.zeros((self.mdp.n_states, self.mdp.n_actions)), []
+        for share, line in found.lottery:
+            visits = game.visits(((1.0, line),), found.level).reshape(game.levels, -1, x.shape[1]).sum(0)
+            x[states] += share * visits
+            policy = self.endable.policy.copy()
+            policy[states] = np.where(visits.sum(1) > 0, visits.argmax(1), policy[states])
+            policies.append(policy)
+        return Relaxed(found.upper, x, policies)
+
+    def solve(self, limit: Limit, attained: bool = True) -> Ceiling:
+        """The ceiling under a feasible limit."""
+        budget = self.budget(limit)
+        if budget is None:
+            risk = limit.risk(self.unlimited_profile)
+            return Ceiling(limit, OPTIMAL, self.unlimited(), self.unlimited(True), risk, self.best)
+        budget = self.rounded(budget)
         found = self.dual.solve(budget)
         reason = f"an upper bound: {found.loose:.2g} of probability is followed no further"
         reason = reason if found.loose > SLACK else ""
         discounted = self.dual_discounted.solve(np.concatenate([budget, np.full(self.typical, -inf)])).upper
         return Ceiling(limit, OPTIMAL, found.upper, discounted, limit.value, self.best, reason)
-
-    def unhindered(self, limit: Limit) -> Ceiling:
-        """The ceiling if the limit is not binding."""
-        risk = limit.risk(self.unlimited_profile)
-        return Ceiling(limit, OPTIMAL, self.unlimited(), self.unlimited(True), risk, self.best)
 
 
 class Tail(_Windowed):
@@ -220,13 +261,13 @@ class Tail(_Windowed):
         of_interest = self.z <= self.highest_eta(self.lowest) + self.step
         return np.where(of_interest, self.z - self.dual.least / self.alpha, -inf)
 
-    def solve(self, limit: Limit) -> Ceiling:
-        """The ceiling under CVaR_α ≥ limit."""
+    def budget(self, limit: Limit) -> Floats | None:
+        """α·(η−c) for each η that may be a quantile."""
         c = limit.value
         if limit.allows(self.lowest, self.size):
-            return self.unhindered(limit)
+            return None
         asked = (self.z >= c - self.step) & (self.z <= self.highest_eta(c) + self.step)
-        return self.answer(limit, np.where(asked, self.alpha * (self.z - c), -inf))
+        return np.where(asked, self.alpha * (self.z - c), -inf)
 
 
 class Spread(_Windowed):
@@ -264,11 +305,11 @@ class Spread(_Windowed):
         """A lower bound on std over policies in ``scope``, less than half a mesh below the least."""
         return sqrt(max(0.0, float(self.dual.least[self.of_interest].min()) - self.step**2 / 4.0))
 
-    def solve(self, limit: Limit) -> Ceiling:
-        """The ceiling under std ≤ limit."""
+    def budget(self, limit: Limit) -> Floats | None:
+        """σ² and the rounding of a to the mesh, for each a of interest."""
         if limit.allows(self.unlimited_profile.std, self.size):
-            return self.unhindered(limit)
-        return self.answer(limit, np.where(self.of_interest, limit.value**2 + self.step**2 / 4.0, -inf))
+            return None
+        return np.where(self.of_interest, limit.value**2 + self.step**2 / 4.0, -inf)
 
 
 @dataclass(frozen=True)
@@ -296,35 +337,41 @@ def ceiling(mdp: TabularMDP, *, alpha: float = 0.1, start: Any = None, **limit: 
     return Ceilings(mdp, one, start).at(one.value)
 
 
+def program_of(mdp: TabularMDP, limit: Limit, use: Bools | None = None) -> Program:
+    """The program of a limit, over all policies or over those that take only some pairs."""
+    kind: Any = {"p_unsafe": Harm, "cvar": Tail, "std": Spread}[limit.measure]
+    program: Program = kind(mdp, limit.alpha, use)
+    return program
+
+
 class Ceilings:
     """Ceilings under one kind of limit, for any of its values. Shared parts are computed once."""
 
     def __init__(self, mdp: TabularMDP, limit: Limit, start: Any = None) -> None:
         _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
         self.limit = limit
-        kind = {"p_unsafe": Harm, "cvar": Tail, "std": Spread}[limit.measure]
-        self._program: Program = kind(mdp if start is None else mdp.with_start(start), limit.alpha)
+        self._program = program_of(mdp if start is None else mdp.with_start(start), limit)
 
     @property
     def best(self) -> float:
         """The best risk of any policy; nan if unknown."""
         return nan if self._program.trouble else self._program.best
 
-    def at(self, value: float) -> Ceiling:
-        """The ceiling at a value of the limit."""
+    def at(self, value: float, attained: bool = True) -> Ceiling:
+        """The ceiling at a value of the limit; ``attained``: with a policy that attains it, if there is one."""
         limit, program = self.limit.at(value), self._program
         if not program.endable.starts:
             return Ceiling(limit, INFEASIBLE, nan, nan, nan, nan, program.trouble)
         if program.trouble:
             return Ceiling(limit, UNKNOWN, nan, program.unlimited(True), nan, nan, program.trouble)
         feasible = limit.allows(self.best, program.size)
-        answer = program.solve(limit if feasible else limit.at(self.best))
+        answer = program.solve(limit if feasible else limit.at(self.best), attained)
         if feasible:
             return replace(answer, limit=limit)
         return replace(answer, limit=limit, status=INFEASIBLE, reason=answer.reason or program.scope)
 
     def frontier(self, values: Iterable[float]) -> tuple[CeilingPoint, ...]:
         """The ceilings over a range of limits; infeasible ones are left out."""
-        answers = [self.at(float(value)) for value in values]
+        answers = [self.at(float(value), attained=False) for value in values]
         kept = [answer for answer in answers if answer.status in (OPTIMAL, UNBOUNDED)]
         return tuple(CeilingPoint(answer.limit.value, answer.value, answer.value_discounted) for answer in kept)

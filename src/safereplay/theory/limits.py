@@ -24,7 +24,12 @@ from .visits import SelfConsistent, self_consistent
 
 @overload
 def fixed_point(
-    mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: AnyArray | list[Any] | None = None
+    mdp: TabularMDP,
+    scheme: Scheme,
+    v: float = 0.5,
+    visitation: AnyArray | list[Any] | None = None,
+    *,
+    mixing: Literal["matched", "anchored"] = "matched",
 ) -> Floats: ...
 
 
@@ -46,16 +51,19 @@ def fixed_point(
     v: float = 0.5,
     visitation: Any = None,
     exploration: Exploration | None = None,
+    *,
+    mixing: str = "matched",
     **search: Any,
 ) -> Floats | tuple[SelfConsistent, ...]:
     """The limit of shaped replay: the fixed point of its operator H (:mod:`safereplay.theory.operator`), [S, A].
 
     Parameters
     ----------
-    mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1)
+    mdp, scheme, v : the model, the scheme, and the share of replay iterations, in [0, 1); in [0, 1] for anchored mixing
     visitation : array [S, A] or "self", optional
         None is the paper's mapping, the limit of matched mixing. An array d(s,a), as in ``runs.visitation``, gives the
         limit of Algorithm 1 for that visitation. "self" searches for the limits of Algorithm 1 itself.
+    mixing : {"matched", "anchored"}; the mixing whose limit is wanted if no visitation is given
     exploration, **search : optional; for "self", see :func:`safereplay.theory.visits.self_consistent` (starts, seeds, ...)
 
     Returns
@@ -85,7 +93,7 @@ def fixed_point(
         return self_consistent(mdp, scheme, v, exploration, **search)
     for name, value in {"exploration": exploration, **search}.items():
         _checks.require(value is None, name, "come with visitation='self'", value)
-    return Along(mdp, scheme, visitation)(v)
+    return Along(mdp, scheme, visitation, _checks.choice("mixing", mixing, ("matched", "anchored")))(v)
 
 
 def exact(mdp: TabularMDP, learner: Learner) -> Floats:
@@ -128,8 +136,9 @@ def _(learner: QLearning, mdp: TabularMDP) -> Floats:
 @limit_of.register
 def _(learner: ReplayQLearning, mdp: TabularMDP) -> Floats:
     hint = "the limit of literal mixing depends on the visitation: use fixed_point(..., visitation='self'), or =d"
-    _checks.require(learner.mixing == "matched" or learner.v == 0.0, "mixing", "be 'matched'", learner.mixing, hint)
-    return fixed_point(mdp, learner.scheme, learner.v)
+    has_one = learner.mixing != "literal" or learner.v == 0.0
+    _checks.require(has_one, "mixing", "be 'matched' or 'anchored'", learner.mixing, hint)
+    return Along(mdp, learner.scheme, mixing=learner.mixing)(learner.v)
 
 
 @limit_of.register

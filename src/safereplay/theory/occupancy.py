@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, nan
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -57,6 +57,7 @@ OPTIMAL, INFEASIBLE, UNBOUNDED, UNKNOWN = "optimal", "infeasible", "unbounded", 
 STRICTLY = 1e-12  # least gain of a change of action, as a share of the largest value
 GAP = 1e-9  # between the bound and the attained gain, as a share of the largest gain
 MAX_LINES = 60  # values of λ for one bound
+AHEAD = 40  # improvements of a policy before its values are solved again: a product with P is far cheaper
 
 T = TypeVar("T")
 
@@ -194,6 +195,14 @@ def _endable(mdp: TabularMDP, use: Bools) -> _Endable:
         states = found
 
 
+class Relaxed(NamedTuple):
+    """The best of any policy under a limit, as a relaxation of the best deterministic policy."""
+
+    bound: float  #: of the mean return, or of the discounted one
+    x: Floats  #: [S, A] expected visits of a policy that attains it
+    policies: list[Ints]  #: [S] each: deterministic policies that it mixes
+
+
 class Occupancy:
     """The policies over some pairs, on the N states reached from the start over them; games of reward and unsafe outcomes."""
 
@@ -214,15 +223,20 @@ class Occupancy:
         surely = self.ends if gamma == 1.0 else None
         return Game(gamma * self.P, self.totals, surely, self.allowed, self.first, self.start)
 
-    def policy(self, lottery: tuple[tuple[float, Line], ...], elsewhere: Ints) -> Floats:
+    def unfolded(self, game: Game, lottery: Lottery, n_states: int) -> tuple[Floats, list[Ints]]:
+        """Expected visits [S, A] and the policies of a mixture, where state s + S is a copy of s."""
+        x, s = np.zeros((n_states, self.mdp.n_actions)), self.states % n_states
+        np.add.at(x, s, game.visits(lottery))
+        policies = [np.zeros(n_states, np.int64) for _ in lottery]
+        for policy, (_, line) in zip(policies, lottery, strict=True):
+            policy[s[::-1]] = line.policy[::-1]  # the first copy decides
+        return x, policies
+
+    def policy(self, lottery: Lottery, elsewhere: Ints) -> Floats:
         """x(s,a) / Σ_b x(s,b) of a mixture, [S, A]; the policy ``elsewhere`` in states that are not reached."""
-        mdp, states = self.mdp, np.arange(self.states.size)
-        x = np.zeros(self.allowed.shape)
-        for share, line in lottery:
-            P = self.P[states * mdp.n_actions + line.policy]
-            x[states, line.policy] += share * np.maximum(solve(sparse.csr_array(P.T), self.start), 0.0)
+        x = self.game().visits(lottery)
         total = x.sum(1, keepdims=True)
-        chosen: Floats = np.eye(mdp.n_actions)[elsewhere]
+        chosen: Floats = np.eye(self.mdp.n_actions)[elsewhere]
         chosen[self.states] = np.where(total > 0, x / np.where(total > 0, total, 1.0), chosen[self.states])
         return chosen
 
@@ -230,9 +244,10 @@ class Occupancy:
 class Program:
     """The base class of limits: the model without a limit."""
 
-    def __init__(self, mdp: TabularMDP, alpha: float) -> None:
+    def __init__(self, mdp: TabularMDP, alpha: float, use: Bools | None = None) -> None:
         self.mdp, self.alpha, self.size = mdp, alpha, largest(mdp.r)
-        self.endable = _endable(mdp, np.ones(mdp.n_pairs, bool))
+        self.use = np.ones(mdp.n_pairs, bool) if use is None else use  #: [S·A] the pairs that a policy may take
+        self.endable = _endable(mdp, self.use)
         self.trouble = "" if self.endable.starts else "no policy surely ends"
 
     @property
@@ -245,9 +260,20 @@ class Program:
         """The best risk of any policy."""
         raise NotImplementedError
 
-    def solve(self, limit: Limit) -> Ceiling:
-        """The ceiling under a feasible limit."""
+    def solve(self, limit: Limit, attained: bool = True) -> Ceiling:
+        """The ceiling under a feasible limit; with a policy that attains it, if there is one and it is asked for."""
         raise NotImplementedError
+
+    def relaxed(self, limit: Limit, discounted: bool) -> Relaxed | None:
+        """The best of any policy under a limit; None if no policy keeps it."""
+        raise NotImplementedError
+
+    def unrestrained(self, discounted: bool) -> Relaxed:
+        """The best of any policy without a limit."""
+        occupancy = Occupancy(self.mdp, self.endable, self.mdp.start)
+        game = occupancy.game(self.mdp.gamma if discounted else 1.0)
+        line = settled(game.line(0.0))
+        return Relaxed(float(line.gain[0]), *occupancy.unfolded(game, ((1.0, line),), self.mdp.n_states))
 
     @cached_property
     def values(self) -> Floats:
@@ -300,12 +326,13 @@ class Harm(Program):
     @cached_property
     def surely(self) -> _Endable:
         """States from which an end can be made certain."""
-        return _endable(self.model, np.ones(self.model.n_pairs, bool))
+        return _endable(self.model, np.resize(self.use, self.model.n_pairs))
 
     @cached_property
     def harmless(self) -> _Endable:
         """States from which an end without harm can be made certain."""
-        return _endable(self.model, ~(self.model.expect(self.model.unsafe.astype(np.float64)).ravel() > 0))
+        harm = self.model.expect(self.model.unsafe.astype(np.float64)).ravel() > 0
+        return _endable(self.model, ~harm & np.resize(self.use, self.model.n_pairs))
 
     @cached_property
     def occupancy(self) -> Occupancy:
@@ -359,11 +386,32 @@ class Harm(Program):
     def _hull_discounted(self) -> Hull:
         return Hull(self.occupancy.game(self.mdp.gamma))
 
-    def solve(self, limit: Limit) -> Ceiling:
+    @property
+    def _least(self) -> float:
+        """Probabilities below it are equal to the least up to rounding."""
+        return self.best * (1.0 + SLACK) + ROUNDING
+
+    def relaxed(self, limit: Limit, discounted: bool) -> Relaxed | None:
+        """The best of any policy under P(unsafe) ≤ limit; with a discount, of the discounted probability."""
+        if not self.surely.starts or not limit.allows(self.best, self.size):
+            return None
+        gamma = self.mdp.gamma if discounted else 1.0
+        if limit.value <= self._least:
+            occupancy = self._at_best
+            game = occupancy.game(gamma)
+            line = settled(game.line(0.0))
+            bound = float(line.gain[0])
+            lottery: Lottery = ((1.0, line),)
+        else:
+            occupancy, hull = self.occupancy, self._hull_discounted if discounted else self._hull
+            found = hull.solve(np.array([limit.value]))
+            game, bound, lottery = hull.game, found.upper, found.lottery
+        return Relaxed(bound, *occupancy.unfolded(game, lottery, self.mdp.n_states))
+
+    def solve(self, limit: Limit, attained: bool = True) -> Ceiling:
         """The ceiling under P(unsafe) ≤ limit; if an evaluation of its policy disagrees, an upper bound without it."""
-        least = self.best * (1.0 + SLACK) + ROUNDING  # probabilities below it are equal to the least up to rounding
-        at_best = limit.value <= least
-        bound = max(limit.value, least)
+        at_best = limit.value <= self._least
+        bound = max(limit.value, self._least)
         if bound <= ROUNDING:
             discounted = float(settled(self._at_best.game(self.mdp.gamma).line(0.0)).gain[0])
         else:  # under E[γ^T·harm] ≤ bound
@@ -372,13 +420,16 @@ class Harm(Program):
         if line is None:
             return Ceiling(limit, UNBOUNDED, inf, discounted, nan, self.best, "some loop gains for ever")
         if at_best:
-            value, risk = float(line.gain[0]), float(line.cost[0])
-            elsewhere = self.harmless if self.harmless.starts else self.surely
-            policy = self._at_best.policy(((1.0, line),), elsewhere.policy)
+            gain, cost = float(line.gain[0]), float(line.cost[0])
+            found, occupancy = Best(gain, gain, cost, 0.0, ((1.0, line),), 0), self._at_best
         else:
-            found = self._hull.solve(np.array([limit.value]))
-            value, risk, policy = found.upper, found.cost, self.occupancy.policy(found.lottery, self.surely.policy)
-        answer = Ceiling(limit, OPTIMAL, value, discounted, risk, self.best)
+            found, occupancy = self._hull.solve(np.array([limit.value])), self.occupancy
+        value = found.upper
+        answer = Ceiling(limit, OPTIMAL, value, discounted, found.cost, self.best)
+        if not attained:
+            return answer
+        elsewhere = self.harmless if at_best and self.harmless.starts else self.surely
+        policy = occupancy.policy(found.lottery, elsewhere.policy)
         profile = evaluate(self.model, policy, quiet=True)
         if not abs(profile.mean - value) <= 1e-6 * max(self.size, abs(value)):
             return replace(answer, reason=f"an upper bound: the best policy found has a mean of {profile.mean:.6g}")
@@ -396,11 +447,15 @@ class Line(NamedTuple):
     policy: Ints  #: [N]
 
 
+Lottery: TypeAlias = tuple[tuple[float, Line], ...]  #: (share, policy) of a mixture
+
+
 class Game:
     """max_π E[gain] − λ·E[cost] by policy iteration, for one λ after another: each starts from the policy of the last.
 
     The N states are L levels of S states. The first policy ends with probability 1; a strict improvement also ends,
-    unless some loop gains forever.
+    unless some loop gains forever. A policy is improved several times before it is evaluated: V ← max_a total + P·V only
+    raises V, which stays below the values of the policy that attains the last maximum.
     """
 
     def __init__(
@@ -421,22 +476,37 @@ class Game:
         X = solve(P, self.totals[rows])
         return X if np.isfinite(X).all() else None
 
+    def visits(self, lottery: Lottery, level: int = 0) -> Floats:
+        """Expected visits of a mixture that starts at a level, [N, A]."""
+        x, states, size = np.zeros(self.allowed.shape), np.arange(self.policy.size), self.start.size
+        start = np.zeros(states.size)
+        start[level * size : (level + 1) * size] = self.start
+        for share, line in lottery:
+            P = self.P[states * x.shape[1] + line.policy]
+            x[states, line.policy] += share * np.maximum(solve(sparse.csr_array(P.T), start), 0.0)
+        return x
+
     def line(self, weight: float) -> Line | None:
         """The best policy at λ = weight; None if some loop gains forever, or rounding prevents a solution."""
         reward, price = (0.0, 1.0) if weight == inf else (1.0, weight)
         states, policy = np.arange(self.policy.size), self.policy
+        total = reward * self.totals[:, 0] - price * self.totals[:, 1]
         for _ in range(MAX_ROUNDS):
             if (X := self.means(policy)) is None:
                 return None
-            Q = (reward * self.totals[:, 0] - price * self.totals[:, 1]) + self.P @ (reward * X[:, 0] - price * X[:, 1])
-            Q = np.where(self.allowed, Q.reshape(self.allowed.shape), -inf)
             values, parts = (reward * np.abs(x[:, 0]) + price * np.abs(x[:, 1]) for x in (X, self.totals))
-            better = Q.max(1) > Q[states, policy] + slack(STRICTLY, values, parts)
-            if not better.any():
+            V, least, evaluated = reward * X[:, 0] - price * X[:, 1], slack(STRICTLY, values, parts), policy
+            for _ in range(AHEAD):
+                Q = np.where(self.allowed, (total + self.P @ V).reshape(self.allowed.shape), -inf)
+                better = Q.max(1) > Q[states, policy] + least
+                if not better.any():
+                    break
+                policy = np.where(better, Q.argmax(1), policy)
+                V = Q[states, policy]
+            if policy is evaluated:
                 self.policy = policy
                 gain, cost, loose = (self.start @ X[:, c].reshape(self.levels, -1).T for c in range(3))
                 return Line(weight, gain, cost, loose, policy)
-            policy = np.where(better, Q.argmax(1), policy)
         return None
 
 
@@ -447,7 +517,8 @@ class Best(NamedTuple):
     attained: float
     cost: float  #: of the mixture
     loose: float  #: the largest third mean of the policies in question
-    lottery: tuple[tuple[float, Line], ...]  #: (share, policy)
+    lottery: Lottery
+    level: int  #: the start in question
 
 
 class Hull:
@@ -476,12 +547,13 @@ class Hull:
             rounding = GAP * max(abs(gain) for _, gain in points)
             new = None
             if upper[i] - attained > rounding and slope not in [x.weight for x in known] and len(self.lines) < most:
+                self.game.policy = min(known, key=lambda line: abs(line.weight - slope)).policy
                 new = self.game.line(slope)
             if new is None:
                 held = [x for x in self.lines if x.gain[i] + slope * (budget[i] - x.cost[i]) >= upper[i] - rounding]
                 loose = max((float(line.loose[i]) for line in held), default=1.0)
                 lottery = tuple((share, self.lines[k]) for share, k in shares)
-                return Best(float(upper[i]), attained, sum(s * float(x.cost[i]) for s, x in lottery), loose, lottery)
+                return Best(float(upper[i]), attained, sum(s * float(x.cost[i]) for s, x in lottery), loose, lottery, i)
             self.lines.append(new)
 
 

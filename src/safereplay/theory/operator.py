@@ -11,14 +11,18 @@ The scheme determines W and ŵ, the mixing ρ. With d(s,a) the share of MDP iter
     ρ(s,a)  =  v·W(s,a) / ( (1−v)·d(s,a) + v·W(s,a) ).
 
 The paper's equations 1–4 are the case d ≡ 1: its proof has Pr(s,a | MDP iteration) = Σ q = 1 in place of d(s,a). So
-Algorithm 1 converges to the fixed point with d, and matched mixing to the one with d ≡ 1. H is a γ-contraction in
-both cases, since p̃ is a distribution for each pair.
+Algorithm 1 converges to the fixed point with d, and matched mixing to the one with d ≡ 1. With anchored mixing
+ρ(s,a) = v·min(1, W(s,a)), where W is the scheme's weight itself, not its share of all weights. H is a γ-contraction in
+all cases, since p̃ is a distribution for each pair.
 
-**Weights that depend on Q** of the next states (``y``, ``spread``): each Q has its own w(Q), and a limit is a fixed point
+**Weights that depend on Q** (``y``, ``spread``, ``below``, ``value``): each Q has its own w(Q), and a limit is a fixed point
 of its own operator, Q = H_{w(Q)} Q. Each H_w is a γ-contraction, but w(Q) changes with Q, and the whole need not contract.
 :func:`valued` follows the expected updates, Q ← Q + η·(H_{w(Q)} Q − Q), from Q* of the model, with η halved whenever the
 residue max |H_{w(Q)} Q − Q| has not fallen for PATIENCE steps. It ends at a residue of 0, up to the tolerance, or raises an
-error.
+error. If the value of a pair is a monotone function of its targets that shifts with constants (``CVaRReplay`` and other risk
+measures under anchored mixing), the whole contracts by γ. Then it is faster to solve Q = H_w Q for fixed w, and to renew w:
+for coherent measures this is policy iteration of the adversary who chooses w (Hoffman & Karp 1966). A solution is taken only if
+it lowers the residue by more than an update would.
 
 Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4, Lemma 2.
 """
@@ -37,7 +41,7 @@ from .._checks import Bools, Floats, Ints
 from ..arrays import model_memory, slots_of, unsafe_slots, weights_of
 from ..kernels import memory as mem
 from ..kernels.compile import Array, Bound, digest_of, specialise
-from ..kernels.memory import OF_OUTCOME, STATISTICS, make_limit
+from ..kernels.memory import MIDDLE, OF_OUTCOME, STATISTICS, make_limit
 from ..mdp import TabularMDP
 from ..schemes import Scheme, check_tabular
 from .solver import TOLERANCE, extremes, log_sums, optimal, slack, targets
@@ -45,6 +49,8 @@ from .solver import TOLERANCE, extremes, log_sums, optimal, slack, targets
 MANY = 1e15  # visits that represent infinity
 MAX_STEPS = 20_000  # of :func:`valued`
 PATIENCE = 200  # steps without a smaller residue before η is halved
+WAIT = 10  # steps after a solution for fixed w that was not taken
+PANELS, PANEL_NODES = 22, 32  # of the mean over ``luck``
 
 
 def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visitation: Floats | None = None) -> Floats:
@@ -55,6 +61,13 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visi
 
     Ref: Szlak & Shamir (2021), Lemma 4.
     """
+    return _weights(mdp, scheme, Q, visitation)[0]
+
+
+def _weights(
+    mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visitation: Floats | None = None
+) -> tuple[Floats, float]:
+    """w^∞ [K], and the sum of all pairs' weights, which w^∞ is divided by."""
     if scheme.follows_values and Q is None:
         hint = "matched mixing and given visits have limits: fixed_point(mdp, scheme, v), or visitation=d"
         _checks.fail("scheme", "not depend on Q, unless Q is given", scheme, hint)
@@ -71,12 +84,25 @@ def limit_weights(mdp: TabularMDP, scheme: Scheme, Q: Floats | None = None, visi
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)
     np.maximum.at(memory.stats[:, mem.R_MAX], mdp.pair, mdp.r)
     values = np.zeros(mdp.n_pairs) if Q is None else np.ascontiguousarray(Q, np.float64).ravel()
-    if wrong := _filler(*scheme.factors())(memory, values, mdp.gamma, mdp.n_actions, n, scheme.params()):
-        scheme.refuse(memory, wrong - 1, MANY)
-    return weights_of(memory)
+    fill, mass = _filler(*scheme.factors()), np.zeros(mdp.p.size)
+    if wrong := fill(memory, values, mdp.gamma, mdp.n_actions, n, *_lucks(), mass, scheme.params()):
+        scheme.refuse(memory, values, wrong - 1, MANY)
+    return weights_of(memory), float(memory.tree[1])
 
 
 _filler = lru_cache(maxsize=64)(make_limit)
+
+
+@lru_cache(maxsize=1)
+def _lucks() -> tuple[Floats, Floats]:
+    """Nodes and weights of the mean over ``luck``: Gauss–Legendre on panels that halve towards 0.
+
+    A tilt β·luck·y changes most where luck is near 1/(β·range of y), so panels of equal ratio suit every β.
+    """
+    x, weight = np.polynomial.legendre.leggauss(PANEL_NODES)
+    edges = np.append(0.5 ** np.arange(PANELS), 0.0)
+    half = (edges[:-1] - edges[1:]) / 2.0
+    return np.ravel(edges[1:, None] + half[:, None] * (x + 1.0)), np.ravel(half[:, None] * weight)
 
 
 class Transitions(NamedTuple):
@@ -132,19 +158,36 @@ def places(table: Any) -> tuple[Ints, Ints]:
     return keys, member.ravel()
 
 
-def operator(mdp: TabularMDP, scheme: Scheme, v: float = 0.5, visitation: Any = None) -> Operator:
+def operator(
+    mdp: TabularMDP,
+    scheme: Scheme,
+    v: float = 0.5,
+    visitation: Any = None,
+    Q: Floats | None = None,
+    anchored: bool = False,
+) -> Operator:
     """H; ``visitation`` is d(s,a) [S, A], or None for the paper's d ≡ 1. A pair without updates keeps its own outcomes: p̃ = q.
+
+    Q is needed if the scheme depends on it. ``anchored``: H of anchored mixing, which does not depend on visits.
 
     Ref: Szlak & Shamir (2021), Eq. 1, Eq. 2, Eq. 3, Eq. 4.
     """
-    d = given_visits(mdp, v, visitation)
-    return weighted(mdp, limit_weights(mdp, scheme, visitation=d), v, d)
+    d = given_visits(mdp, v, visitation, anchored)
+    w, total = _weights(mdp, scheme, Q, d)
+    if not anchored:
+        return weighted(mdp, w, v, d)
+    W = np.bincount(mdp.pair, weights=w, minlength=mdp.n_pairs)
+    taken = np.minimum(W * total, 1.0)  # ρ at v = 1
+    own = np.divide(w, W[mdp.pair], out=np.zeros_like(w), where=W[mdp.pair] > 0)
+    phi2 = (1.0 - taken)[mdp.pair] * mdp.p + taken[mdp.pair] * own
+    return Operator(mdp, (1.0 - v) * mdp.p + v * phi2, v * taken.reshape(d.shape), w, mdp.p, phi2)
 
 
-def given_visits(mdp: TabularMDP, v: float, visitation: Any) -> Floats:
+def given_visits(mdp: TabularMDP, v: float, visitation: Any, anchored: bool = False) -> Floats:
     """d(s,a) [S, A] as given, or 1; raises an error for invalid arguments."""
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    _checks.between("v", v, "[0, 1)")
+    _checks.between("v", v, "[0, 1]" if anchored else "[0, 1)")
+    _checks.require(not anchored or visitation is None, "visitation", "be left out with anchored mixing", visitation)
     shape = (mdp.n_states, mdp.n_actions)
     d = np.ones(shape) if visitation is None else _checks.finite_array("visitation", visitation, shape)
     _checks.require(bool((d >= 0).all()), "visitation", "have no negative entry", float(d.min()))
@@ -192,9 +235,11 @@ class Table(NamedTuple):
     r: Floats  #: [J]
     place: Ints  #: [J]
     seen: Floats  #: [J] counts
-    stats: Floats  #: [P, 9] in the order of STATISTICS
+    stats: Floats  #: [P, 11] in the order of STATISTICS
     y: Floats  #: [J] r + γ·max_b Q(s',b)
     unsafe: Floats  #: [J] 1 where the outcome is unsafe
+    freq: Floats  #: [J] share of the pair's visits
+    below: Floats  #: [J] share of the pair's visits with a lower y; of equal ones, of those before it
 
 
 def limit_table(mdp: TabularMDP, Q: Floats | None = None) -> Table:
@@ -205,6 +250,11 @@ def limit_table(mdp: TabularMDP, Q: Floats | None = None) -> Table:
     mean, unsafe = mdp.expect(mdp.r).ravel(), unsafe_slots(mdp).astype(np.float64)
     seen = np.asarray(np.bincount(slot, weights=mdp.p, minlength=mdp.p.size)[k] * MANY, np.float64)
     r_min, r_max = extremes(mdp)
+    order = np.lexsort((np.arange(k.size), y[k], mdp.pair[k]))
+    freq, before = seen / MANY, np.zeros(k.size)
+    before[order] = np.cumsum(freq[order]) - freq[order]
+    begin = np.full(mdp.n_pairs, inf)
+    np.minimum.at(begin, mdp.pair[k], before)
     columns = {
         "n": np.full(mdp.n_pairs, MANY),
         "mean": mean,
@@ -215,9 +265,12 @@ def limit_table(mdp: TabularMDP, Q: Floats | None = None) -> Table:
         "down": mdp.expect(np.minimum(mdp.r - mean[mdp.pair], 0.0) ** 2).ravel(),
         "harm": mdp.expect(unsafe[slot]).ravel(),
         "spread": mdp.expect((y - mdp.expect(y).ravel()[mdp.pair]) ** 2).ravel(),
+        "pair": np.arange(mdp.n_pairs, dtype=np.float64),
+        "value": np.zeros(mdp.n_pairs) if Q is None else Q.ravel(),
     }
     stats = np.column_stack([columns[name] for name in STATISTICS])
-    return Table(mdp.pair[k], mdp.r[k], 2 * mdp.s_next[k] + mdp.terminal[k], seen, stats, y[k], unsafe[k])
+    place, shares = 2 * mdp.s_next[k] + mdp.terminal[k], (freq, before - begin[mdp.pair[k]])
+    return Table(mdp.pair[k], mdp.r[k], place, seen, stats, y[k], unsafe[k], *shares)
 
 
 def evaluated(scheme: Scheme, table: Table) -> tuple[Floats, Floats, Floats]:
@@ -234,11 +287,15 @@ def _evaluator(pair_weight: Bound, log_tilt: Bound, next_weight: Bound) -> Calla
     def evaluate(table: Table, params: Any, weight: Array, tilt: Array, share: Array) -> None:
         for i in range(weight.size):
             x = table.stats[i]
-            weight[i] = weight_of((x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], *params))
+            weight[i] = weight_of((x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], *params))
         for k in range(tilt.size):
             x = table.stats[table.pair[k]]
-            stats = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8]
-            tilt[k] = tilt_of((table.r[k], *stats, table.seen[k], table.y[k], table.unsafe[k], *params))
+            stats = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10]
+            place = float(table.place[k] // 2), float(table.place[k] % 2)
+            shares = table.freq[k], table.below[k], MIDDLE
+            tilt[k] = tilt_of(
+                (table.r[k], *stats, table.seen[k], table.y[k], table.unsafe[k], *place, *shares, *params)
+            )
             share[k] = next_of((table.seen[k], *params))
 
     return specialise(evaluate, digest_of([pair_weight, log_tilt, next_weight]))
@@ -272,18 +329,31 @@ def taken_apart(scheme: Scheme, table: Table) -> Weights:
     return Weights(raw, pairs, rewards, Entries(table.pair, table.r, table.place, within, W[table.pair] + within))
 
 
-def valued(mdp: TabularMDP, scheme: Scheme, v: float, d: Floats) -> tuple[Floats, Operator]:
+def valued(
+    mdp: TabularMDP, scheme: Scheme, v: float, visitation: Any = None, anchored: bool = False
+) -> tuple[Floats, Operator]:
     """A Q [S, A] with Q = H_{w(Q)} Q, and that operator."""
-    Q, eta, least, since = optimal(mdp, mdp.p), 1.0, np.inf, 0
+    Q, eta, least, since, wait = optimal(mdp, mdp.p), 1.0, np.inf, 0, 0
+    enough = TOLERANCE * (1.0 - mdp.gamma) if anchored else TOLERANCE
+    within = max(enough / 100.0, 1e-14) if anchored else enough
     for _ in range(MAX_STEPS):
-        H = weighted(mdp, limit_weights(mdp, scheme, Q), v, d)
+        H = operator(mdp, scheme, v, visitation, Q, anchored)
         step = H(Q) - Q
         residue = float(np.abs(step).max())
-        if residue <= slack(TOLERANCE, Q, mdp.r):
+        if residue <= slack(within, Q, mdp.r):
             break
+        if anchored and (wait := wait - 1) < 0:
+            there = H.fixed_point(Q.max(1))
+            beyond = operator(mdp, scheme, v, visitation, there, anchored)
+            if float(np.abs(beyond(there) - there).max()) < mdp.gamma * residue:
+                Q = there
+                continue
+            wait = WAIT
         if residue < 0.999 * least:
             least, since = residue, 0
         elif (since := since + 1) > PATIENCE:
+            if residue <= slack(enough, Q, mdp.r):
+                break
             eta, since = eta / 2.0, 0
         Q = Q + eta * step
     else:
@@ -301,8 +371,8 @@ class Along:
     ['risky', 'safe']
     """
 
-    def __init__(self, mdp: TabularMDP, scheme: Scheme, visitation: Any = None) -> None:
-        self.mdp, self.scheme, self.visitation = mdp, scheme, visitation
+    def __init__(self, mdp: TabularMDP, scheme: Scheme, visitation: Any = None, mixing: str = "matched") -> None:
+        self.mdp, self.scheme, self.visitation, self.anchored = mdp, scheme, visitation, mixing == "anchored"
         self.near: Floats | None = None
 
     @cached_property
@@ -310,16 +380,17 @@ class Along:
         """w^∞ of every outcome, [K]: it does not depend on v."""
         return limit_weights(self.mdp, self.scheme, visitation=given_visits(self.mdp, 0.0, self.visitation))
 
-    @property
+    @cached_property
     def most_weight(self) -> float:
         """W of the most replayed pair; 1 if there is none."""
         return float(np.bincount(self.mdp.pair, weights=self.w).max()) or 1.0
 
     def __call__(self, v: float) -> Floats:
         """The fixed point of H at v, [S, A]."""
-        d = given_visits(self.mdp, v, self.visitation)
+        d = given_visits(self.mdp, v, self.visitation, self.anchored)
         if self.scheme.follows_values:
-            return valued(self.mdp, self.scheme, v, d)[0]
-        Q = weighted(self.mdp, self.w, v, d).fixed_point(self.near)
+            return valued(self.mdp, self.scheme, v, self.visitation, self.anchored)[0]
+        H = operator(self.mdp, self.scheme, v, anchored=True) if self.anchored else weighted(self.mdp, self.w, v, d)
+        Q = H.fixed_point(self.near)
         self.near = Q.max(1)
         return Q

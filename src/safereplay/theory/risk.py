@@ -31,15 +31,18 @@ from math import gcd, inf, isfinite, isnan, lcm, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from .. import _checks
 from .._checks import Floats, Ints
 from ..kernels import episodes as kernels
 from ..mdp import TabularMDP
 from .chain import ROUNDING, Chain, chain_of
+from .solver import DENSE
 
 RESIDUE = 1e-16  # probability that may remain when the distribution is cut off
 MAX_WORK = 6e9  # (step, return, outcome) triples before the lattice is abandoned: seconds
+STEP = 20_000  # fixed cost of a step of sparse products, in the same unit
 MAX_CELLS = 2e7  # (state, return) pairs to hold at a time on a lattice
 MAX_UNITS = 1e9  # a reward in units of the lattice
 MAX_DENOMINATOR = 1_000_000  # of a reward as a fraction of the smallest
@@ -160,12 +163,12 @@ class RiskProfile:
             return Distribution(*_with_atoms(np.empty(0), np.empty(0), atoms), True)
         columns = ("s", "p", "s_next", "r", "terminal", "unsafe")
         finite = chain if kept.all() else replace(chain, **{c: getattr(chain, c)[kept] for c in columns})
-        length = inf
-        if chain.ends[chain.active].all():
+        length = self.length
+        if length == inf and chain.ends[chain.active].all():
             length = float(start @ chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active))
         units, found = lattice(finite.r) if gamma == 1.0 else None, None
         if units is not None and length * finite.s.size <= MAX_WORK:
-            found = _carried(finite, start, units, length)
+            found = _by_length(finite, start, units, length) or _carried(finite, start, units, length)
         if found is None and gamma < 1.0:
             found = _sure(chain, start, gamma)
         if found is None:
@@ -281,7 +284,9 @@ def evaluate(
     may_not_end = chain.can_reach(entering)
     p_never = doomed + chain.solve(entering, ~chain.terminal, chain.ends & may_not_end)
     steps = chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active & ~may_not_end)
-    p_unsafe = chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, chain.can_reach(chain.unsafe))
+    harmed = chain.can_reach(chain.unsafe)
+    inside = chain.active if chain.ends[chain.active].all() else harmed  # the equation of the steps again, if harm ends
+    p_unsafe = np.where(harmed, chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, inside), 0.0)
     std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
     solved = mean, std, _snapped(p_unsafe), _snapped(p_never), length
     chain.forget()
@@ -344,6 +349,30 @@ def lattice(r: Floats) -> tuple[float, Ints] | None:
         return None
     steps = np.array([x // unit for x in whole], np.int64)
     return one * unit / denominator, steps[np.searchsorted(rewards, r)]
+
+
+def _by_length(chain: Chain, start: Floats, units: tuple[float, Ints], length: float) -> _Found | None:
+    """The same as :func:`_carried` if all steps but the last have one reward: by their number and the last reward.
+
+    None if they do not, if the model is small, or if that is too much work.
+    """
+    (unit, shift), on = units, ~chain.terminal
+    step, each = np.unique(shift[on]), chain.s.size + STEP
+    if step.size != 1 or chain.n_states <= DENSE or 40.0 * length * each > MAX_WORK:
+        return None
+    last, kind = np.unique(shift[~on], return_inverse=True)
+    moves = sparse.csr_array((chain.p[on], (chain.s_next[on], chain.s[on])), shape=(chain.n_states, chain.n_states))
+    ends = sparse.csr_array((chain.p[~on], (kind, chain.s[~on])), shape=(last.size, chain.n_states))
+    ended: list[Floats] = []
+    left = start
+    while left.sum() > RESIDUE:
+        if len(ended) * each > MAX_WORK:
+            return None
+        ended.append(np.asarray(ends @ left))
+        left = np.asarray(moves @ left)
+    returns, place = np.unique(step * np.arange(len(ended))[:, None] + last, return_inverse=True)
+    p = np.asarray(np.bincount(place.ravel(), weights=np.ravel(ended)), np.float64)
+    return np.asarray(unit * returns[p > 0.0], np.float64), p[p > 0.0], float(left.sum())
 
 
 def _carried(chain: Chain, start: Floats, units: tuple[float, Ints], length: float) -> _Found | None:

@@ -21,11 +21,22 @@ represent each pair separately. If x is the target r + γ·max Q(s',·), ŵ depe
 0.001 to 0.9, prizes from 0.25 to 16 times the stake. A counterexample is a disproof; finding none is not a proof. Proofs, if there are any,
 are in the docstrings of the schemes. The gambles have one step, so that only the tilt is judged: if the danger of an outcome lies in the
 next state, no tilt on rewards can detect it.
+
+**A risk measure.** Let f(y) = Σ ŵ·y be the value of a pair with targets y and fixed probabilities. If f is monotone and shifts with
+constants, the operator of anchored mixing is a γ-contraction, so there is one limit, and iteration finds it. :func:`measure` searches for
+counterexamples in the same way:
+
+    monotone   raising a target does not lower f
+    shifts     f(y + c) = f(y) + c
+    contracts  |f(y) − f(y')| ≤ max |y − y'| where ŵ depends on Q; without such dependence H always contracts
+
+If f shifts, the first and the third are the same property of f. They differ for a tilt on rewards: it may not be monotone in the rewards, but
+contracts in Q.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple, cast
@@ -39,7 +50,7 @@ from ..kernels.layers import PAIR
 from ..mdp import TabularMDP
 from ..pair_index import linear, pieces_of, shares, unfit
 from ..schemes import EntropicReplay, Scheme
-from .operator import limit_weights, weighted
+from .operator import limit_weights, valued, weighted
 from .solver import TOLERANCE, extremes, optimal, slack, targets
 from .theorem2 import Part
 
@@ -169,7 +180,6 @@ def judge(scheme: Scheme, memory: str = "table") -> Soundness:
     _checks.choice("memory", memory, MEMORIES)
     if memory == "transitions" and (reason := unfit(scheme)) is not None:
         _checks.fail("scheme", "suit a memory of transitions", scheme, reason)
-    _checks.require(memory == "transitions" or not scheme.POOLED, "scheme", "suit a table", scheme)
     parts = {}
     for name, search in SEARCHES.items():
         try:
@@ -196,7 +206,10 @@ def _shaped(scheme: Scheme, memory: str, v: float, gambles: list[Gamble], flagge
     mdp = TabularMDP.from_outcomes(2, len(gambles), rows, gamma=0.9, start=0)
     if memory == "table":
         ones = np.ones((mdp.n_states, mdp.n_actions))
-        H = weighted(mdp, limit_weights(mdp, scheme, np.zeros_like(ones), ones), v, ones)
+        if scheme.names("value"):
+            H = valued(mdp, scheme, v)[1]
+        else:
+            H = weighted(mdp, limit_weights(mdp, scheme, np.zeros_like(ones), ones), v, ones)
         p, rho = H.p, H.rho
     else:
         p, rho = drawn(mdp, scheme, v, mdp.r)
@@ -257,7 +270,7 @@ def _units(scheme: Scheme, memory: str) -> Iterator[str]:
     for loss in LOSSES:
         plain = _shaped(scheme, memory, 0.5, _risks(loss)).bad
         changes = [("1 is added", 1.0, 1.0)]
-        if not scheme.UNIT:
+        if not (scheme.UNIT or (scheme.POOLED and memory == "table")):
             changes += [("rewards are doubled", 2.0, 0.0), ("rewards are a thousandth", 1e-3, 0.0)]
         for change, c, plus in changes:
             changed: list[Gamble] = [tuple((p, c * r + plus) for p, r in risk) for risk in _risks(loss)]
@@ -275,3 +288,91 @@ def _rare(scheme: Scheme, memory: str) -> Iterator[str]:
 
 
 SEARCHES = {"order": _disorder, "direction": _misdirection, "units": _units, "rarity": _rare}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Which properties of a risk measure the value of a pair has; each part has the first counterexample found."""
+
+    monotone: Part
+    shifts: Part
+    contracts: Part
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The names of the properties that fail."""
+        return tuple(name for name, part in vars(self).items() if part.holds is False)
+
+
+def measure(scheme: Scheme) -> Measure:
+    """Whether a scheme values a pair by a monotone measure that shifts with constants, and whether H contracts in Q.
+
+    >>> import safereplay as sr
+    >>> measure(sr.CVaRReplay()).broken, measure(sr.ReturnReplay()).broken
+    ((), ('monotone', 'contracts'))
+    >>> print(measure(sr.ReturnReplay()).monotone.reason)
+    0, 0.25 with probabilities 0.5, 0.5 is valued 0.05568; 0, 0.5 with probabilities 0.5, 0.5 is valued 0.03793
+    """
+    _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
+    parts = {}
+    for name, search in MEASURED.items():
+        text = next(search(scheme), None)
+        parts[name] = Part(text is None, text or "no counterexample among the gambles tried")
+    return Measure(**parts)
+
+
+def _worth(scheme: Scheme, gambles: list[Gamble]) -> Floats:
+    """Σ ŵ·r of gambles, [pairs]; the mean of one that is not replayed. Its first outcome is unsafe."""
+    rows = [(0, a, p, 1, r, True, k == 0) for a, gamble in enumerate(gambles) for k, (p, r) in enumerate(gamble)]
+    mdp = TabularMDP.from_outcomes(2, len(gambles), rows, gamma=0.9, start=0)
+    Q = valued(mdp, scheme, 1.0, anchored=True)[0] if scheme.names("value") else np.zeros((2, len(gambles)))
+    w = limit_weights(mdp, scheme, Q)
+    W = np.bincount(mdp.pair, weights=w)[mdp.pair]
+    return np.asarray(mdp.expect(mdp.r, np.divide(w, W, out=mdp.p.copy(), where=W > 0))[0])
+
+
+def _moves(steps: tuple[float, ...], signs: Sequence[float]) -> Iterator[tuple[Gamble, Gamble, float]]:
+    """Gambles of two and three outcomes, each also with its outcomes moved by steps of these signs, and the largest step."""
+    sizes: list[tuple[tuple[float, ...], Any]] = [((0.0, x), ((1.0 - p, p) for p in (0.5, 0.1, 0.9))) for x in PRIZES]
+    sizes += [((0.0, x, y), ((0.4, 0.3, 0.3), (0.1, 0.8, 0.1), (0.05, 0.9, 0.05))) for x, y in combinations(PRIZES, 2)]
+    for outcomes, chances in sizes:
+        for q, step, way in product(chances, steps, product(signs, repeat=len(outcomes))):
+            moved = tuple(x + step * sign for x, sign in zip(outcomes, way, strict=True))
+            if len(set(moved)) == len(moved):  # equal rewards would be one outcome
+                yield tuple(zip(q, outcomes, strict=True)), tuple(zip(q, moved, strict=True)), step
+
+
+def _compared(
+    scheme: Scheme, steps: tuple[float, ...], signs: Sequence[float]
+) -> tuple[list[tuple[Gamble, Gamble, float]], Floats, Floats]:
+    """These gambles, with their values before and after."""
+    moves = list(_moves(steps, signs))
+    return moves, _worth(scheme, [one for one, _, _ in moves]), _worth(scheme, [other for _, other, _ in moves])
+
+
+def _told(gamble: Gamble, value: float) -> str:
+    chances, outcomes = zip(*gamble, strict=True)
+    return f"{', '.join(f'{x:g}' for x in outcomes)} with probabilities {', '.join(f'{p:g}' for p in chances)} is valued {value:.4g}"
+
+
+def _falling(scheme: Scheme) -> Iterator[str]:
+    moves, before, after = _compared(scheme, (0.25, 1.0, 4.0), (0.0, 1.0))
+    for i in np.flatnonzero(after < before - ROUNDING):
+        yield f"{_told(moves[i][0], before[i])}; {_told(moves[i][1], after[i])}"
+
+
+def _unshifted(scheme: Scheme) -> Iterator[str]:
+    moves, before, after = _compared(scheme, (1.0, 10.0), (1.0,))
+    for i in np.flatnonzero(np.abs(after - before - [step for _, _, step in moves]) > 1e-6):
+        yield f"{_told(moves[i][0], before[i])}; {_told(moves[i][1], after[i])}"
+
+
+def _expanding(scheme: Scheme) -> Iterator[str]:
+    if not scheme.follows_values:
+        return
+    moves, before, after = _compared(scheme, (0.01,), (-1.0, 1.0))
+    for i in np.flatnonzero(np.abs(after - before) > 0.01 * (1.0 + 1e-6)):
+        yield f"{_told(moves[i][0], before[i])}; {_told(moves[i][1], after[i])}"
+
+
+MEASURED = {"monotone": _falling, "shifts": _unshifted, "contracts": _expanding}

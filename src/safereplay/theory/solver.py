@@ -5,7 +5,8 @@ Every value of a fixed policy solves a linear equation x = b + P·x.
 Small ones are solved densely, larger ones by sparse elimination. Elimination has little fill-in if steps are local, as on a
 map: 100,000 cells take seconds. If steps lead anywhere it fills in nearly everything, and 10,000 states take minutes; but
 such chains mix fast, and a Krylov method needs a few dozen products with P. So above ELIMINATED states that is tried
-first. Its answer is used only if its residual is as small as elimination's, up to rounding.
+first, unless steps lead to states with near numbers. Its answer is used only if its residual is as small as
+elimination's, up to rounding.
 
 **Tolerances.** The unit of the rewards must not matter: if every reward is multiplied by c, values are too, and policies
 do not change. So tolerances on values are not fixed numbers, but shares of the values themselves (:func:`slack`).
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import cycle
+from itertools import cycle, takewhile
 from math import ceil, inf, isfinite, log
 from typing import Any
 
@@ -39,6 +40,7 @@ from ..mdp import TabularMDP
 
 DENSE = 150  # states up to which a dense solve is faster; above 200, BLAS would start threads for it
 ELIMINATED = 5_000  # states up to which elimination is fast for any P
+LOCAL = 0.01  # mean distance between the numbers of a state and the next, as a share of all states, with little fill-in
 PASSES, STEPS = 4, 60  # of the Krylov method: each pass solves for the residual of the last
 ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # relative to the largest x: the residual of elimination
 
@@ -82,9 +84,17 @@ class Equation:
     def _factors(self) -> Any:
         """The factors of 1 − P; None if it is singular."""
         try:
-            return splu(sparse.csc_array(sparse.eye_array(self.P.shape[0]) - self.P))
+            size = self.P.shape[0]
+            A = sparse.csc_array(sparse.eye_array(size) - self.P)
+            return splu(A, permc_spec="MMD_AT_PLUS_A" if size > ELIMINATED else "COLAMD")  # less fill-in on large maps
         except RuntimeError:
             return None
+
+    @cached_property
+    def _is_local(self) -> bool:
+        """Whether steps lead to states with near numbers, as on a map."""
+        P = self.P.tocoo()
+        return float(np.abs(P.row - P.col).mean()) <= LOCAL * P.shape[0] if P.nnz else True
 
     def solve(self, b: Floats) -> Floats:
         """x, as in :func:`solve`."""
@@ -94,7 +104,7 @@ class Equation:
                 return np.linalg.solve(np.eye(size) - self.P.toarray(), b)
             except np.linalg.LinAlgError:
                 return np.full(b.shape, np.nan)
-        x = by_products(self.P, b) if size > ELIMINATED and "_factors" not in vars(self) else None
+        x = None if size <= ELIMINATED or "_factors" in vars(self) or self._is_local else by_products(self.P, b)
         if x is not None:
             return x
         return np.full(b.shape, np.nan) if self._factors is None else np.asarray(self._factors.solve(b))
@@ -103,8 +113,8 @@ class Equation:
 def by_products(P: Any, b: Floats) -> Floats | None:
     """The same x by products with P alone; None if a few dozen of them do not reach rounding."""
     if b.ndim > 1:
-        columns = [x for x in (by_products(P, column) for column in b.T) if x is not None]
-        return np.stack(columns, 1) if len(columns) == b.shape[1] else None
+        columns = [*takewhile(lambda x: x is not None, (by_products(P, column) for column in b.T))]
+        return np.stack(columns, 1) if len(columns) == b.shape[1] else None  # type: ignore[arg-type]
     P = sparse.csr_array(P)
     x, left = np.zeros(b.size), np.asarray(b, np.float64)
     for _ in range(PASSES):
@@ -185,23 +195,42 @@ def optimal(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Floats:
     return by_policies(mdp, p, near) if mdp.n_states <= SMALL else by_sweeps(mdp, p, near=near)
 
 
-def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None) -> Floats:
-    """Q of the best policy by policy iteration, [S, A], from the greedy policy for the values ``near``."""
+def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None, fixed: Ints | None = None) -> Floats:
+    """Q of the best policy by policy iteration, [S, A], from the greedy policy for the values ``near``.
+
+    ``fixed`` [S] are the actions of states that do not choose; −1 for those that do.
+    """
     reward = mdp.expect(mdp.r, p)
     onward = np.where(mdp.terminal, 0.0, p)
     policy = (reward if near is None else mdp.expect(targets(mdp, near), p)).argmax(1)
-    states = np.arange(mdp.n_states)
+    states, free = np.arange(mdp.n_states), np.ones(mdp.n_states, bool) if fixed is None else fixed < 0
+    if fixed is not None:
+        policy = np.where(free, policy, fixed)
     for _ in range(MAX_ROUNDS):
         chosen = np.flatnonzero(policy[mdp.pair // mdp.n_actions] == mdp.pair % mdp.n_actions)
         entries = (onward[chosen], (mdp.pair[chosen] // mdp.n_actions, mdp.s_next[chosen]))
         P = sparse.coo_array(entries, shape=(mdp.n_states, mdp.n_states))
         V = solve(mdp.gamma * P, reward[states, policy])
         Q = mdp.expect(targets(mdp, V), p)
-        better = Q.max(1) > Q[states, policy] + slack(1e-12, V, mdp.r)
+        better = free & (Q.max(1) > Q[states, policy] + slack(1e-12, V, mdp.r))
         if not better.any():
             break
         policy = np.where(better, Q.argmax(1), policy)
     return Q
+
+
+def value_bounds(mdp: TabularMDP) -> tuple[Floats, Floats]:
+    """The values [S] if actions and outcomes are always the worst, and if they are always the best."""
+    here, bounds = mdp.pair // mdp.n_actions, []
+    for extreme, none in ((np.minimum, inf), (np.maximum, -inf)):
+
+        def H(V: Floats, extreme: Any = extreme, none: float = none) -> Floats:  # noqa: N802
+            out = np.full(mdp.n_states, none)
+            extreme.at(out, here, targets(mdp, V[:, 0]))
+            return np.where(mdp.is_terminal, 0.0, out)[:, None]
+
+        bounds.append(iterate(H, mdp)[:, 0])
+    return bounds[0], bounds[1]
 
 
 def by_sweeps(mdp: TabularMDP, p: Floats, tolerance: float | None = None, near: Floats | None = None) -> Floats:
@@ -275,7 +304,7 @@ def finite(values: Floats) -> Floats:
 
 
 def iterate(H: Callable[[Floats], Floats], mdp: TabularMDP) -> Floats:
-    """The fixed point [S, A] of a γ-contraction H, by iteration from 0; an error if H is not one, or overflows."""
+    """The fixed point of a γ-contraction H on arrays [S, A], by iteration from 0; an error if H is not one, or overflows."""
     Q, gamma, change, within = np.zeros((mdp.n_states, mdp.n_actions)), mdp.gamma, inf, 0.0
     for _ in range(ceil(log(1e-32) / log(gamma))):  # then the change is 1e-32 of the first: only rounding is left
         after = H(Q)

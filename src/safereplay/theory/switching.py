@@ -2,7 +2,8 @@
 
 A policy is piecewise constant in v, which acts through the share of replays ρ = vW/((1−v) + vW) alone. So limits are
 computed on a grid that is even in ρ at the most replayed pair, up to ρ = 0.99. The tracer does so for each β, with the
-risks of the limits: if the risk differs between two points, the boundaries are found by bisection.
+risks of the limits: if the risk differs between two points, the boundaries between them are found. Q is smooth in ρ
+between changes, so a straight line through the lead of an action at both points crosses 0 near the change.
 
 :func:`switches` finds, for each state, the smallest value of a learner's dial at which its greedy action changes. The dial
 goes from 0, where the learner is Q-learning, to more caution: v of a replay, κ of Mihatsch & Neuneier, β of Gaskett, whose
@@ -28,7 +29,8 @@ from .. import _checks
 from .._checks import Floats, Ints
 from .._config import plain
 from .._progress import Bar
-from ..learners import Pessimistic, ReplayQLearning, RiskSensitive
+from ..errors import BadInput
+from ..learners import Pessimistic, ReplayQLearning, RiskSensitive, paper_mixing
 from ..mdp import TabularMDP
 from ..schedules import Exploration
 from ..schemes import Scheme
@@ -36,12 +38,13 @@ from .limits import exact
 from .occupancy import SLACK, Limit
 from .operator import Along
 from .risk import RiskProfile, evaluate
-from .solver import TIE, extremes, first_below, largest, lead, optimal, slack
+from .solver import SMALL, TIE, TOLERANCE, extremes, first_below, largest, lead, optimal, slack
 from .visits import self_consistent
 
 MOST_RHO = 0.99  # largest share of replays at the most replayed pair
 RHO_STEPS = 33  # of ρ, before the search for boundaries
 TIGHT, TIGHTEST = 1e-7, 1e-13  # width of a boundary in ρ, and of the final one
+LINE = 7.0  # error of a straight line through leads, relative to the square of its width in ρ
 TILTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # β times the widest range of rewards at a pair
 LITERAL_STEPS, LITERAL_MOST, LITERAL_TIGHT = 19, 0.95, 1e-3  # in v, for literal mixing: its limits are costly
 
@@ -68,6 +71,7 @@ class Tracer:
         self.policies: list[Ints] = []
         self._number: dict[bytes, int] = {}
         self._profiles: dict[int, RiskProfile] = {}
+        self._discounted: dict[int, float] = {}
         self._along: dict[Scheme, Along] = {}
 
     def number(self, policy: Ints) -> int:
@@ -85,9 +89,22 @@ class Tracer:
             self._profiles[number] = evaluate(self.mdp, self.policies[number], self.start, quiet=True)
         return self._profiles[number]
 
+    def discounted(self, number: int) -> float:
+        """The mean discounted return of a policy."""
+        if number not in self._discounted:
+            source = self.profile(number).source
+            onward, k = np.where(source.chain.terminal, 0.0, self.mdp.gamma), source.start > 0
+            mean = source.chain.solve(source.chain.r, onward, source.chain.active)
+            self._discounted[number] = float((source.start * mean)[k].sum())
+            source.chain.forget()
+        return self._discounted[number]
+
     def badness(self, number: int) -> float:
-        """The risk of a policy, signed so that less is better; inf if it may never end."""
-        profile = self.profile(number)
+        """The risk of a policy, signed so that less is better; inf if it may never end, or rounding hides whether it does."""
+        try:
+            profile = self.profile(number)
+        except BadInput:
+            return inf
         risk = self.limit.sign * self.limit.risk(profile) if profile.p_never <= SLACK else inf
         return inf if isnan(risk) else risk
 
@@ -105,9 +122,18 @@ class Tracer:
 
     def view(self, scheme: Scheme, u: float, v: float | None = None) -> View:
         """The limits at one v."""
-        v = self.v_at(scheme, u) if v is None else v
+        return self._look(scheme, u, v)[0]
+
+    def _look(self, scheme: Scheme, u: float, v: float | None = None) -> tuple[View, Floats]:
+        """The limits at one v, and Q of the only one [S, A] (literal: empty)."""
+        v, Q = self.v_at(scheme, u) if v is None else v, np.empty((0, 0))
         if self.matched or v == 0.0:
-            policies = [self.along(scheme)(v).argmax(1)]
+            Q = self.along(scheme)(v)
+            if (
+                self.mdp.n_states > SMALL
+            ):  # Q has an error, which must not decide between tied actions: the first is taken
+                Q = Q - slack(TOLERANCE, Q, self.mdp.r) * np.arange(self.mdp.n_actions)
+            policies = [Q.argmax(1)]
         else:
             found = self_consistent(self.mdp, scheme, v, self.exploration, quiet=True)
             policies = [np.asarray(x.policy) for x in found]
@@ -115,23 +141,45 @@ class Tracer:
         worst = max(numbers, key=lambda n: (self.badness(n), n))
         risks = ((x.mean, x.std, x.p_unsafe, x.p_never) for x in map(self.profile, numbers))
         key = tuple(sorted({" ".join(f"{x:.9g}" for x in risk) for risk in risks}))
-        return View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key)
+        return View(scheme, u, v, tuple(numbers), worst, self.badness(worst), key), Q
 
     def stretches(self, scheme: Scheme) -> list[View]:
         """The first view of every interval of v with the same risks, from v = 0 on."""
-        views = [self.view(scheme, float(u)) for u in np.linspace(0.0, self.most, self.steps + 1)]
-        found = views[:1]
-        for low, high in pairwise(views):
-            found += self._between(low, high)
+        looks = [self._look(scheme, float(u)) for u in np.linspace(0.0, self.most, self.steps + 1)]
+        found = [looks[0][0]]
+        for low, high in pairwise(looks):
+            found += self._between(low, high, inf)
         return found
 
-    def _between(self, low: View, high: View) -> list[View]:
-        if low.key == high.key:
+    def _between(self, low: tuple[View, Floats], high: tuple[View, Floats], before: float) -> list[View]:
+        """The first view of every interval after ``low``, up to ``high``; ``before`` is the width of the interval split last."""
+        (first, _), (last, _) = low, high
+        width = last.u - first.u
+        if first.key == last.key:
             return []
-        if not self.matched or high.u - low.u <= TIGHT:  # with many limits, something changes at every step
-            return [high]
-        middle = self.view(low.scheme, 0.5 * (low.u + high.u))
-        return self._between(low, middle) + self._between(middle, high)
+        if not self.matched or width <= TIGHT:  # with many limits, something changes at every step
+            return [last]
+        u = self._crossing(low, high) if width <= 0.5 * before else 0.5 * (first.u + last.u)
+        middle = self._look(first.scheme, u)
+        return self._between(low, middle, width) + self._between(middle, high, width)
+
+    def _crossing(self, low: tuple[View, Floats], high: tuple[View, Floats]) -> float:
+        """About where the policy changes: where the leads of the actions before over those after cross 0 on straight lines.
+
+        The median over the states that change. It is moved towards the middle by the error of a line, which falls with the
+        square of the width: then the change lies in the shorter part.
+        """
+        (first, at_first), (last, at_last) = low, high
+        a, b = self.policies[first.worst], self.policies[last.worst]
+        s = np.flatnonzero(a != b)
+        gap, after = (Q[s, a[s]] - Q[s, b[s]] for Q in (at_first, at_last))
+        moved = gap - after > 0.0
+        width, middle = last.u - first.u, 0.5 * (first.u + last.u)
+        if not moved.any():
+            return middle
+        u = first.u + width * float(np.median(np.clip(gap[moved] / (gap - after)[moved], 0.0, 1.0)))
+        error = max(0.45 * TIGHT, LINE * width**2)
+        return u + float(np.clip(middle - u, -error, error))
 
     def sharpened(self, view: View, goal: Limit) -> View:
         """The first view that keeps the limit, to rounding (literal: to 0.001), from a nearby one that does."""
@@ -306,6 +354,7 @@ def _dial(learner: Any, mdp: TabularMDP, search: dict[str, Any]) -> _Dial:
         return _Dial("beta", "(0, 1]", MOST_BETA, STEPS, lambda x: (exact(mdp, replace(learner, beta=x)), 0.0))
     if not isinstance(learner, ReplayQLearning):
         _checks.fail("learner", "have a dial, as ReplayQLearning, RiskSensitive and Pessimistic do", learner)
+    paper_mixing(learner.mixing)
 
     def literal(v: float) -> tuple[Floats, float] | None:
         found = self_consistent(mdp, learner.scheme, v, seeds=0, **search)

@@ -10,8 +10,9 @@ Of the β whose v* round up to the same point of a grid, the smallest |β| is ta
 **v* itself is the worst v to learn with.** There two actions tie, so noise in learning decides between them. The
 recommended v is the first on a grid at or above v* whose *learned* policies keep the limit in at least 95 % of the
 seeds, each evaluated exactly, and again in 95 % of three times as many fresh seeds, since the first that passes among
-many tries may have passed by chance. The grid has steps of ``v_step``, ten times finer for each nine of v (0.37, 0.901,
-0.9902); its points are tried at distances 0, 1, 3, 6, 10, ... from the first.
+many tries may have passed by chance. A trial ends as soon as too many seeds have failed. The grid has steps of
+``v_step``, ten times finer for each nine of v (0.37, 0.901, 0.9902); its points are tried at distances 0, 1, 3, 6, 10, ...
+from the first.
 
 **The price.** The plan includes the best mean of *any* policy under the same limit (see
 :mod:`safereplay.theory.constrained`). So the price of safety has two parts:
@@ -38,7 +39,7 @@ from .. import _checks
 from .._checks import Floats, Ints
 from .._config import plain
 from .._progress import Bar
-from ..learners import MIXINGS, QLearning, ReplayQLearning
+from ..learners import QLearning, ReplayQLearning, paper_mixing
 from ..mdp import TabularMDP
 from ..runs import learn, resolved, seed_list
 from ..schedules import Exploration, StepSize
@@ -46,12 +47,13 @@ from ..schemes import Scheme
 from .constrained import CeilingPoint, Ceilings
 from .limits import exact
 from .occupancy import SLACK, UNKNOWN, Ceiling, Limit
-from .risk import RiskProfile, evaluate
+from .risk import RiskProfile
 from .switching import Tracer, View, candidates, traced
 
 SHARE = 0.95  # share of the seeds that must keep the limit
 FRESH = 3  # factor for the number of fresh seeds in the confirmation
 MOST_TRIES = 12  # values of v that are tried by learning
+BATCH = 2  # seeds that a trial begins with; each batch doubles their number
 CEILINGS = 13  # points of the best frontier
 
 
@@ -74,7 +76,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class Trial:
-    """A test of a learner: how many seeds learned a policy that keeps the limit."""
+    """A test of a learner: how many of the seeds trained learned a policy that keeps the limit."""
 
     v: float
     beta: float | None
@@ -108,7 +110,7 @@ class Plan:
     meets, confirmed : bool
         Whether some replay's exact limit keeps the limit, and whether learners did. If no exact limit keeps it, no
         learner was trained.
-    v, beta, scheme, learner : the recommended replay; if none was confirmed, the one at which most seeds kept the limit
+    v, beta, scheme, learner : the recommended replay; if none was confirmed, the one with the largest share of seeds that kept the limit
     profile, plain, price, ceiling : its risk, that of plain Q-learning, the price of safety, and the best of any policy
 
     >>> import safereplay as sr
@@ -241,7 +243,7 @@ def tune(
     exploration, step_size = resolved(mdp, QLearning(), exploration, step_size)
     _checks.require(isinstance(scheme, Scheme), "scheme", "be a Scheme", scheme)
     limit = Limit.one_of(max_p_unsafe=max_p_unsafe, min_cvar=min_cvar, max_std=max_std, alpha=alpha)
-    mixing = _checks.choice("mixing", mixing, MIXINGS)
+    mixing = paper_mixing(mixing)
     v_step = _checks.between("v_step", v_step, "(0, 0.1]")
     listed = seed_list(seeds)
     _checks.require(len(set(listed)) == len(listed), "seeds", "be different", listed)
@@ -302,26 +304,30 @@ def _grid(v: float, most: float, v_step: float) -> list[float]:
 def _confirmed(
     tracer: Tracer, test: _Test, first: View, goal: Limit, offered: Iterator[View]
 ) -> tuple[View, tuple[Trial, ...]]:
-    """The first of these views at which learners keep the limit, else the one where most did; and all trials."""
+    """The first of these views at which learners keep the limit, else the one where the largest share did; and all trials."""
     trials: list[Trial] = []
     unused = (seed for seed in count() if seed not in set(test.seeds))
-    tried: list[tuple[int, View]] = []
+    tried: list[tuple[float, View]] = []
     for view in offered:
         trials.append(_trial(tracer, test, view, goal, test.seeds))
         if trials[-1].passed:
             trials.append(_trial(tracer, test, view, goal, list(islice(unused, FRESH * len(test.seeds)))))
             if trials[-1].passed:
                 return view, tuple(trials)
-        tried.append((trials[-1].met, view))
-    return max(tried, key=lambda t: t[0], default=(0, first))[1], tuple(trials)
+        tried.append((trials[-1].met / trials[-1].seeds, view))
+    return max(tried, key=lambda t: t[0], default=(0.0, first))[1], tuple(trials)
 
 
 def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int]) -> Trial:
-    """Train, and count the seeds whose policy keeps the limit."""
+    """Train, and count the seeds whose policy keeps the limit; ends as soon as too many do not."""
     learner, rest = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing), (test.exploration, test.step_size)
-    runs = learn(tracer.mdp, learner, test.episodes, seeds, *rest, quiet=test.quiet).whole()
-    met = sum(tracer.keeps(goal, tracer.badness(tracer.number(policy))) for policy in runs.policy)
-    return Trial(view.v, _beta(view.scheme), met, len(seeds), test.episodes, seeds is not test.seeds)
+    trial = Trial(view.v, _beta(view.scheme), 0, 0, test.episodes, seeds is not test.seeds)
+    while trial.seeds < len(seeds) and trial.seeds - trial.met <= (1.0 - SHARE) * len(seeds) + 1e-9:
+        part = seeds[trial.seeds : max(BATCH, 2 * trial.seeds)]
+        runs = learn(tracer.mdp, learner, test.episodes, part, *rest, quiet=test.quiet).whole()
+        met = sum(tracer.keeps(goal, tracer.badness(tracer.number(policy))) for policy in runs.policy)
+        trial = replace(trial, met=trial.met + met, seeds=trial.seeds + len(part))
+    return trial
 
 
 def _plan(
@@ -380,9 +386,8 @@ def _price(plain: FrontierPoint, fair: Ceiling, own: FrontierPoint, size: float)
 
 
 def _point(tracer: Tracer, view: View) -> FrontierPoint:
-    profile, limit = tracer.profile(view.worst), tracer.limit
-    discounted = evaluate(tracer.mdp, tracer.policies[view.worst], tracer.start, discounted=True, quiet=True)
-    numbers = (profile.mean, discounted.mean, profile.std, profile.p_unsafe, profile.cvar(limit.alpha), profile.p_never)
+    profile, discounted, limit = tracer.profile(view.worst), tracer.discounted(view.worst), tracer.limit
+    numbers = (profile.mean, discounted, profile.std, profile.p_unsafe, profile.cvar(limit.alpha), profile.p_never)
     return FrontierPoint(view.v, _beta(view.scheme), *numbers, view.worst, tracer.keeps(limit, view.badness))
 
 

@@ -244,6 +244,7 @@ class _Search:
     ) -> None:
         self.mdp, self.scheme, self.v, self.exploration, self.max_steps = mdp, scheme, v, exploration, max_steps
         self.w, self.most, self.solved = limit_weights(mdp, scheme), most, 0
+        self.near: Floats | None = None  # the last values, from which the next search starts
         self.smooth = exploration.SOFTMAX and exploration.limit_rate > 0.0
         self.found: list[SelfConsistent] = []
         self.seen: list[_Seen] = []  # features of each of these
@@ -260,7 +261,9 @@ class _Search:
     def values(self, d: Floats) -> Floats:
         """Q = H_d Q."""
         self.solved += 1
-        return weighted(self.mdp, self.w, self.v, d).fixed_point()
+        Q = weighted(self.mdp, self.w, self.v, d).fixed_point(self.near)
+        self.near = Q.max(1)
+        return Q
 
     def exhausted(self, ahead: int = 0) -> bool:
         """Whether ``ahead`` more fixed points would exceed the bound."""

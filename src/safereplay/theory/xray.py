@@ -125,7 +125,7 @@ class Xray:
     terminal: Bools
     unsafe: Bools | None  #: None for an agent
     p: Floats  #: [K] q(s',r|s,a); for an agent, the observed frequencies in its memory
-    seen: Floats  #: [K] times each outcome happened
+    seen: Floats  #: [K] times each outcome happened; with anchored mixing, the expected number of its own updates
     replayed: Floats  #: [K] times each was replayed
     w: Floats  #: [K] w_t at the end; the mean over seeds
     visits: Ints  #: [S, A] MDP iterations of each pair
@@ -354,7 +354,8 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
         pair, happened = known.s * source.Q.shape[1] + known.a, known.seen.astype(np.float64)
         shares = _ratio(happened, np.bincount(pair, weights=happened)[pair])
         columns = (pair, known.r, known.s_next, known.terminal, None, shares)
-        numbers = (happened, known.replayed.astype(np.float64), known.w, source.visits, source.replays)
+        happened, visits = _updated(learner, pair, happened, source.visits, source.replays)
+        numbers = (happened, known.replayed.astype(np.float64), known.w, visits, source.replays)
         return Xray(repr(source), learner, None, *columns, *numbers, None, None, empirical=True)
     _checks.require(isinstance(source, Runs), "source", "be Runs or an Agent", source)
     runs, mdp = source, source.mdp
@@ -371,10 +372,19 @@ def xray(source: Runs | Agent, seed: int | None = None) -> Xray:
     counts = (runs.seen[chosen].sum(0), runs.replayed[chosen].sum(0), runs.w[chosen].mean(0))
     seen, replayed, w = (_spread(mdp, x) for x in counts)
     p, rho, (scheme, v, mixing) = None, None, runs.learner.replay
+    seen, visits = _updated(runs.learner, mdp.pair, seen, visits, replays)
     if scheme.has_limit:  # with d(s,a) for literal mixing, with d ≡ 1 for matched
-        limit = operator(mdp, scheme, v, visits / visits.sum() if mixing == "literal" else None)
+        d = visits / visits.sum() if mixing == "literal" else None
+        limit = operator(mdp, scheme, v, d, anchored=mixing == "anchored")
         p, rho = _spread(mdp, np.bincount(slots_of(mdp), weights=limit.p, minlength=mdp.p.size)), limit.rho
     return Xray(title, runs.learner, mdp.layout, *outcomes, seen, replayed, w, visits, replays, p, rho)
+
+
+def _updated(learner: Learner, pair: Ints, seen: Floats, visits: Ints, replays: Ints) -> tuple[Floats, Ints]:
+    """Outcomes [K] and visits [S, A] that updated Q. With anchored mixing a replay takes the place of a visit's update."""
+    if learner.replay is None or learner.replay[2] != "anchored":
+        return seen, visits
+    return seen * np.nan_to_num(_ratio(visits - replays, visits)).ravel()[pair], visits - replays
 
 
 def _spread(mdp: TabularMDP, counts: AnyArray) -> Floats:

@@ -24,6 +24,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrow, Rectangle
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 
 from .._checks import Floats, Ints
 from .._files import write_atomic
@@ -34,6 +35,7 @@ from ..verdicts import NO_PATH, has_paths, path
 if TYPE_CHECKING:
     from ..mdp import TabularMDP
     from ..theory.conditions import Settling
+    from ..theory.losses import EquivalentLoss
     from ..theory.risk import Distribution
     from ..theory.theorem2 import Theorem2
     from ..theory.tuning import Plan
@@ -185,6 +187,7 @@ def values_figure(mdp: TabularMDP, panels: list[Panel]) -> Figure:
             if free.size <= MANY_CELLS:
                 ax.plot(panel.policy[free], free, "o", ms=3, mfc="white", mec=INK, mew=0.6, lw=0)
             ax.set(xlabel="action", ylabel="state", xticks=range(mdp.n_actions))
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         elif len(layout.cells) > MANY_CELLS:
             image = np.full(layout.shape, np.nan)
             cells = np.array(layout.cells)
@@ -285,6 +288,24 @@ def settling_figure(found: Settling) -> Figure:
     ax.set(xlabel="episodes", ylabel="total variation")
     ax.set_title("w_t to w^∞" if found.limit else "w_t to w_2t")
     ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+@styled
+def loss_figure(found: EquivalentLoss, reach: float = 3.0) -> Figure:
+    """The weights of a scheme by TD error, and its equivalent loss beside the squared loss, for errors up to ``reach``."""
+    figure, axes = new_figure(7.6, 2.9, 1, 2)
+    left, right = axes[0]
+    delta = np.linspace(-reach, reach, 301)
+    name = type(found.scheme).__name__
+    left.plot(delta, found.weight(delta), color=BLUE, label=name)
+    left.axhline(1.0, color=GREY, lw=1, ls="--", label="uniform replay")
+    left.set(title="Weight of an outcome, g(δ)", xlabel="TD error δ", ylim=(0, None))
+    right.plot(delta, found.loss(delta), color=BLUE, label=f"equivalent to {name}")
+    right.plot(delta, delta**2 / 2, color=GREY, lw=1, ls="--", label="squared loss, δ²/2")
+    right.set(title="Loss, L(δ)", xlabel="TD error δ", ylim=(0, None))
+    for ax in (left, right):
+        ax.legend(frameon=False, loc="upper center")
     return figure
 
 

@@ -122,13 +122,13 @@ def within(found: Estimate, digits: int = 0) -> str:
     return f"{percent(found.mean, digits)} {ends}"
 
 
-def points(found: Estimate) -> str:
+def points(found: Estimate, digits: int = 1) -> str:
     """A difference of two shares, in percentage points, with its interval.
 
     >>> points(Estimate(0.097, 0.006, 0.15))
     '9.7 points [0.6, 15.0]'
     """
-    shown = [f"{round(100 * x, 1) + 0.0:.1f}".replace("-", "−") for x in found]
+    shown = [f"{round(100 * x, digits) + 0.0:.{digits}f}".replace("-", "−") for x in found]
     return f"{shown[0]} points" + (f" [{shown[1]}, {shown[2]}]" if isfinite(found.low) else "")
 
 

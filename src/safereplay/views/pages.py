@@ -85,9 +85,9 @@ def solve_page(mdp: TabularMDP, title: str, answers: Sequence[Answer], stem: str
     return Page(title, blocks, figures)
 
 
-def number(x: float) -> str:
+def number(x: float, digits: int = 2) -> str:
     """A number for a table; a dash if there is none."""
-    return f"{x:.2f}" if isfinite(x) else ("−∞" if x < 0 else "∞" if x > 0 else "—")
+    return f"{x:.{digits}f}" if isfinite(x) else ("−∞" if x < 0 else "∞" if x > 0 else "—")
 
 
 def how(risk: RiskProfile) -> str:
