@@ -7,7 +7,9 @@ import pytest
 
 import safereplay as sr
 from safereplay import catalog
+from safereplay.theory.constrained import Ceilings
 from safereplay.theory.design import matters, reachable_frontier
+from safereplay.theory.occupancy import Limit
 from safereplay.theory.operator import operator
 from safereplay.theory.solver import by_policies
 
@@ -189,6 +191,43 @@ def test_learning_comes_to_the_designed_policy():
     runs = sr.learn(mdp, plan.learner, episodes=50_000, seeds=20, quiet=True)
     met = plan.price.found.policy >= 0
     assert (runs.policy == plan.policy)[:, met].all(1).sum() >= 19
+
+
+def middle_limit(mdp):
+    """A limit on P(unsafe) that is closer to the least possible risk than to that of Q-learning; None if they are equal."""
+    plain = sr.evaluate(mdp, sr.exact(mdp, sr.QLearning()).argmax(1), start=mdp.origin).p_unsafe
+    least = Ceilings(mdp.with_start(mdp.origin), Limit("max_p_unsafe", 1.0)).best
+    return least + 0.3 * (plain - least) + 1e-9 if plain > least + 1e-6 else None
+
+
+def learned(mdp, plan, asked, episodes):
+    """How many of 20 seeds learn the policy where it was asked for."""
+    runs = sr.learn(mdp, plan.learner, episodes, exploration=sr.EpsilonGreedy(0.3), seeds=20, quiet=True)
+    free = plan.tied.any(1)  # another action is as good in the limit
+    return int((runs.policy == plan.policy)[:, (asked >= 0) & ~free & matters(mdp)].all(1).sum())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(catalog.WORLDS) - {"fog", "goal_room"}))  # these have no harm
+def test_learning_comes_to_the_designed_policy_on_every_world(name):
+    mdp = catalog.world(name)()
+    limit = middle_limit(mdp)
+    if limit is not None:
+        plan = sr.design(mdp, max_p_unsafe=limit, start=mdp.origin, quiet=True)
+        asked = plan.price.found.policy
+        assert any(learned(mdp, plan, asked, episodes) >= 19 for episodes in (200_000, 2_000_000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200))
+def test_learning_comes_to_the_designed_policy_on_random_models(seed):
+    mdp = random_model(seed)
+    for choice in np.random.default_rng(seed).permutation(list(product(range(2), repeat=3))):
+        policy = np.array([*choice, 0])
+        if sr.reachable(mdp, policy).possible:
+            plan = sr.design(mdp, policy, bold=True)
+            assert learned(mdp, plan, policy, 100_000) >= 19
+            return
 
 
 def test_a_limit_gets_the_best_policy_and_its_price():

@@ -64,7 +64,7 @@ def design(
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="The least lead over other actions; default: 1 % of the range of the rewards."),
+        typer.Option(help="The least lead over other actions; default: one that learning finds."),
     ] = None,
     bold: Annotated[
         bool, typer.Option("--bold", help="Where needed, also replay the best outcomes of the policy's own pairs.")

@@ -59,7 +59,8 @@ from .operator import operator
 from .risk import RiskProfile, evaluate
 from .solver import by_policies, iterate, slack, targets, value_bounds
 
-MARGIN = 0.01  # default margin, as a share of the range of the rewards
+MARGIN = 0.01  # least default margin, as a share of the range of the rewards
+NOISE = 0.1  # default margin, in standard deviations of the difference of two targets
 MOST_RHO = 0.999  # of a program's replays
 LEAST_MARGIN = 1e-5  # of a program, as a share of the range of values
 MAX_BINARIES = 20_000  # of a program
@@ -226,6 +227,7 @@ class Conditions(NamedTuple):
     mean: Floats  #: E [S, A]
     low: Floats  #: [S, A]
     high: Floats  #: [S, A]
+    spread: Floats  #: [S, A] standard deviation under q
     worst: Ints  #: [P] the outcome with the lowest target; that of the first if there are several
     best: Ints  #: [P]
 
@@ -238,7 +240,14 @@ class Conditions(NamedTuple):
         worst, best = np.full(mdp.n_pairs, -1), np.full(mdp.n_pairs, -1)
         worst[used], best[used] = order[mdp.row[:-1][used]], order[mdp.row[1:][used] - 1]
         low, high = (np.where(used, x[k], 0.0).reshape(shape) for k in (worst, best))
-        return cls(mdp.expect(x), low, high, worst, best)
+        mean = mdp.expect(x)
+        spread = np.sqrt(mdp.expect((x - mean.ravel()[mdp.pair]) ** 2))
+        return cls(mean, low, high, spread, worst, best)
+
+    def margin(self, policy: Ints, least: float) -> Floats:
+        """A lead that learning can find, [S, A]: a tenth of the standard deviation of the difference of targets, or ``least``."""
+        own = self.spread[np.arange(policy.size), policy]
+        return np.maximum(least, NOISE * np.hypot(self.spread, own[:, None]))
 
 
 def _others(mdp: TabularMDP, policy: Ints) -> Bools:
@@ -260,20 +269,20 @@ class Asked(NamedTuple):
 
     policy: Ints  #: [S] as given; −1 in free states
     chosen: Ints  #: [S] with actions in free states
-    margin: float | None
+    margin: Floats  #: [S, A]
+    exact: bool  #: whether that margin was given; if not, less will do
     apart: Bools  #: [S, A] pairs with a single outcome that must not tie with the policy
     near: Bools  #: [S, A] pairs with a single outcome that tie with it without replay
 
 
 def lowered(mdp: TabularMDP, asked: Asked, V: Floats, at: Conditions) -> _Shares:
-    """Formula (3) for values V; a margin of None is 1 % of the range of the rewards, or half of what is possible if that is less.
+    """Formula (3) for values V; if no margin was given, half of what is possible is enough.
 
     In free states other actions may be as good as the chosen one.
     """
     rounding = slack(1e-10, V, mdp.r)
     room, over = V[:, None] - at.low, at.mean - V[:, None]
-    usual = MARGIN * float(np.ptp(mdp.r)) if asked.margin is None else asked.margin
-    least = np.minimum(usual, 0.5 * room) if asked.margin is None else np.full_like(room, usual)
+    least = asked.margin if asked.exact else np.minimum(asked.margin, 0.5 * room)
     least = np.where((asked.policy >= 0)[:, None], least, -rounding)
     fixed = (at.mean - at.low <= rounding) | (room <= rounding)  # replay cannot make it worse than V
     needs = _others(mdp, asked.chosen) & (over > np.where(fixed, np.where(asked.apart, -rounding, rounding), -least))
@@ -342,7 +351,9 @@ def _asked(mdp: TabularMDP, policy: Ints, margin: float | None, how: _Way | None
     chosen = np.where(fixed >= 0, fixed, Q.argmax(1))
     apart, V = np.zeros(Q.shape, bool) if how.apart is None else how.apart, Q[np.arange(mdp.n_states), chosen]
     near = (np.diff(mdp.row) == 1).reshape(Q.shape) & (np.abs(Q - V[:, None]) <= slack(1e-8, V, mdp.r))
-    return Asked(policy, chosen, margin, apart, near), V
+    usual = MARGIN * float(np.ptp(mdp.r))
+    lead = Conditions.at(mdp, V).margin(chosen, usual) if margin is None else np.full(Q.shape, margin)
+    return Asked(policy, chosen, lead, margin is not None, apart, near), V
 
 
 class _Way(NamedTuple):
@@ -364,12 +375,13 @@ def _searched(
 ) -> _Found | str | None:
     """Values that satisfy (1) and (2), with own pairs "lowered" or "bold", and the least sum of changes; None if there are none, or why unknown.
 
-    First with the usual margin and without new ties; then with the least margin; then with ties where they are allowed.
+    First without new ties; then with ever smaller margins, if none was given; then with ties where they are allowed.
     """
     strict = asked._replace(apart=asked.apart | ~asked.near)
-    usual = MARGIN * float(np.ptp(mdp.r)) if asked.margin is None else asked.margin
+    smaller = [] if asked.exact else [strict._replace(margin=share * asked.margin) for share in (0.1, 0.0)]
+    last = asked if asked.exact else asked._replace(margin=0.0 * asked.margin)
     for how in ways:
-        for one in (strict._replace(margin=usual), strict, asked):
+        for one in (strict, *smaller, last):
             found = _Program(mdp, one, how == "bold", most, nodes).solve()
             if found is not None:
                 return found if isinstance(found, str) else _Found(*found, how)
@@ -387,7 +399,7 @@ class _Program:
         low, high = value_bounds(mdp)
         self.scale = float((high - low).max()) or 1.0
         self.bounds = low / self.scale, high / self.scale
-        self.margin = LEAST_MARGIN if asked.margin is None else asked.margin / self.scale
+        self.margin = np.maximum(LEAST_MARGIN, asked.margin / self.scale)
         self.rows: list[tuple[list[tuple[int, float]], float]] = []  # Σ coefficient·variable ≥ bound
         self.integer: list[int] = [0] * mdp.n_states
         self.price: list[float] = [0.0] * mdp.n_states
@@ -486,7 +498,7 @@ class _Program:
                 self.free(s)
             for b in map(int, np.flatnonzero(used[s])):
                 if b != policy[s]:
-                    self.worse(s, b, self.margin if policy[s] >= 0 else 0.0)
+                    self.worse(s, b, float(self.margin[s, b]) if policy[s] >= 0 else 0.0)
         index = [(row, j, x) for row, (entries, _) in enumerate(self.rows) for j, x in entries]
         rows, columns, values = zip(*index, strict=True)
         A = sparse.csr_array((values, (rows, columns)), shape=(len(self.rows), len(self.price)))
@@ -531,8 +543,9 @@ def design(
     alpha : float; share of the worst episodes in CVaR
     start : state or distribution [S], optional; of the episodes whose risk is limited; default: the model's start
     margin : float, optional
-        Least lead of the policy over other actions with several outcomes, above 0. Default: 1 % of the range of the rewards, or half
-        of what is possible if that is less. A smaller one needs less replay, and more episodes to learn.
+        Least lead of the policy over other actions with several outcomes, above 0. Default: a tenth of the standard deviation of the
+        difference of the two targets and at least 1 % of the range of the rewards, or half of what is possible if that is less. A
+        smaller margin needs less replay, and more episodes to learn.
     bold : bool; whether the best outcomes of the policy's own pairs may be replayed, where that is needed
     least : {"total", "largest"}; what is least: the total replay, or the largest ρ
 
