@@ -67,6 +67,7 @@ MAX_NODES = 2_000  # of one program
 FEW_NODES = 20  # of one of many programs
 NEGLIGIBLE = 1e-7  # changes of value below this share of their range are rounding of a program
 LEASTS = ("total", "largest")
+REFUSED = "policy must be one that replay can give, got one that it cannot: "
 PRICES = (0.25, 1.0, 4.0, 16.0)  # of an unsafe outcome, in ranges of the rewards
 
 
@@ -317,7 +318,7 @@ def reachable(mdp: TabularMDP, policy: Any, bold: bool = True) -> Reach:
         return Reach(None, "", None, s, b, found)
     if found is not None:
         return Reach(True, found.how, found.V)
-    return Reach(False, "", None, s, b, _why(mdp, asked.chosen, V, at, s, b, bold))
+    return Reach(False, "", None, s, b, _why(mdp, asked, V, at, s, b, bold))
 
 
 def _first(blocked: Bools, by: Floats) -> tuple[int, int]:
@@ -326,12 +327,13 @@ def _first(blocked: Bools, by: Floats) -> tuple[int, int]:
     return s, b
 
 
-def _why(mdp: TabularMDP, policy: Ints, V: Floats, at: Conditions, s: int, b: int, bold: bool) -> str:
+def _why(mdp: TabularMDP, asked: Asked, V: Floats, at: Conditions, s: int, b: int, bold: bool) -> str:
     """Why a pair is in the way."""
     rounding = slack(1e-10, V, mdp.r)
     low, own = (0.0 if abs(x) <= rounding else float(x) for x in (at.low[s, b], V[s]))
     what = "its only outcome is" if at.high[s, b] - at.low[s, b] <= rounding else "even its worst outcome is"
-    return f"{what} worth {low:.4g}, and action {policy[s]} {own:.4g}" + "; bold=True may help" * (not bold)
+    near = f", less than the margin {asked.margin:g} above it" * (low < own) if asked.margin is not None else ""
+    return f"{what} worth {low:.4g}, and action {asked.chosen[s]} {own:.4g}{near}" + "; bold=True may help" * (not bold)
 
 
 def _asked(mdp: TabularMDP, policy: Ints, margin: float | None, how: _Way | None = None) -> tuple[Asked, Floats]:
@@ -578,10 +580,8 @@ def _for_policy(mdp: TabularMDP, policy: Ints, terms: _Terms, way: _Way | None =
         s, b = _first(shares.blocked, at.low - V[:, None])
         found = _searched(mdp, asked, WAYS[: 1 + terms.bold], nodes=way.nodes) if way.nodes else None
         if found is None or isinstance(found, str):
-            where = (
-                f"action {b} in state {s} is in the way: {found or _why(mdp, asked.chosen, V, at, s, b, terms.bold)}"
-            )
-            raise Unreachable(f"policy must be one that replay can give, got one that it cannot: {where}")
+            where = f"action {b} in state {s} is in the way: {found or _why(mdp, asked, V, at, s, b, terms.bold)}"
+            raise Unreachable(f"{REFUSED}{where}")
         V, chosen, how = found
         asked = asked._replace(chosen=chosen)
     elif terms.least == "largest" and shares.rho.any():
@@ -636,7 +636,7 @@ class _Given:
         try:
             plan = _for_policy(self.mdp, policy, self.terms, way)
         except BadInput as error:
-            self.refused.append(str(error))
+            self.refused.append(str(error).removeprefix(REFUSED))
             return np.zeros((self.mdp.n_states, self.mdp.n_actions), bool)
         harmful = self.harmful(plan, policy)
         if not harmful.any():

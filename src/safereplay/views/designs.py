@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ARROWS = "↑→↓←"
 PAIRS = ["pair", "what is replayed", "ρ", "true share", "share in p̃", "value", "with replay"]
+LEARNER = "learner.json"  # the learner of the design, beside its page
 LABELLED = 12  # replayed pairs, at most, whose ρ is written on the board
 
 
