@@ -143,7 +143,9 @@ Model: TypeAlias = Annotated[
         autocompletion=starting(WORLDS),
     ),
 ]
-LearnerName: TypeAlias = Annotated[str, named(LEARNERS, "One of " + ", ".join(LEARNERS) + "; or a .json file that design wrote.")]
+LearnerName: TypeAlias = Annotated[
+    str, named(LEARNERS, "One of " + ", ".join(LEARNERS) + "; or a .json file that design wrote.")
+]
 SchemeName: TypeAlias = Annotated[str, named(SCHEMES, "What is replayed: one of " + ", ".join(SCHEMES) + ".")]
 Dials: TypeAlias = Annotated[
     list[str] | None,
