@@ -187,7 +187,7 @@ def test_the_page_tells_it_in_three_sentences_and_marks_each_pair(shown):
     assert text.count(". ") == 2
     assert "P(unsafe) 11.90% from (3, 0)" in text
     assert "P(unsafe) 3.19% and a mean return of 0.653" in text
-    bars = [p for p in page.figures["policies"].axes[1].patches if p.get_zorder() == 4]
+    bars = [p for p in page.figures["designed"].axes[0].patches if p.get_zorder() == 4]
     assert len(bars) == len(shown.plan.replays) == len(shown.pairs())
     assert all(len(row) == len(PAIRS) for row in shown.pairs())
 
