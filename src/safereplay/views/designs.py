@@ -231,12 +231,12 @@ def boards_figure(shown: Shown, which: Sequence[str] = ("plain", "designed")) ->
         "plain": ("plain Q-learning", before, drawing.ORANGE),
         "designed": ("designed replay", after, drawing.BLUE),
     }
-    for ax, one in zip(axes[0], which, strict=True):
-        name, policy, colour = boards[one]
+    for ax, side in zip(axes[0], which, strict=True):
+        name, policy, colour = boards[side]
         drawing.draw_grid(ax, mdp)
         drawing.draw_policy(ax, mdp, policy, colour)
         ax.set_title(name, fontsize=9)
-        if one == "designed":
+        if side == "designed":
             draw_replays(ax, plan)
     return figure
 
