@@ -26,14 +26,16 @@ OUTSIDE = {
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 MATH = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INHERITS = "\n    options:\n      inherited_members: true"
+OF_VALUES = ("Return", "CVaR", "Spectral", "Expectile", "Entropic")
 REPLAYS = ("hindsight", "prioritised", "replaying")
 #: The pages of the API reference: title, what it is about, and the modules or names that it has. The longest match decides.
 API = {
     "api/worlds.md": (
         "Worlds",
-        "Models, grids, Gymnasium, and which way a policy goes.",
-        ("mdp", "grids", "gym", "verdicts", "goals", "worlds"),
+        "Models, Gymnasium, and which way a policy goes.",
+        ("mdp", "gym", "verdicts", "goals", "worlds"),
     ),
+    "api/grids.md": ("Grids", "Models from text maps, and the paper's two.", ("grids",)),
     "api/learning.md": (
         "Learning",
         "Runs over seeds, one iteration at a time, or in a real environment.",
@@ -49,20 +51,34 @@ API = {
         "The learners of the paper, and the two classes to derive your own from.",
         ("learners", "schemes.Scheme"),
     ),
-    "api/schemes.md": ("Schemes", "What is replayed.", ("schemes",)),
+    "api/schemes.md": ("Schemes", "What is replayed: by rewards, unsafe outcomes or counts.", ("schemes",)),
+    "api/schemes-values.md": (
+        "Schemes of values",
+        "What is replayed: by the targets of outcomes, r + γ·V(s').",
+        tuple(f"schemes.{name}Replay" for name in OF_VALUES),
+    ),
     "api/cautious.md": ("Other ways to be safe", "Learners that are cautious without replay.", ("rivals",)),
     "api/replays.md": (
         "Other ways to replay",
         "Replay for speed: prioritised, recent, backward and others.",
         tuple(f"rivals.{name}" for name in REPLAYS),
     ),
-    "api/theory.md": ("Theory", "Limits, conditions and risk.", ("theory",)),
+    "api/theory.md": ("Theory", "Limits and conditions.", ("theory",)),
+    "api/risk.md": (
+        "Risk",
+        "The risk of a policy, and the best under other criteria.",
+        ("theory.risk", "theory.criteria"),
+    ),
     "api/tuning.md": (
         "Tuning",
         "How much replay, where the policy changes, and what was replayed.",
         ("theory.tuning", "theory.switching", "theory.xray"),
     ),
-    "api/design.md": ("Design", "The replay for a policy or for a limit on risk.", ("theory.design",)),
+    "api/design.md": (
+        "Design",
+        "The replay for a policy or for a limit on risk.",
+        ("theory.design", "schemes.DesignedReplay"),
+    ),
     "api/deep.md": ("Deep RL", "The sampling core, and TorchRL.", ("shaper", "pair_index", "torchrl")),
     "api/keys.md": ("Keys", "Which transitions are of one pair.", ("keys",)),
     "api/sb3.md": ("Stable-Baselines3", "Replay buffers, the callback and checkpoints.", ("sb3",)),
@@ -73,7 +89,7 @@ API = {
         ("errors",),
     ),
 }
-WHOLE = {"api/worlds.md": ("grids",)}  # modules whose functions are public one by one
+WHOLE = {"api/grids.md": ("grids",)}  # modules whose functions are public one by one
 #: What the adapters of other libraries offer; they need those libraries, so that the package itself does not import them.
 ADAPTERS = [
     ("sb3.buffers", "ShapedReplayBuffer"),

@@ -103,6 +103,18 @@ def test_on_the_cliff_an_agent_reaches_the_verdict_of_learn(learner: sr.Learner)
     assert sr.verdict(mdp, agent.policy) == runs.verdicts[0] == ("safe" if learner.replay else "risky")
 
 
+def test_an_agent_replays_what_was_designed_as_often_as_designed() -> None:
+    """FrozenLake, seed 0, 60,000 random steps: some 100 updates of each pair of state 14, so ±0.15 is three standard deviations."""
+    mdp = sr.TabularMDP.from_gymnasium("FrozenLake-v1", gamma=0.95)
+    plan = sr.design(mdp, np.where(np.arange(16) == 14, 3, -1))
+    explore = sr.EpsilonGreedy(1.0)
+    agent = sr.Agent("FrozenLake-v1", plan.learner, seed=0, gamma=0.95, exploration=explore).learn(60_000)
+    assert set(np.argwhere(agent.replays > 0)[:, 0]) == {14}
+    assert ((agent.replays > 0) == (plan.rho > 0)).all()
+    shares = agent.replays[14] / (agent.replays + agent.visits)[14]
+    assert shares == pytest.approx(plan.rho[14], abs=0.15)
+
+
 def test_it_learns_to_cross_a_frozen_lake_that_does_not_slip() -> None:
     env = gymnasium.make("FrozenLake-v1", is_slippery=False)
     agent = sr.Agent(env, sr.QLearning(), exploration=sr.EpsilonGreedy(0.5), seed=1).learn(30_000)

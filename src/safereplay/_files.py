@@ -98,6 +98,15 @@ def read_text(path: str | Path) -> str:
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
+def read_json(argument: str, path: str | Path) -> Any:
+    """The content of a JSON file; ``argument`` is its name in errors."""
+    try:
+        return json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{argument} must be a .json file that can be read, got '{path}'; {reason}") from None
+
+
 def sync_folder(folder: Path) -> None:
     """Flush the folder's entries to the disk, on systems where a folder can be opened."""
     if os.name == "posix":

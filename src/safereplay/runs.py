@@ -177,6 +177,8 @@ def learn(
     """
     exploration, step_size = resolved(mdp, learner, exploration, step_size)
     world, mdp = mdp, learner.training_model(mdp)
+    if learner.replay is not None:
+        learner.replay[0].check_model(mdp)
     goal = _checks.whole("episodes", episodes, 1) if steps is None else _checks.whole("steps", steps, 1)
     max_steps, by_steps = _checks.whole("max_steps", max_steps, 1), steps is not None
     points = snapshot_points(snapshots, goal, "steps" if by_steps else "episodes")

@@ -54,6 +54,7 @@ from ._config import Config, dial
 from .kernels.compile import MOST_NAMES, Bound, bind, parameters, trouble
 from .kernels.memory import FOLLOW_Q, MIDDLE, OF_OUTCOME, STATISTICS, Memory, statistics
 from .kernels.rng import pick
+from .mdp import TabularMDP
 
 
 def if_seen(n: float) -> float:
@@ -112,6 +113,9 @@ class Scheme(Config):
         for name in self.params_names():
             _checks.real(name, getattr(self, name))
         self.check_dials()
+
+    def check_model(self, mdp: TabularMDP) -> None:
+        """Raise an error if it cannot be used on a model; a scheme that names no state can be used on all."""
 
     def describe(self) -> str:
         """Its dials, for tables and legends."""
@@ -597,6 +601,15 @@ class DesignedReplay(Scheme):
         places = {entry[:4] for entry in entries}
         _checks.require(len(places) == len(entries), "table", "have one entry per outcome", self.table)
         object.__setattr__(self, "table", tuple(entries))
+
+    def check_model(self, mdp: TabularMDP) -> None:
+        """Raise an error if an entry is not an outcome of the model."""
+        for entry in self.table:
+            pair, s_next, ends, r, _ = entry
+            here = slice(*mdp.row[[int(pair), int(pair) + 1]]) if pair < mdp.n_pairs else slice(0)
+            found = (mdp.s_next[here] == s_next) & (mdp.terminal[here] == ends) & (mdp.r[here] == r)
+            hint = "it may have been designed for another model"
+            _checks.require(bool(found.any()), "table", "list outcomes of the model", entry, hint)
 
     @classmethod
     def params_names(cls) -> tuple[str, ...]:

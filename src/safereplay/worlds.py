@@ -453,13 +453,14 @@ def betting_game(gamma: float = 0.99, *, stages: int = 4, money: int = 10, win: 
 
         max_π CVaR_α(R)  =  max_η  η − min_π E[(η − R)⁺] / α:       0 for α ≤ 0.1, 0.082 for α = 0.2, 1.557 for α = 0.5.
 
-    **Where it differs from its sources.** Money, bets and the six stages are those of Rigter et al., where ``win`` is not
-    known to the player and has a prior. In Mead et al. the player bets eighths of his money, and wins with probability 0.88.
-    Here ``win`` is 0.7, and there are four stages, for which :func:`safereplay.theory.constrained.ceiling` is exact under
-    a limit on CVaR; for six it has too many variables.
+    **Where it differs from its sources.** The initial money and the bets are those of Rigter et al., where ``win`` is not
+    known to the player and has a prior. In the code of Mead et al. the player starts with 16, bets eighths of his money in six
+    stages, wins with probability 0.88, and stops at 256. Here ``win`` is 0.7, and there are four stages,
+    for which :func:`safereplay.theory.constrained.ceiling` is exact under a limit on CVaR; for six it has too many variables.
 
-    Sources: Rigter, Lacerda & Hawes (2021), *Risk-averse Bayes-adaptive reinforcement learning*; Mead et al. (2025), *Return
-    capping: sample-efficient CVaR policy gradient optimisation*. The game goes back to Bäuerle & Ott (2011).
+    Sources: Rigter, Lacerda & Hawes (2021), *Risk-averse Bayes-adaptive reinforcement learning*; Mead, Costen, Lacerda & Hawes (2025),
+    *Return capping: sample efficient CVaR policy gradient optimisation*. An earlier example of the kind is the repeated casino game
+    of Bäuerle & Ott (2011), *Markov decision processes with average-value-at-risk criteria*.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import betting_game
@@ -504,11 +505,15 @@ def guarded_maze(
     all of the variance. With matched mixing and a large β, the paper's scheme counts the fee with probability p + (1 − p)·v,
     and takes the long way from v = 0.092 on (0.079 for γ → 1).
 
-    **Where it differs from its sources.** The map is that of Mead et al.; the fee, its probability and the goal are those of
-    Greenberg et al. There, moves are noisy or the fee is normally distributed, and steps are free after the first 32.
+    **Where it differs from its sources.** Greenberg et al. introduced it. The fee of 64, its probability and the goal of 16 are
+    the defaults of their code. There the agent moves in continuous space with noise, starts anywhere unless told otherwise, is
+    checked by the guard once per episode, and the fee may be drawn from an exponential distribution. The map is that of Mead et al.,
+    whose own version has no noise, a goal of 10 (minus the step), and a guard who adds a normal reward of mean 0 and
+    standard deviation 30. In both, steps are free after the first 32. Here every step costs, moves are exact, and the fee is
+    drawn at each move to the right past the guard.
 
-    Sources: Greenberg et al. (2022), *Efficient risk-averse reinforcement learning*; Mead et al. (2025), *Return capping:
-    sample-efficient CVaR policy gradient optimisation*.
+    Sources: Greenberg, Chow, Ghavamzadeh & Mannor (2022), *Efficient risk-averse reinforcement learning*; Mead, Costen, Lacerda & Hawes
+    (2025), *Return capping: sample efficient CVaR policy gradient optimisation*.
 
     >>> import safereplay as sr
     >>> from safereplay.worlds import guarded_maze

@@ -88,7 +88,8 @@ def test_learning_confirms_it(given, tmp_path, capsys):
 def test_what_no_replay_gives_is_one_line_and_exit_code_1(arguments, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "left.json").write_text(json.dumps([3] * 24))
-    assert run(["design", *arguments]) == 1
+    assert run(["design", *arguments, "--out", "page"]) == 1
+    assert not (tmp_path / "page").exists()
     shown = capsys.readouterr()
     assert (shown.out, shown.err.splitlines()[-1][: 12 + len(said)]) == ("", f"safereplay: {said}")
 
@@ -109,6 +110,8 @@ def test_what_no_replay_gives_is_one_line_and_exit_code_1(arguments, said, tmp_p
         (["cliff", "--max-std", "3", "--start", "here"], "--start must be a state or 'model', got 'here'"),
         (["cliff", "--max-std", "3", "--seeds", "-1"], "seeds must be at least 0, got -1"),
         (["cliff", "--max-std", "3", "--margin", "0"], "margin must be in (0, inf), got 0"),
+        (["cliff", "--max-std", "3", "--margin", "nan"], "margin must be finite, got nan"),
+        (["cliff", "--max-std", "3", "--margin", "inf"], "margin must be finite, got inf"),
         (["cliff", "--max-std", "3", "--least", "most"], "unknown least 'most'; choose from largest, total"),
     ],
 )
@@ -116,13 +119,60 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, said, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.json").write_text("[0, 1]")
     (tmp_path / "word.json").write_text('"up"')
-    assert run(["design", *arguments]) == 2
+    assert run(["design", *arguments, "--out", "deep/page"]) == 2
     assert capsys.readouterr().err.splitlines() == [f"safereplay: {said}"]
+    assert not (tmp_path / "deep").exists()
 
 
 def test_a_world_without_unsafe_outcomes_has_no_limit_on_them(tmp_path, capsys):
     assert run(["design", saved(tmp_path, [*SURE, (0, 1, 1.0, 1, 2.0, True, False)]), "--max-p-unsafe", "0.1"]) == 2
     assert "mdp must have unsafe outcomes, for a limit on them" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run([*LIMIT, "--out", str(tmp_path / "file")]) == 2
+    assert "must be a folder that can be written to, got 'File exists'" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_learn_solve_sweep_and_show_take_the_learner_that_it_wrote(tmp_path, capsys):
+    model = saved(tmp_path, SURE + GAMBLE)
+    assert run(["design", model, "--max-p-unsafe", "0", "--margin", "3", "--out", str(tmp_path / "page")]) == 0
+    file = str(tmp_path / "page" / "learner.json")
+    plan = sr.design(sr.TabularMDP.load(model), max_p_unsafe=0.0, margin=3.0, quiet=True)
+    capsys.readouterr()
+    found = as_json(capsys, "learn", model, "--learner", file, "--episodes", "5000", "--seeds", "4")
+    assert sr.ReplayQLearning.from_dict(found["learner"]) == plan.learner
+    assert as_json(capsys, "solve", model, "--learner", file)["learner"] == found["learner"]
+    spec = 'episodes = 5_000\nseeds = 4\n[models.gamble]\nsource = "model.npz"\n'
+    (tmp_path / "study.toml").write_text(spec + '[learners.designed]\nsource = "page/learner.json"\n')
+    assert run(["sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "sweep")]) == 0
+    assert {tuple(row["policy"]) for row in sr.read_sweep(tmp_path / "sweep").to_pylist()} == {(0, 0)}
+    capsys.readouterr()
+    assert run(["show", str(tmp_path / "sweep")]) == 0
+    assert "designed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "said"),
+    [
+        ("[1]", [], "--learner must hold a learner, got [1]"),
+        ('{"kind": "EpsilonGreedy"}', [], "--learner must hold a learner, got EpsilonGreedy(epsilon=0.1, power=0.0)"),
+        ("{}", ["--v", "0.3"], "--v must be left out with a file of a learner, got 0.3"),
+        ("{}", ["--mixing", "matched"], "--mixing must be left out with a file of a learner, got 'matched'"),
+        ("{}", ["--T0", "5"], "--T0 must be left out with a file of a learner, got 5"),
+        ("{", [], "--learner must be a .json file that can be read, got 'learner.json'; "),
+        (None, [], "--learner must be a .json file that can be read, got 'learner.json'; No such file or directory"),
+    ],
+)
+def test_a_file_that_holds_no_learner_is_one_line(text, more, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "learner.json").write_text(text)
+    assert run(["learn", "cliff", "--learner", "learner.json", *more]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"safereplay: {said}")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +187,7 @@ def test_the_page_tells_it_in_three_sentences_and_marks_each_pair(shown):
     assert text.count(". ") == 2
     assert "P(unsafe) 11.90% from (3, 0)" in text
     assert "P(unsafe) 3.19% and a mean return of 0.653" in text
-    bars = [p for p in page.figures["policies"].axes[1].patches if p.get_zorder() == 4]
+    bars = [p for p in page.figures["designed"].axes[0].patches if p.get_zorder() == 4]
     assert len(bars) == len(shown.plan.replays) == len(shown.pairs())
     assert all(len(row) == len(PAIRS) for row in shown.pairs())
 

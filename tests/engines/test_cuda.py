@@ -128,3 +128,11 @@ def test_products_and_sums_are_rounded_one_by_one(monkeypatch):
 def test_without_a_gpu_the_engine_says_why():
     with pytest.raises(MissingExtra, match=r"engine 'cuda' must find a GPU, got none: (numba-cuda|no CUDA GPU)"):
         cuda.CudaEngine()
+
+
+@needs_numba_cuda
+def test_designed_replay_is_refused_on_a_gpu_with_the_engine_to_use():
+    scheme = sr.DesignedReplay([(53, 19, True, -12.0, 1.0)])
+    message = "learner must name statistics of a pair's rewards alone on a GPU, got .*; use engine='threads'"
+    with pytest.raises(sr.BadInput, match=message):
+        cuda.Layout.of([a_run(sr.grids.cliff(), sr.ReplayQLearning(scheme, v=0.2, mixing="matched"))])

@@ -1,3 +1,4 @@
+import json
 import random
 import signal
 import subprocess
@@ -110,3 +111,25 @@ def test_of_two_sweeps_started_at_once_on_one_folder_one_does_it(tmp_path):
     assert len(lines) == 1
     assert f"must be free, got a sweep at work in it (process {winner.pid} on " in lines[0]
     assert len(ids(tmp_path / "out")) == len(set(ids(tmp_path / "out"))) == 18
+
+
+def test_a_sweep_of_a_designed_replay_is_continued_after_a_kill(tmp_path):
+    """Killed when the third chunk is done and not written; the other runs are those of a sweep that was not killed."""
+    mdp = sr.grids.cliff()
+    plan = sr.design(mdp, [0 if s == 13 else -1 for s in range(mdp.n_states)])  # up, away from the edge
+    (tmp_path / "learner.json").write_text(json.dumps(plan.learner.to_dict()))
+    text = 'episodes = 200\nseeds = 6\n[models.cliff]\n[learners.designed]\nsource = "learner.json"\n'
+    (tmp_path / "study.toml").write_text(text)
+    whole = sr.sweep(tmp_path / "study.toml", tmp_path / "whole", quiet=True).table()
+    command = "sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--threads", 1
+    killed = started(STRIKES, "SIGKILL", "safereplay.engines.sweeps:Store.add", 3, *command)
+    killed.communicate(timeout=END)
+    assert killed.returncode == -signal.SIGKILL
+    kept = len(ids(tmp_path / "out"))
+    assert 0 < kept < 6
+    again = sr.sweep(tmp_path / "study.toml", tmp_path / "out", quiet=True)
+    assert (again.done, again.already) == (6 - kept, kept)
+    assert again.table().equals(whole)
+    runs = sr.learn(mdp, plan.learner, episodes=200, seeds=6, quiet=True)
+    found = {row["seed"]: row for row in whole.to_pylist()}
+    assert [found[seed]["policy"] for seed in range(6)] == runs.policy.tolist()

@@ -1,5 +1,6 @@
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -186,6 +187,36 @@ def test_a_model_whose_file_changed_has_another_digest(tmp_path):
     assert before.digest != after.digest
 
 
+FALL = (53.0, 19.0, 1.0, -12.0)  # the fall at (2, 1) of the cliff
+DESIGNED = sr.ReplayQLearning(sr.DesignedReplay([(*FALL, 1.0), (1.0, 0.0, 0.0, -1.0, 2.0)]), v=0.2, mixing="matched")
+
+
+def test_a_table_of_numbers_is_one_value_and_a_list_of_tables_is_several():
+    assert learners_of(designed=DESIGNED) == [DESIGNED]
+    scheme = {"kind": "DesignedReplay", "table": [[[*FALL, 1.0]], [[*FALL, 2.0]]]}
+    found = learners_of(replay={"scheme": scheme, "v": [0.1, 0.2]})
+    assert [(x.scheme.table[0][4], x.v) for x in found] == [(1.0, 0.1), (1.0, 0.2), (2.0, 0.1), (2.0, 0.2)]
+
+
+@pytest.mark.parametrize("table", [DESIGNED.scheme.table, ()])
+def test_a_learner_may_come_from_a_file_whose_dials_can_be_overridden(table, tmp_path):
+    learner = replace(DESIGNED, scheme=sr.DesignedReplay(table))
+    (tmp_path / "learner.json").write_text(json.dumps(learner.to_dict()))
+    text = '[models.cliff]\n[learners.mine]\nsource = "learner.json"\n'
+    assert [v.made for v in load_spec(written(tmp_path, text)).learners] == [learner]
+    found = load_spec(written(tmp_path, text + "v = [0.3, 0.4]\n")).learners
+    assert [v.made for v in found] == [replace(learner, v=0.3), replace(learner, v=0.4)]
+
+
+def test_a_learner_whose_file_changed_has_another_digest(tmp_path):
+    file = written(tmp_path, '[models.cliff]\n[learners.mine]\nsource = "learner.json"\n')
+    digests = []
+    for learner in (DESIGNED, replace(DESIGNED, v=0.3)):
+        (tmp_path / "learner.json").write_text(json.dumps(learner.to_dict()))
+        digests.append(load_spec(file).digest)
+    assert digests[0] != digests[1]
+
+
 def test_curves_are_counted_only_where_they_are_kept():
     assert spec_of().terms.curves == 0
     assert spec_of(keep=["curves"]).terms.curves == 50
@@ -215,6 +246,15 @@ def test_curves_are_counted_only_where_they_are_kept():
             "unknown learners.replay.scheme.kind 'QLearning'",
         ),
         ({"learners": {"replay": {"scheme": 3}}}, "learners.replay.scheme must be a Scheme, got 3"),
+        ({"learners": {"x": {"source": 3}}}, "learners.x.source must be one file, got 3"),
+        (
+            {"learners": {"x": {"source": "no.json"}}},
+            "learners.x.source must be a .json file that can be read, got 'no.json'",
+        ),
+        (
+            {"learners": {"x": DESIGNED}, "models": {"volatile": {}}},
+            r"learners.x: table must list outcomes of the model, got \(1.0, .*; it may have been designed for another model",
+        ),
         ({"learners": {}}, r"learners must name at least one, as in \[learners.NAME\]"),
         ({"learners": {"q": 3}}, "learners.q must be a table, got 3"),
         ({"models": {"clif": {}}}, "models.clif: unknown model 'clif'; did you mean 'cliff'"),

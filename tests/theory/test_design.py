@@ -1,5 +1,6 @@
 """Replay by design: the closed form, the program for own pairs, and what replay cannot give."""
 
+import json
 from itertools import product
 
 import numpy as np
@@ -267,6 +268,14 @@ def test_the_frontier_falls_from_q_learning_to_the_least_risk():
             "max_p_unsafe must be a limit that designed replay can keep, got 0.001; at best a policy has",
         ),
         ({"max_p_unsafe": 0.1, "margin": 0.0}, r"margin must be in \(0, inf\), got 0"),
+        ({"max_p_unsafe": 0.1, "margin": np.nan}, "margin must be finite, got nan"),
+        ({"max_p_unsafe": 0.1, "margin": np.inf}, "margin must be finite, got inf"),
+        (
+            {"max_p_unsafe": 0.1, "margin": 1e9},
+            r"action \d+ in state \d+ is in the way: .* less than the margin 1e\+09 above it",
+        ),
+        ({"max_p_unsafe": 1.5}, r"max_p_unsafe must be in \[0, 1\], got 1.5"),
+        ({"max_p_unsafe": 0.1, "start": 24}, r"start must be a state in 0..23, got 24"),
         ({"max_p_unsafe": 0.1, "least": "mean"}, "unknown least 'mean'"),
         ({"max_p_unsafe": 0.1, "bold": 1}, "bold must be True or False, got 1"),
     ],
@@ -279,3 +288,33 @@ def test_bad_arguments_get_one_line(arguments, message):
 def test_a_world_without_harm_has_no_limit_on_it():
     with pytest.raises(sr.BadInput, match="mdp must have unsafe outcomes, for a limit on them"):
         sr.design(gamble([(1.0, 1)], [(1.0, 2)]), max_p_unsafe=0.1)
+
+
+@pytest.fixture(scope="module")
+def cliff_plan():
+    mdp = sr.grids.cliff()
+    return sr.design(mdp, max_p_unsafe=0.035, start=mdp.origin, quiet=True)
+
+
+def test_the_xray_sees_only_replays_of_the_outcomes_designed(cliff_plan):
+    """20 seeds of 20,000 episodes: at pairs with at least 2,000 updates the share of replays is ρ to 0.03."""
+    mdp = sr.grids.cliff()
+    runs = sr.learn(mdp, cliff_plan.learner, episodes=20_000, seeds=20, quiet=True)
+    seen = sr.xray(runs)
+    assert (seen.replays[cliff_plan.rho == 0.0] == 0).all()
+    updates = seen.replays + seen.visits
+    often = (cliff_plan.rho > 0.0) & (updates >= 2_000)
+    assert often.sum() >= 4
+    np.testing.assert_allclose((seen.replays / np.maximum(updates, 1))[often], cliff_plan.rho[often], atol=0.03)
+
+
+def test_its_learner_has_the_designed_limit_and_goes_to_json_and_back(cliff_plan):
+    learner = cliff_plan.learner
+    np.testing.assert_array_equal(sr.exact(sr.grids.cliff(), learner), cliff_plan.Q)
+    assert sr.ReplayQLearning.from_dict(json.loads(json.dumps(learner.to_dict()))) == learner
+
+
+@pytest.mark.parametrize("use", [sr.learn, lambda mdp, learner: sr.fixed_point(mdp, learner.scheme, learner.v)])
+def test_a_design_for_another_model_is_refused(use, cliff_plan):
+    with pytest.raises(sr.BadInput, match=r"table must list outcomes of the model, got .* designed for another model"):
+        use(sr.grids.volatile(), cliff_plan.learner)

@@ -56,3 +56,12 @@ def test_a_folded_table_is_there_and_says_how_long_it_is(tmp_path):
     assert to_markdown("T", [folded]) == (
         '# T\n\n<details markdown="1"><summary>The table (2 rows)</summary>\n\n| x |\n| --- |\n| 1 |\n| 2 |\n\n</details>\n'
     )
+
+
+def test_pictures_beside_one_another_share_a_caption(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.svg").write_text(f"<svg>{name}</svg>")
+    blocks = [Picture("one", "Both.", ("two",))]
+    page = to_html("t", blocks, tmp_path)
+    assert (page.count("<img"), page.count("<figcaption>Both.")) == (2, 1)
+    assert "![Both.](figures/one.png) ![Both.](figures/two.png)\n\n*Both.*" in to_markdown("t", blocks)

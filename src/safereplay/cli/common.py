@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import inspect
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -142,7 +143,9 @@ Model: TypeAlias = Annotated[
         autocompletion=starting(WORLDS),
     ),
 ]
-LearnerName: TypeAlias = Annotated[str, named(LEARNERS, "One of " + ", ".join(LEARNERS) + ".")]
+LearnerName: TypeAlias = Annotated[
+    str, named(LEARNERS, "One of " + ", ".join(LEARNERS) + "; or a .json file that design wrote.")
+]
 SchemeName: TypeAlias = Annotated[str, named(SCHEMES, "What is replayed: one of " + ", ".join(SCHEMES) + ".")]
 Dials: TypeAlias = Annotated[
     list[str] | None,
@@ -255,6 +258,8 @@ class LearnerOptions:
         """The learner that they describe."""
         from .. import _checks, catalog, learners
 
+        if self.learner.endswith(".json"):
+            return self._from_file(t0, c0)
         kind = catalog.learner(self.learner)
         names = [f.name for f in fields(kind)]
         _checks.choice("scheme", self.scheme, SCHEMES)
@@ -274,6 +279,23 @@ class LearnerOptions:
         for key, word, usual in (("scheme", self.scheme, "variance"), ("mixing", self.mixing, "literal")):
             _checks.require(word == usual, f"--{key}", "go with --learner replay", word)
         return _configured(kind, common | given | own, names)
+
+    def _from_file(self, t0: int, c0: float | None) -> Learner:
+        """The learner of a file; it has all of its dials."""
+        from .. import _checks, _files
+        from ..learners import Learner
+
+        table = _files.read_json("--learner", self.learner)
+        usual, given = LearnerOptions(self.learner), {"T0": (t0, 1), "c0": (c0, None)}
+        for name in ("v", "beta", "kappa", "scheme", "dial", "mixing"):
+            given[name] = getattr(self, name), getattr(usual, name)
+        for name, (value, default) in given.items():
+            _checks.require(value == default, f"--{name}", "be left out with a file of a learner", value)
+        _checks.require(isinstance(table, dict), "--learner", "hold a learner", table)
+        made = Learner.from_dict(table)
+        _checks.require(isinstance(made, Learner), "--learner", "hold a learner", made)
+        assert isinstance(made, Learner)
+        return made
 
 
 def main() -> None:
@@ -409,11 +431,17 @@ def _said_once(name: str, given: float | None, chosen: dict[str, Any], flag: str
 
 
 def check_page_folder(out: Path | None) -> None:
-    """Make the page's folder, or refuse it, before any work. Called after all other checks, since it makes the folder."""
+    """Refuse a folder that cannot be made or written to, before any work. Folders that this makes are removed again."""
     if out is not None:
         from ..views.pages import page_folder
 
-        page_folder(out)
+        made = [folder for folder in (out, *out.parents) if not os.path.exists(folder)]
+        try:
+            page_folder(out)
+        finally:
+            for folder in made:
+                with suppress(OSError):
+                    folder.rmdir()
 
 
 def parse_options(pairs: list[str], flag: str = "--option") -> dict[str, Any]:

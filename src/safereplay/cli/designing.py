@@ -78,10 +78,12 @@ def design(
 ) -> None:
     """Compute the replay whose limit has a given policy, or the best policy under a limit on risk.
 
-    Few pairs are replayed, each with one outcome. The exit code is 1 if no such replay exists.
+    Few pairs are replayed, each with one outcome. With --out the learner is written to learner.json, for learn --learner and sweep.
+    The exit code is 1 if no such replay exists.
     """
     from .. import _checks
-    from ..views.designs import Shown, design_page
+    from .._files import write_atomic
+    from ..views.designs import LEARNER, Shown, design_page
     from ..views.pages import write_page
 
     arguments, actions = learning.arguments(), None if policy is None else _actions(policy)
@@ -92,7 +94,10 @@ def design(
     terms = {"margin": margin, "bold": bold, "least": least}
     plan = _designed(mdp, actions, start=here.start, **asdict(limit), **terms)
     shown = Shown(plan, here, _learned(plan, here, actions, arguments) if learning.seeds else None)
-    page = None if out is None else write_page(design_page(shown), out)
+    page = None
+    if out is not None:
+        page = write_page(design_page(shown), out)
+        write_atomic(out / LEARNER, json.dumps(plan.learner.to_dict(), indent=1) + "\n")
     learned = None if shown.learned is None else shown.learned._asdict()
     head = {"model": model, "gamma": mdp.gamma, "learned": learned}
     show_result(as_json, lambda: {**head, **plan.to_dict()}, lambda: _show(model, shown), page)
@@ -102,11 +107,7 @@ def _actions(file: Path) -> list[Any]:
     """The policy of a file."""
     from .. import _checks, _files
 
-    try:
-        found = json.loads(_files.read_text(file))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        _checks.fail("--policy", "be a .json file that can be read", str(file), str(reason))
+    found = _files.read_json("--policy", file)
     _checks.require(isinstance(found, list), "--policy", "hold a list of actions, one per state", found)
     return list(found)
 

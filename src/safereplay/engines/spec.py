@@ -86,6 +86,8 @@ def _alternatives(value: Any, path: str, seed: int, draw: int) -> list[Any]:
     """The values that one value stands for."""
     if isinstance(value, list):
         _checks.require(bool(value), path, "list at least one value", value)
+        if all(isinstance(x, list) and x and not isinstance(x[0], list) for x in value):  # a table of numbers
+            return [_whole(value)]
         nested = (
             _alternatives(x, f"{path}[{i}]", seed, draw) if isinstance(x, dict) else [x] for i, x in enumerate(value)
         )
@@ -172,19 +174,35 @@ def models_of(name: str, table: dict[str, Any], seed: int, folder: Path) -> Iter
         yield Variant(name, mdp, {"model": name, "gamma": mdp.gamma, **said})
 
 
-def learners_of(name: str, table: dict[str, Any], seed: int) -> Iterator[Variant]:
-    """The learners of a table."""
-    path = f"learners.{name}"
-    for variant in variants({"kind": name, **table}, path, seed):
+def learners_of(name: str, table: dict[str, Any], seed: int, folder: Path) -> Iterator[Variant]:
+    """The learners of a table; ``source`` is the file of a learner, whose dials the table overrides."""
+    path, own = f"learners.{name}", {k: x for k, x in table.items() if k != "source"}
+    usual = _from_file(f"{path}.source", table["source"], folder) if "source" in table else {"kind": name}
+    for variant in variants(usual | own, path, seed):
         learner = _config(variant, path, Learner)
         dials = {f.name: getattr(learner, f.name) for f in fields(learner)}
         scheme = learner.replay[0] if learner.replay is not None else None
-        own = {k: _cell(x) for k, x in dials.items() if not isinstance(x, Config)}
-        said = {f"learner_{k}" if k in TAKEN else k: x for k, x in own.items()}
-        of_scheme = {} if scheme is None else {k: _cell(getattr(scheme, k)) for k in scheme.params_names()}
-        more = {f"scheme_{k}" if k in TAKEN or k in own else k: x for k, x in of_scheme.items()}
+        cells = {k: _cell(x) for k, x in dials.items() if not isinstance(x, Config)}
+        said = {f"learner_{k}" if k in TAKEN else k: x for k, x in cells.items()}
+        of_scheme = {} if scheme is None else {f.name: _cell(getattr(scheme, f.name)) for f in fields(scheme)}
+        more = {f"scheme_{k}" if k in TAKEN or k in cells else k: x for k, x in of_scheme.items()}
         head = {"learner": name, "kind": type(learner).__name__}
         yield Variant(name, learner, head | said | {"scheme": scheme and type(scheme).__name__} | more)
+
+
+def _from_file(path: str, source: Any, folder: Path) -> dict[str, Any]:
+    """The table of a learner's file, as ``design --out`` writes it. Its lists are values, not alternatives."""
+    _checks.require(isinstance(source, str), path, "be one file", source)
+    table = _files.read_json(path, beside if (beside := folder / source).is_file() else source)
+    _checks.require(isinstance(table, dict), path, "hold a learner", table)
+    return dict(_whole(table))
+
+
+def _whole(value: Any) -> Any:
+    """The same with tuples for lists."""
+    if isinstance(value, dict):
+        return {name: _whole(x) for name, x in value.items()}
+    return tuple(map(_whole, value)) if isinstance(value, list) else value
 
 
 def schedules_of(
@@ -313,7 +331,9 @@ class Spec:
         configs = [v.made for v in (*self.learners, *self.explorations, *self.step_sizes)]
         parts = [*configs, *(x for config in configs for x in vars(config).values() if isinstance(x, Config))]
         code = {f"code of {kind.__name__}": stamp for kind in {type(x) for x in parts} if (stamp := own_code(kind))}
-        return models | dict(sorted(code.items())) | {ALGORITHM: str(FORMAT)}
+        files = {f"learners.{v.name}": v.made for v in self.learners if "source" in self.plain["learners"][v.name]}
+        read = {name: digest(made.to_dict()) for name, made in files.items()}
+        return models | read | dict(sorted(code.items())) | {ALGORITHM: str(FORMAT)}
 
     @cached_property
     def digest(self) -> str:
@@ -389,7 +409,7 @@ def _spec(told: dict[str, Any], file: Path | None) -> Spec:
             raise BadInput(f"import of '{name}' must work, got {type(error).__name__}: {error}") from None
     seed = _checks.whole("seed", told.get("seed", 0), 0, 64)
     models = [v for name, table in _named(told, "models") for v in models_of(name, table, seed, folder)]
-    learners = [v for name, table in _named(told, "learners") for v in learners_of(name, table, seed)]
+    learners = [v for name, table in _named(told, "learners") for v in learners_of(name, table, seed, folder)]
     explorations = list(schedules_of(told, "exploration", Exploration, EpsilonGreedy, seed))
     step_sizes = list(schedules_of(told, "step_size", StepSize, PowerStep, seed))
     parts = (tuple(models), tuple(learners), tuple(explorations), tuple(step_sizes))
@@ -402,6 +422,10 @@ def _spec(told: dict[str, Any], file: Path | None) -> Spec:
     for variant in step_sizes:
         with _told("step_size", ()):
             variant.made.table()
+    for variant, model in product(learners, models):
+        if variant.made.replay is not None:
+            with _told(f"learners.{variant.name}", ()):
+                variant.made.replay[0].check_model(model.made)
     staged = {type(v.made): v for v in learners if type(v.made).training_model is not Learner.training_model}
     for variant, model in product(staged.values(), models):  # rows cannot describe the states of another model
         with _told(f"learners.{variant.name}", ()):

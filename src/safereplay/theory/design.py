@@ -1,36 +1,39 @@
-"""Replay by design: which policies replay can give, and the gentlest replay that gives one.
+"""Replay by design: which policies replay can give, and a gentle replay that gives one.
 
 Replay changes the outcomes of a pair from q to p̃ = (1−ρ)·q + ρ·ŵ (:mod:`safereplay.theory.operator`). Each ρ < 1 and each ŵ over
-outcomes seen is possible, so p̃ may be any distribution with the support of q. Let V be values of the states, x = r + γ·V(s')
-the target of an outcome, E its mean under q at a pair, and low and high its least and largest value there.
+outcomes seen is possible, so p̃ may be any distribution with the support of q. Let V be values of the states (0 at terminal ones),
+x = r + γ·V(s') the target of an outcome, E its mean under q at a pair, and low and high its least and largest value there.
 
-**Theorem.** The limit of some replay has the greedy policy π, by a margin m, if and only if some V satisfies in every state s
+**Theorem.** The limit of some replay has the greedy policy π, by a margin m ≥ 0, if and only if some V satisfies in every state s
+that is not terminal
 
     own     low < V(s) < high at (s,π(s)), or V(s) = E there;                                                         (1)
     others  low < V(s) − m at (s,b), or E ≤ V(s) − m there, for every other action b.                                  (2)
 
 *Proof.* (1) says that some p̃ at (s,π(s)) has the mean V(s), (2) that some p̃ at (s,b) has a mean of at most V(s) − m. With these p̃,
-V solves the optimality equation, whose solution is unique, and π is greedy. Conversely, the values of a limit satisfy both.
+V solves the optimality equation, whose solution is unique as γ < 1, and π is greedy. Conversely, p̃ has the support of q, so its mean is
+strictly between low and high or all targets are equal: the values of a limit satisfy both.
 
-**The gentlest.** Without replay at π's own pairs V is the true value V^π, and (2) is a condition on each pair alone. The mean
-under p̃ is at least (1−ρ)·E + ρ·low, so the least share of replays at a pair with E > V^π(s) − m is
+**The least replay of other pairs.** Without replay at π's own pairs V is the true value V^π, and (2) is a condition on each pair alone.
+The mean under p̃ is at least (1−ρ)·E + ρ·low, so the least share of replays at a pair with E > V^π(s) − m is
 
     ρ(s,b)  =  (E − V^π(s) + m) / (E − low),         all of them replays of the worst outcome.                          (3)
 
-Each ρ is the least possible, so their sum and their maximum are. With matched mixing, pair weights ∝ ρ/(1−ρ) and
-v/(1−v) = Σ ρ/(1−ρ) give these ρ: v is the least possible, too.
+With matched mixing, pair weights ∝ ρ/(1−ρ) and v/(1−v) = Σ ρ/(1−ρ) give these ρ. Each ρ is the least possible, so their sum, their
+maximum and v are, among replays that leave π's own pairs alone. Replay at own pairs may need less: if many actions lead to one state,
+lowering its value replaces replay at each of them. But then the limit does not have the policy's true values.
 
 **Where (2) fails at V^π**, because no outcome of (s,b) is worse than V^π(s), replay at π's own pairs may help. It changes V: lower
 values of later states make b less attractive, higher values of s (bold replay) as well. Whether some V satisfies (1) and (2) is a
 mixed-integer linear program: each condition says that one of a pair's outcomes is low, or high, enough. Of all such V the one with the
 least sum of changes of value is taken.
 
-**Limits.** A pair with a single outcome cannot be changed, and a policy that is randomised is the greedy policy of no limit.
-If b has a single outcome, worth V(s), both actions are best in every limit: a tie, which no replay at that state breaks.
+**Limits.** The probability of a single outcome is 1 in every p̃, and a policy that is randomised is the greedy policy of no limit.
+If b has a single outcome, worth V(s), both actions are best: a tie, which replay of b does not break. Replay at own pairs may.
 
-**Relations.** The set of p̃ is that of a bounded-parameter MDP with all intervals (0, 1) on the support (Givan, Leach & Dean 2000), or, if ρ
-is bounded by c, of a robust MDP with c-contamination (Iyengar 2005; Wang & Zou 2021). There nature chooses p̃ against the
-agent; here the designer chooses it for a given policy.
+**Relations.** The closure of the set of p̃ is that of a bounded-parameter MDP with the interval [0, 1] for each outcome of the support
+(Givan, Leach & Dean 2000). If ρ ≤ c at every pair, p̃ lies in the c-contamination of q, the set of a robust MDP (Iyengar 2005; Wang & Zou
+2021). There nature chooses p̃ against the agent; here the designer chooses it for a given policy.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ MAX_NODES = 2_000  # of one program
 FEW_NODES = 20  # of one of many programs
 NEGLIGIBLE = 1e-7  # changes of value below this share of their range are rounding of a program
 LEASTS = ("total", "largest")
+REFUSED = "policy must be one that replay can give, got one that it cannot: "
 PRICES = (0.25, 1.0, 4.0, 16.0)  # of an unsafe outcome, in ranges of the rewards
 
 
@@ -90,7 +94,8 @@ class Reach:
     """Whether replay can give a policy, with a certificate.
 
     If it can, ``values`` satisfy the conditions (1) and (2) of :mod:`safereplay.theory.design`. If it cannot, ``state`` and ``action`` are in
-    the way, for this ``reason``. ``possible`` is None if the program found no answer.
+    the way, for this ``reason``. ``possible`` is None if the program found no answer. Where own pairs must change it looks for
+    ρ up to 0.999 and leads from 1e-5 of the range of values on: False means that there is none of these.
     """
 
     possible: bool | None
@@ -326,7 +331,7 @@ def reachable(mdp: TabularMDP, policy: Any, bold: bool = True) -> Reach:
         return Reach(None, "", None, s, b, found)
     if found is not None:
         return Reach(True, found.how, found.V)
-    return Reach(False, "", None, s, b, _why(mdp, asked.chosen, V, at, s, b, bold))
+    return Reach(False, "", None, s, b, _why(mdp, asked, V, at, s, b, bold))
 
 
 def _first(blocked: Bools, by: Floats) -> tuple[int, int]:
@@ -335,12 +340,13 @@ def _first(blocked: Bools, by: Floats) -> tuple[int, int]:
     return s, b
 
 
-def _why(mdp: TabularMDP, policy: Ints, V: Floats, at: Conditions, s: int, b: int, bold: bool) -> str:
+def _why(mdp: TabularMDP, asked: Asked, V: Floats, at: Conditions, s: int, b: int, bold: bool) -> str:
     """Why a pair is in the way."""
     rounding = slack(1e-10, V, mdp.r)
     low, own = (0.0 if abs(x) <= rounding else float(x) for x in (at.low[s, b], V[s]))
     what = "its only outcome is" if at.high[s, b] - at.low[s, b] <= rounding else "even its worst outcome is"
-    return f"{what} worth {low:.4g}, and action {policy[s]} {own:.4g}" + "; bold=True may help" * (not bold)
+    near = f", less than the margin {asked.margin:g} above it" * (low < own) if asked.margin is not None else ""
+    return f"{what} worth {low:.4g}, and action {asked.chosen[s]} {own:.4g}{near}" + "; bold=True may help" * (not bold)
 
 
 def _asked(mdp: TabularMDP, policy: Ints, margin: float | None, how: _Way | None = None) -> tuple[Asked, Floats]:
@@ -531,15 +537,15 @@ def design(
     least: str = "total",
     quiet: bool = False,
 ) -> Design:
-    """The gentlest replay whose limit has a given greedy policy, or the best one under a limit on risk.
+    """The replay whose limit has a given greedy policy, or the best one under a limit on risk.
 
     Parameters
     ----------
     mdp : TabularMDP
     policy : int [S]; an action per state; −1 leaves a state free: the best action there, given the others
     max_p_unsafe, min_cvar, max_std : float
-        Instead of a policy, a limit: the best deterministic policy that keeps it and that replay can give. States that it
-        never meets are free.
+        Instead of a policy, a limit: the best deterministic policy that ends with probability 1, keeps it and can be given by
+        replay. States that it never meets are free.
     alpha : float; share of the worst episodes in CVaR
     start : state or distribution [S], optional; of the episodes whose risk is limited; default: the model's start
     margin : float, optional
@@ -547,7 +553,9 @@ def design(
         difference of the two targets and at least 1 % of the range of the rewards, or half of what is possible if that is less. A
         smaller margin needs less replay, and more episodes to learn.
     bold : bool; whether the best outcomes of the policy's own pairs may be replayed, where that is needed
-    least : {"total", "largest"}; what is least: the total replay, or the largest ρ
+    least : {"total", "largest"}
+        What is least: the total replay of other pairs, with own pairs left alone if possible; or the largest ρ, to 1 %, where own
+        pairs may be replayed, too.
 
     Returns
     -------
@@ -591,10 +599,8 @@ def _for_policy(mdp: TabularMDP, policy: Ints, terms: _Terms, way: _Way | None =
         s, b = _first(shares.blocked, at.low - V[:, None])
         found = _searched(mdp, asked, WAYS[: 1 + terms.bold], nodes=way.nodes) if way.nodes else None
         if found is None or isinstance(found, str):
-            where = (
-                f"action {b} in state {s} is in the way: {found or _why(mdp, asked.chosen, V, at, s, b, terms.bold)}"
-            )
-            raise Unreachable(f"policy must be one that replay can give, got one that it cannot: {where}")
+            where = f"action {b} in state {s} is in the way: {found or _why(mdp, asked, V, at, s, b, terms.bold)}"
+            raise Unreachable(f"{REFUSED}{where}")
         V, chosen, how = found
         asked = asked._replace(chosen=chosen)
     elif terms.least == "largest" and shares.rho.any():
@@ -649,7 +655,7 @@ class _Given:
         try:
             plan = _for_policy(self.mdp, policy, self.terms, way)
         except BadInput as error:
-            self.refused.append(str(error))
+            self.refused.append(str(error).removeprefix(REFUSED))
             return np.zeros((self.mdp.n_states, self.mdp.n_actions), bool)
         harmful = self.harmful(plan, policy)
         if not harmful.any():

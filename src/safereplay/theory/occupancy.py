@@ -482,7 +482,7 @@ class Game:
         start = np.zeros(states.size)
         start[level * size : (level + 1) * size] = self.start
         for share, line in lottery:
-            P = self.P[states * x.shape[1] + line.policy]
+            P = self.P[states * self.allowed.shape[1] + line.policy]
             x[states, line.policy] += share * np.maximum(solve(sparse.csr_array(P.T), start), 0.0)
         return x
 

@@ -74,6 +74,7 @@ def _weights(
     known = scheme.has_limit or scheme.FAITHFUL or scheme.follows_values
     _checks.require(known, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
     check_tabular(scheme)
+    scheme.check_model(mdp)
     memory = model_memory(mdp)
     d = np.ones(mdp.n_pairs) if visitation is None or not scheme.names("n") else visitation.ravel()
     n = d * MANY

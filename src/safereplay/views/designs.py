@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from ..theory.design import Design, Replayed
 
 ARROWS = "↑→↓←"
+MEANINGS = (
+    "ρ is the share of replays in the updates of a pair, p̃ the probabilities of its outcomes in all its updates. "
+    "Its value is the mean of r + γ·V(s'), in the world and with replay."
+)
 PAIRS = ["pair", "what is replayed", "ρ", "true share", "share in p̃", "value", "with replay"]
+LEARNER = "learner.json"  # the learner of the design, beside its page
 LABELLED = 12  # replayed pairs, at most, whose ρ is written on the board
 
 
@@ -173,24 +179,42 @@ class Shown:
 def design_page(shown: Shown) -> Page:
     """Both policies, the pairs that are replayed, and the price."""
     header, rows = shown.prices()
-    figures = {"policies": boards_figure(shown), "price": price_figure(shown)}
-    caption = "Left: plain Q-learning. Right: designed replay."
+    boards, caption = _boards(shown), "The policies of plain Q-learning and of designed replay."
+    if shown.here.layout is not None:
+        caption += " Cells are (row, column), from (0, 0) at the top left."
     if shown.plan.replays:
         caption += " Red: the pairs that are replayed"
         caption += "." if shown.here.layout is None else "; numbers: ρ, the share of replays in their updates."
-    blocks: list[Block] = [Text(shown.sentences()), Picture("policies", caption)]
+    first, *beside = boards
+    blocks: list[Block] = [Text(shown.sentences()), Picture(first, caption, tuple(beside))]
     if shown.plan.replays:
         pairs = [[row[0].replace(" ", "\u00a0"), *row[1:]] for row in shown.pairs()]
-        blocks += [Text(f"{shown.replay}."), Table(PAIRS, pairs)]
-    blocks += [Picture("price", f"Mean return against {header[1]}, {shown.start}."), Table(header, rows)]
+        blocks += [Text(f"{shown.replay}. {MEANINGS}"), Table(PAIRS, pairs)]
+    blocks += [
+        Text(f"The learner is in {LEARNER}, beside this page. To train it: safereplay learn MODEL --learner {LEARNER}")
+    ]
+    price = f"Mean return against {header[1]}, {shown.start}."
+    if shown.plan.price is not None:
+        price += " The best of all policies may choose actions at random, which a learned policy does not."
+    blocks += [Picture("price", price), Table(header, rows)]
     said = [shown.confirmation and f"{shown.confirmation}.", *shown.notes]
     blocks += [Text(text) for text in said if text]
-    return Page(f"Replay by design on {shown.plan.mdp.name}: {shown.goal}", blocks, figures)
+    return Page(
+        f"Replay by design on {shown.plan.mdp.name}: {shown.goal}", blocks, {**boards, "price": price_figure(shown)}
+    )
+
+
+def _boards(shown: Shown) -> dict[str, Figure]:
+    """The figures of both policies: one per grid, or one of both."""
+    layout = shown.plan.mdp.layout
+    if layout is None or len(layout.cells) > drawing.MANY_CELLS:
+        return {"policies": boards_figure(shown)}
+    return {"plain": boards_figure(shown, ("plain",)), "designed": boards_figure(shown, ("designed",))}
 
 
 @drawing.styled
-def boards_figure(shown: Shown) -> Figure:
-    """The policies of plain Q-learning and of the design, with the pairs that are replayed."""
+def boards_figure(shown: Shown, which: Sequence[str] = ("plain", "designed")) -> Figure:
+    """The policies of plain Q-learning and of the design, with the pairs that are replayed; or one of them, on a grid."""
     plan, mdp, layout = shown.plan, shown.plan.mdp, shown.plan.mdp.layout
     before, after = shown.plain.argmax(1), plan.policy
     if layout is None or len(layout.cells) > drawing.MANY_CELLS:
@@ -201,14 +225,19 @@ def boards_figure(shown: Shown) -> Figure:
             figure.axes[1].add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=drawing.RED, lw=2, zorder=4))
         return figure
     rows, columns = layout.shape
-    scale = min(0.75, 9.0 / max(rows, columns))
-    figure, axes = drawing.new_figure(2 * scale * columns + 0.6, scale * rows + 0.6, 1, 2)
-    boards = (("plain Q-learning", before, drawing.ORANGE), ("designed replay", after, drawing.BLUE))
-    for ax, (name, policy, colour) in zip(axes[0], boards, strict=True):
+    scale, n = min(0.75, 9.0 / max(rows, columns)), len(which)
+    figure, axes = drawing.new_figure(n * (scale * columns + 0.3), scale * rows + 0.6, 1, n)
+    boards = {
+        "plain": ("plain Q-learning", before, drawing.ORANGE),
+        "designed": ("designed replay", after, drawing.BLUE),
+    }
+    for ax, side in zip(axes[0], which, strict=True):
+        name, policy, colour = boards[side]
         drawing.draw_grid(ax, mdp)
         drawing.draw_policy(ax, mdp, policy, colour)
         ax.set_title(name, fontsize=9)
-    draw_replays(axes[0, 1], plan)
+        if side == "designed":
+            draw_replays(ax, plan)
     return figure
 
 

@@ -33,10 +33,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in ``figures/`` (both .svg and .png exist), with a caption."""
+    """A figure in ``figures/`` (both .svg and .png exist), with a caption; ``beside`` it more, or below on a narrow screen."""
 
     name: str
     caption: str
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ th, td { text-align: left; vertical-align: top; padding: .45rem .7rem; border-bo
 .badged td:nth-child(2) { min-width: 11rem; } .badged td:last-child { min-width: 16rem; } th { color: var(--soft); font-weight: 600; } .badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem;
   font-weight: 600; white-space: nowrap; color: #fff; } .yes { background: #1c7c48; } .no { background: #b3261e; }
 .open { background: #5b6472; }
-@media (max-width: 40rem) { figure { overflow-x: auto; } figure img { max-width: none; } } /* scrolled, not shrunk */
+@media (max-width: 40rem) { figure { overflow-x: auto; } figure img { max-width: none; } /* scrolled, not shrunk */
+  figure.several img { max-width: 100%; } }
 """
 BADGES = {"yes": "✓ holds", "no": "✗ does not hold", "open": "– undecided"}
 FOLDED = "The table ({} rows)"  # the line shown for a folded table
@@ -95,10 +97,11 @@ def _html(block: Block, figures: Path) -> str:
             return f'<h{level} id="{_anchor(text)}">{escape(text)}</h{level}>'
         case Text(text):
             return f"<p>{escape(text)}</p>"
-        case Picture(name, caption):
-            data = base64.b64encode((figures / f"{name}.svg").read_bytes()).decode()
-            source = f"data:image/svg+xml;base64,{data}"
-            return f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
+        case Picture(name, caption, beside):
+            data = [base64.b64encode((figures / f"{one}.svg").read_bytes()).decode() for one in (name, *beside)]
+            images = (f'<img src="data:image/svg+xml;base64,{one}" alt="{escape(caption)}">' for one in data)
+            kind = ' class="several"' if beside else ""
+            return f"<figure{kind}>{' '.join(images)}<figcaption>{escape(caption)}</figcaption></figure>"
         case Table(header, rows, badge, folded):
             top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
             lines = "".join(f"<tr>{''.join(_cell(c, k == badge) for k, c in enumerate(row))}</tr>" for row in rows)
@@ -124,8 +127,8 @@ def _markdown(block: Block) -> str:
             return f"{'#' * level} {text}"
         case Text(text):
             return text
-        case Picture(name, caption):
-            return f"![{caption}](figures/{name}.png)\n\n*{caption}*"
+        case Picture(name, caption, beside):
+            return " ".join(f"![{caption}](figures/{one}.png)" for one in (name, *beside)) + f"\n\n*{caption}*"
         case Table(header, rows, badge, folded):
             lines = [[BADGES.get(c, c) if k == badge else c for k, c in enumerate(row)] for row in rows]
             cells = [list(header), ["---"] * len(header), *lines]

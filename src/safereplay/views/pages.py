@@ -166,7 +166,7 @@ def tune_page(mdp: TabularMDP, plan: Plan, stem: str = "") -> Page:
         for t in plan.confirmation
     ]
     figures = {f"{stem}frontier": drawing.frontier_figure(plan)}
-    caption = "Each dot is the policy of one exact limit of replay. Grey line: the best of all policies, by linear programming."
+    caption = "Each dot is the policy of one exact limit of replay. Grey line: the best of all policies."
     blocks: list[Block] = [
         Text(f"{plan.answer}."),
         Table(["", ""], [[*row] for row in plan.rows]),
