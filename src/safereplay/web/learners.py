@@ -7,8 +7,9 @@ designed replay has one at a quarter of this range.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import lru_cache
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from .state import SCHEMES, Side, World
 
 STEPS = 50  # the least number of steps of the dial
 DEFAULT = 0.25  # of the range
+COARSE = 10  # steps of the dial between two limits that are tried first
 
 
 class LimitRange(NamedTuple):
@@ -70,10 +72,56 @@ def limit_range(world: World) -> LimitRange:
 
 @lru_cache(maxsize=512)
 def design_of(world: World, limit: float | None) -> sr.Design:
-    """The designed replay for a limit on P(unsafe), or for the default limit."""
-    limit = limit_range(world).default if limit is None else limit
+    """The designed replay for a limit on P(unsafe), or for the default limit.
+
+    The best policy under a larger limit that also keeps this one is the best under this one. So a few designs serve the whole dial.
+    """
+    dial, plans = limit_range(world), _plans(world)
+    limit = dial.default if limit is None else limit
+    larger = min(1.0, ceil(limit / (COARSE * dial.step) - 1e-6) * COARSE * dial.step)
+    with suppress(Unreachable):
+        if larger > limit and not _serving(plans, limit):
+            plans.append(_planned(world, larger))
+    if not _serving(plans, limit):
+        plans.append(_planned(world, limit))
+        return plans[-1].plan
+    return _serving(plans, limit)[0].plan
+
+
+class Planned(NamedTuple):
+    """A design, for all limits from its risk to the bound."""
+
+    bound: float
+    risk: float
+    plan: sr.Design
+
+
+@lru_cache(maxsize=64)
+def _plans(world: World) -> list[Planned]:
+    """The designs for a world so far."""
+    return []
+
+
+def _serving(plans: list[Planned], limit: float) -> list[Planned]:
+    """The designs that can be used for a limit."""
+    return [one for one in plans if one.risk <= limit + 1e-12 and limit <= one.bound]
+
+
+def _risk_with_ties(world: World, plan: sr.Design) -> float:
+    """The largest P(unsafe) of a policy that learning may end with: the designed one, or with one action that is as good; inf if not proved best."""
+    if plan.price is None or plan.price.found.gap > 0.0:
+        return inf
+    ties = np.argwhere(plan.tied & (plan.price.found.policy >= 0)[:, None])
+    others = [np.where(np.arange(plan.policy.size) == s, a, plan.policy) for s, a in ties]
+    mdp, start = world.mdp(), world.start_distribution()
+    return max(sr.evaluate(mdp, policy, start, quiet=True).p_unsafe for policy in (plan.policy, *others))
+
+
+def _planned(world: World, limit: float) -> Planned:
+    """The design for exactly this limit."""
     try:
-        return sr.design(world.mdp(), max_p_unsafe=limit, start=world.start_distribution(), quiet=True)
+        plan = sr.design(world.mdp(), max_p_unsafe=limit, start=world.start_distribution(), quiet=True)
+        return Planned(limit, _risk_with_ties(world, plan), plan)
     except Unreachable as error:
         found = str(error).replace("max_p_unsafe must be a limit", "limit must be one")
         raise Unreachable(re.sub(r"(policies that keep it): .*", r"\1", found)) from None

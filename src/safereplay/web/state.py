@@ -39,7 +39,7 @@ DIALS: dict[str, dict[str, tuple[Dial, Any]]] = {
     for kind in ("q", "replay", "mihatsch", "gaskett", "worst-case", "worst-transition")
 }
 DIALS["replay"] |= sr.VarianceReplay.dials()
-LIMIT = Dial("[0, 1]", "on P(unsafe)", "the largest share of unsafe episodes", (0.0, 1.0, 0.001))
+LIMIT = Dial("[0, 1]", "on risk", "the largest P(unsafe)", (0.0, 1.0, 0.001))
 DIALS["design"] = {"limit": (LIMIT, None)}  # None: a limit that depends on the world
 #: All dials of each kind of learner, with their defaults.
 KINDS: dict[str, dict[str, Any]] = {
