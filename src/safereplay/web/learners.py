@@ -26,6 +26,7 @@ from .state import SCHEMES, Side, World
 STEPS = 50  # the least number of steps of the dial
 DEFAULT = 0.25  # of the range
 COARSE = 10  # steps of the dial between two limits that are tried first
+PROVED = 1e-9  # a gap up to this is rounding
 
 
 class LimitRange(NamedTuple):
@@ -109,7 +110,7 @@ def _serving(plans: list[Planned], limit: float) -> list[Planned]:
 
 def _risk_with_ties(world: World, plan: sr.Design) -> float:
     """The largest P(unsafe) of a policy that learning may end with: the designed one, or with one action that is as good; inf if not proved best."""
-    if plan.price is None or plan.price.found.gap > 0.0:
+    if plan.price is None or plan.price.found.gap > PROVED:
         return inf
     ties = np.argwhere(plan.tied & (plan.price.found.policy >= 0)[:, None])
     others = [np.where(np.arange(plan.policy.size) == s, a, plan.policy) for s, a in ties]
