@@ -109,8 +109,8 @@ def test_a_settled_limit_is_shown_where_some_start_leads_to_one():
 
 def test_a_search_that_was_cut_short_says_how_far_it_came():
     limits = answers.Limits(np.zeros((1, 4)), 1, settled=False, residual=0.0123)
-    note = answers._note(limits, answers.risk_of(WorldLink().to_world(), (0,) * 24), True, "goal", 1)
-    assert note == answers.CUT.format(0.0123)
+    notes = answers._notes(limits, answers.risk_of(WorldLink().to_world(), (0,) * 24), True, "goal", 1)
+    assert notes == [answers.CUT.format(0.0123)]
 
 
 def test_where_the_risk_is_lost_to_rounding_the_board_is_shown_all_the_same():

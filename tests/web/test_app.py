@@ -27,8 +27,11 @@ def test_the_menu_has_every_world_in_order(client):
 
 def test_the_page_gets_every_default_from_the_api(client):
     found = client.get("/api/learners").json()
+    assert found["design"]["defaults"] == {"limit": None}  # it depends on the world
     for kind, about in found.items():
         app.LearnerShape.model_validate(about)
+        if kind == "design":
+            continue
         numbers = {name: x for name, x in about["defaults"].items() if name in about["sliders"]}
         made = LearnerOptions(kind).build()  # the command line's, without any option
         assert made == catalog.learner(kind)()

@@ -5,6 +5,7 @@ from models import same_model
 from pydantic import ValidationError
 
 import safereplay as sr
+from safereplay.web.learners import learner_of
 from safereplay.web.state import KINDS, TITLES, LearnerLink, Name, Side, StateLink, WorldLink, presets
 
 # -- worlds ---------------------------------------------------------------------------------------------------------------
@@ -88,14 +89,15 @@ def test_a_side_survives_its_text(kind):
     side = Side.parse(kind)
     assert Side.parse(side.text) == side
     assert side.to_dict() == {"kind": kind, **KINDS[kind]}
-    assert isinstance(side.learner(), sr.Learner)
+    assert isinstance(learner_of(presets()["cliff"], side), sr.Learner)
 
 
 def test_a_side_is_the_learner_it_says():
     side = Side.parse("replay,v:0.25,beta:-1.5,mixing:matched,scheme:score")
-    assert side.learner() == sr.ReplayQLearning(sr.ScoreReplay(beta=-1.5), v=0.25, mixing="matched")
-    assert Side.parse("gaskett,beta:0.3").learner() == sr.Pessimistic(0.3)
-    assert Side.parse("mihatsch,kappa:-0.5").learner() == sr.RiskSensitive(-0.5)
+    world = presets()["cliff"]
+    assert learner_of(world, side) == sr.ReplayQLearning(sr.ScoreReplay(beta=-1.5), v=0.25, mixing="matched")
+    assert learner_of(world, Side.parse("gaskett,beta:0.3")) == sr.Pessimistic(0.3)
+    assert learner_of(world, Side.parse("mihatsch,kappa:-0.5")) == sr.RiskSensitive(-0.5)
 
 
 @pytest.mark.parametrize(

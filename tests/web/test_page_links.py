@@ -54,7 +54,9 @@ def drawn_state(rng):
 
 def drawn_side(rng):
     kind = rng.choice(list(KINDS))
-    dials = {name: round(rng.random(), 6) for name in KINDS[kind]}
+    dials = {name: round(0.99 * rng.random(), 6) for name in KINDS[kind]}
+    if kind == "design" and rng.random() < 0.5:
+        dials["limit"] = None  # it depends on the world
     if kind == "replay":
         dials |= {"mixing": str(rng.choice(["literal", "matched"])), "scheme": str(rng.choice(list(SCHEMES)))}
     return {"kind": str(kind), **dials}

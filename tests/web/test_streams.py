@@ -11,18 +11,20 @@ from waiting import END, happens, run_held
 
 import safereplay as sr
 from safereplay.web import answers as streams
-from safereplay.web.answers import Store, Streams
+from safereplay.web.answers import Store, Streams, Target
+from safereplay.web.learners import learner_of
 from safereplay.web.state import LearnLink
 
 QUICK = {"pace": 40, "learner": "replay,mixing:matched"}
 
 
 async def exact(link):
-    return sr.exact(link.to_world().mdp(), link.to_side().learner())
+    learner = learner_of(link.to_world(), link.to_side())
+    return Target(learner, sr.exact(link.to_world().mdp(), learner))
 
 
 async def zeros(link):
-    return np.zeros((link.to_world().mdp().n_states, 4))
+    return Target(learner_of(link.to_world(), link.to_side()), np.zeros((link.to_world().mdp().n_states, 4)))
 
 
 def listen(link, many=10_000, source=None):

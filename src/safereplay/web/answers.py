@@ -33,9 +33,10 @@ import safereplay as sr
 
 from .. import _checks
 from .._checks import Floats, Ints
-from .._config import plain
+from .._config import Config, plain
 from ..errors import SafeReplayError
 from ..verdicts import NO_PATH
+from .learners import design_of, design_shown, learner_of
 from .state import SCHEMES, LearnerLink, LearnLink, Side, StateLink, TuneLink, World
 
 SEARCH: dict[str, Any] = {"starts": 5, "solves": 60, "seeds": 0}  # for limits of literal mixing
@@ -58,6 +59,9 @@ UNKNOWN = "Episodes are too unlikely to end under this policy: its risk cannot b
 ALL_STARTS = "The line starts at the first S; the numbers are means over all S."
 ROUND = "The line follows the likeliest outcome of each step, which is a loop here; episodes do end."
 NO_LINE = "No path is drawn: some actions have several next states that are equally likely."
+REPLAYED = "{} {} replayed, marked with red bars; v = {:.3g}."
+NO_REPLAY = "No replay is needed for this limit."
+GAP = "The search was stopped: another policy that keeps the limit may have a mean up to {:.3g} higher."
 TOO_LONG = "The distribution of the return is not drawn: episodes are too long under this policy."
 
 
@@ -73,7 +77,7 @@ class Limits(NamedTuple):
 @lru_cache(maxsize=512)
 def limits_of(world: World, side: Side, epsilon: float) -> Limits:
     """The limit of a learner."""
-    mdp, learner = world.mdp(), side.learner()
+    mdp, learner = world.mdp(), learner_of(world, side)
     if isinstance(learner, sr.ReplayQLearning) and learner.mixing == "literal" and learner.v > 0.0:
         exploration = sr.EpsilonGreedy(epsilon)
         found = sr.fixed_point(mdp, learner.scheme, learner.v, "self", exploration, **SEARCH)
@@ -112,13 +116,28 @@ def solve(parameters: dict[str, Any]) -> dict[str, Any]:
         **drawn,
         "risk": {**numbers(risk, "mean", "std", "p_unsafe", "p_never", "length"), "cvar10": tail},
         "distribution": _bars(risk) if risk is not None and short else None,
-        "label": side.learner().describe(),
+        "label": learner_of(world, side).describe(),
         "limits": limits.found,
-        "note": _note(limits, risk, short, drawn["end"], len(world.judged())),
+        "design": design_shown(world, side.limit) if side.kind == "design" else None,
+        "note": " ".join([*_designed(world, side), *_notes(limits, risk, short, drawn["end"], len(world.judged()))]),
     }
 
 
-def _note(limits: Limits, risk: sr.RiskProfile | None, short: bool, end: str, starts: int) -> str:
+def _designed(world: World, side: Side) -> list[str]:
+    """Notes about a designed replay."""
+    if side.kind != "design":
+        return []
+    plan = design_of(world, side.limit)
+    n, gap = len({(one.state, one.action) for one in plan.replays}), plan.price.found.gap if plan.price else 0.0
+    notes = {
+        NO_REPLAY: n == 0,
+        REPLAYED.format(n, "move is" if n == 1 else "moves are", plan.v): n > 0,
+        GAP.format(gap): gap > TRACE,
+    }
+    return [note for note, said in notes.items() if said]
+
+
+def _notes(limits: Limits, risk: sr.RiskProfile | None, short: bool, end: str, starts: int) -> list[str]:
     """Notes about the numbers."""
     endless = risk is not None and risk.p_never > TRACE
     notes = {
@@ -132,14 +151,15 @@ def _note(limits: Limits, risk: sr.RiskProfile | None, short: bool, end: str, st
         NO_LINE: not end,
         ALL_STARTS: starts > 1,
     }
-    return " ".join(note for note, said in notes.items() if said)
+    return [note for note, said in notes.items() if said]
 
 
 def switches(parameters: dict[str, Any]) -> dict[str, Any]:
     """The smallest dial at which each state's action changes."""
     link = LearnerLink.model_validate(parameters)
     search = {name: SEARCH[name] for name in ("starts", "solves")} | {"exploration": sr.EpsilonGreedy(link.epsilon)}
-    found = sr.switches(link.to_world().mdp(), link.to_side().learner(), tight=TIGHT, **search)
+    world = link.to_world()
+    found = sr.switches(world.mdp(), learner_of(world, link.to_side()), tight=TIGHT, **search)
     return {"dial": found.dial, "first": plain(found.at), "to": found.to.tolist()}
 
 
@@ -147,9 +167,8 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
     """The gentlest replay that keeps a limit, and the frontier."""
     link = TuneLink.model_validate(parameters)
     world, side = link.to_world(), link.to_side()
-    learner = side.learner()
-    if not isinstance(learner, sr.ReplayQLearning):
-        _checks.fail("learner", "be a replay", side.text)
+    _checks.require(side.kind == "replay", "learner", "be a replay", side.text)
+    learner: Any = learner_of(world, side)
     plan = sr.tune(
         world.mdp(),
         learner.scheme,
@@ -177,8 +196,15 @@ def tune(parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def study(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The script of a link. A worker writes it, since a designed replay takes time."""
+    return {"text": script(StateLink.model_validate(parameters))}
+
+
 #: The jobs of the workers.
-JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"solve": solve, "switches": switches, "tune": tune}
+JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    job.__name__: job for job in (solve, switches, tune, study)
+}
 
 
 def route(mdp: sr.TabularMDP, policy: Ints) -> dict[str, Any]:
@@ -276,7 +302,7 @@ def script(link: StateLink) -> str:
     else:
         start = f"[{1 / len(cells)!r} if cell in {cells} else 0.0 for cell in world.layout.cells]"
     return SCRIPT.format(
-        title=f"{left.learner().describe()} and {right.learner().describe()} on {world.name}.",
+        title=f"{learner_of(world, left).describe()} and {learner_of(world, right).describe()} on {world.name}.",
         version=sr.__version__,
         rows="\n".join(f"    {row}" for row in world.rows),
         options="\n".join(
@@ -285,8 +311,8 @@ def script(link: StateLink) -> str:
         ),
         start=start,
         epsilon=link.epsilon,
-        left=_call(left),
-        right=_call(right),
+        left=_call(world, left),
+        right=_call(world, right),
         search=", ".join(f"{name}={value!r}" for name, value in SEARCH.items()),
         seeds=link.seeds,
     )
@@ -308,11 +334,14 @@ def _different(world: World) -> dict[str, Any]:
     }
 
 
-def _call(side: Side) -> str:
+def _call(world: World, side: Side) -> str:
     """Code for a learner."""
+    if side.kind == "design":
+        limit = design_shown(world, side.limit)["limit"]
+        return f"sr.design(world, max_p_unsafe={limit!r}, start=start, quiet=True).learner"
     if side.kind != "replay":
         dials = ", ".join(f"{name}={value!r}" for name, value in side.dials().items())
-        return f"sr.{type(side.learner()).__name__}({dials})"
+        return f"sr.{type(learner_of(world, side)).__name__}({dials})"
     scheme = f"sr.{SCHEMES[str(side.scheme)].__name__}(beta={side.beta!r})"
     return f'sr.ReplayQLearning({scheme}, v={side.v!r}, mixing="{side.mixing}")'
 
@@ -342,14 +371,27 @@ def _json(content: Any) -> str:
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
+class Target(NamedTuple):
+    """A learner and its exact limit."""
+
+    learner: sr.Learner
+    Q: Floats  #: [S, A]
+
+    @classmethod
+    def of(cls, link: LearnLink, answer: dict[str, Any]) -> Target:
+        """From an answer of :func:`solve`, so that the server itself designs no replay."""
+        design = answer["design"]
+        learner: Any = Config.from_dict(design["learner"]) if design else learner_of(link.to_world(), link.to_side())
+        return cls(learner, np.array(answer["Q"]))
+
+
 class Runs:
     """The runs of one stream, for all seeds."""
 
-    def __init__(self, link: LearnLink, limit: Floats) -> None:
-        self.link, self.limit, self.world = link, limit, link.to_world()
-        self.mdp = self.world.mdp()
-        learner, exploration = link.to_side().learner(), sr.EpsilonGreedy(link.epsilon)
-        self.steppers = [sr.Stepper(self.mdp, learner, seed, exploration) for seed in range(link.seeds)]
+    def __init__(self, link: LearnLink, target: Target) -> None:
+        self.link, self.limit, self.world = link, target.Q, link.to_world()
+        self.mdp, exploration = self.world.mdp(), sr.EpsilonGreedy(link.epsilon)
+        self.steppers = [sr.Stepper(self.mdp, target.learner, seed, exploration) for seed in range(link.seeds)]
 
     @property
     def t(self) -> int:
@@ -411,10 +453,10 @@ def _question(link: LearnLink) -> Any:
 
 
 class Streams:
-    """All streams of a server. ``limit`` returns the exact limit to compare runs with, [S, A]."""
+    """All streams of a server. ``target`` returns the learner of a link and the exact limit to compare runs with."""
 
-    def __init__(self, limit: Callable[[LearnLink], Awaitable[Floats]]) -> None:
-        self.open, self.store, self._limit, self._limiter = 0, Store(), limit, CapacityLimiter(ABREAST)
+    def __init__(self, target: Callable[[LearnLink], Awaitable[Target]]) -> None:
+        self.open, self.store, self._target, self._limiter = 0, Store(), target, CapacityLimiter(ABREAST)
 
     async def frames(self, link: LearnLink) -> AsyncIterator[Event]:
         """The events of one stream, until its end, or until the client disconnects."""
@@ -424,7 +466,7 @@ class Streams:
             yield Event("preparing", {})
             found = self.store.take(link)
             if found is None:
-                found = await self._threaded(Runs, link, await self._limit(link))
+                found = await self._threaded(Runs, link, await self._target(link))
             while found.t < link.since:
                 await self._threaded(found.advance, min(link.since, found.t + CHUNK))
             runs = found  # from here on, it is kept when the stream ends

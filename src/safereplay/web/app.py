@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import plotly
 from fastapi import APIRouter, FastAPI, Query, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
@@ -18,7 +17,6 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__
-from .._checks import Floats
 from ..errors import SafeReplayError
 from . import answers
 from .state import TITLES, LearnerLink, LearnLink, Side, StateLink, TuneLink, WorldLink, learner_dials, presets
@@ -99,7 +97,7 @@ class SliderShape(Shape):
 class LearnerShape(Shape):
     """The defaults of a kind of learner, and the sliders of its dials."""
 
-    defaults: dict[str, float | str]
+    defaults: dict[str, float | str | None]
     sliders: dict[str, SliderShape]
 
 
@@ -122,6 +120,31 @@ class DistributionShape(Shape):
     exact: bool
 
 
+class ReplayedShape(Shape):
+    """A move that is replayed: ρ, the share of its updates that are replays, and the outcome that is replayed."""
+
+    state: int
+    action: int
+    rho: float
+    s_next: int
+    r: float
+    p: float
+    p_shaped: float
+    value: float
+    value_shaped: float
+
+
+class DesignShape(Shape):
+    """A designed replay: its limit on P(unsafe) and the range of it, its learner, and the moves that are replayed."""
+
+    limit: float
+    min: float
+    max: float
+    step: float
+    learner: dict[str, Any]
+    replays: list[ReplayedShape]
+
+
 class Solved(Shape):
     """The exact limit of a learner; a state is a place in ``cells``, actions are 0 up, 1 right, 2 down, 3 left."""
 
@@ -138,6 +161,7 @@ class Solved(Shape):
     distribution: DistributionShape | None
     label: str
     limits: int
+    design: DesignShape | None
     note: str
 
 
@@ -228,11 +252,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with WorkerPool(max(2, os.cpu_count() or 1)) as quick, WorkerPool(SLOW) as slow:
         quick.warm("solve", LearnerLink(learner="replay").model_dump())
 
-        async def limit(link: LearnLink) -> Floats:
+        async def target(link: LearnLink) -> answers.Target:
             parameters = {name: getattr(link, name) for name in LearnerLink.model_fields}
-            return np.array(json.loads(await quick.call("solve", parameters, SOON))["Q"])
+            return answers.Target.of(link, json.loads(await quick.call("solve", parameters, SOON)))
 
-        app.state.quick, app.state.slow, app.state.streams = quick, slow, answers.Streams(limit)
+        app.state.quick, app.state.slow, app.state.streams = quick, slow, answers.Streams(target)
         yield
 
 
@@ -336,9 +360,10 @@ async def learn_over_socket(socket: WebSocket) -> None:
 
 
 @router.get("/api/script", response_class=Response, responses=_text("text/x-python"), tags=["export"])
-def script(link: Annotated[StateLink, Query()]) -> Response:
+async def script(request: Request, link: Annotated[StateLink, Query()]) -> Response:
     """The study as a Python script."""
-    return _attachment(answers.script(link), "study.py", "text/x-python")
+    found = json.loads(await request.app.state.quick.call("study", link.model_dump(), SOON))
+    return _attachment(found["text"], "study.py", "text/x-python")
 
 
 @router.get("/api/map", response_class=Response, responses=_text("text/plain"), tags=["export"])

@@ -3,6 +3,7 @@
 A *side* is one learner and its dials, as the page and its links write them. Dials that are left out have their defaults.
 
     q        replay,v:0.5,beta:5,mixing:matched,scheme:variance        mihatsch,kappa:0.6        gaskett,beta:0.2
+    design,limit:0.035
 
 A *world* is a map, its rewards and its winds. A link writes a map like a chess position (FEN): rows are separated by
 ``/``, a number is a run of free cells, W is a wall, S G X are as on any map, and u r d l are volatile moves up, right,
@@ -33,24 +34,26 @@ from .._config import SYMBOLS, Dial
 
 SCHEMES: dict[str, type[sr.Scheme]] = {"variance": sr.VarianceReplay, "score": sr.ScoreReplay}
 #: The numeric dials of each kind of learner, with their defaults.
-DIALS: dict[str, dict[str, tuple[Dial, float]]] = {
+DIALS: dict[str, dict[str, tuple[Dial, Any]]] = {
     kind: catalog.learner(kind).dials()
     for kind in ("q", "replay", "mihatsch", "gaskett", "worst-case", "worst-transition")
 }
 DIALS["replay"] |= sr.VarianceReplay.dials()
+LIMIT = Dial("[0, 1]", "on risk", "the largest P(unsafe)", (0.0, 1.0, 0.001))
+DIALS["design"] = {"limit": (LIMIT, None)}  # None: a limit that depends on the world
 #: All dials of each kind of learner, with their defaults.
 KINDS: dict[str, dict[str, Any]] = {
     kind: {name: default for name, (_, default) in found.items()} for kind, found in DIALS.items()
 }
 KINDS["replay"] |= {"mixing": sr.ReplayQLearning.mixing, "scheme": "variance"}
-BOUNDS = {"v": "[0, 0.9999]", "kappa": "[-0.99, 0.99]"}
+BOUNDS = {"v": "[0, 0.9999]", "kappa": "[-0.99, 0.99]", "limit": LIMIT.interval}
 BETAS = {"replay": "[-100, 100]", "gaskett": "[0, 1]"}
 WORDS = {"mixing": ("literal", "matched"), "scheme": tuple(SCHEMES)}
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Side:
-    """A learner's kind and its dials; None for dials that it does not have."""
+    """A learner's kind and its dials; None for dials that it does not have, and for a limit that depends on the world."""
 
     kind: str
     v: float | None = None
@@ -58,6 +61,7 @@ class Side:
     kappa: float | None = None
     mixing: str | None = None
     scheme: str | None = None
+    limit: float | None = None
 
     @staticmethod
     def parse(text: str) -> Side:
@@ -81,7 +85,8 @@ class Side:
     @property
     def text(self) -> str:
         """The text that :meth:`parse` reads."""
-        dials = {name: x if isinstance(x, str) else f"{x:.10g}" for name, x in self.dials().items()}
+        given = {name: x for name, x in self.dials().items() if x is not None}
+        dials = {name: x if isinstance(x, str) else f"{x:.10g}" for name, x in given.items()}
         return ",".join([self.kind, *(f"{name}:{x}" for name, x in dials.items())])
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,13 +97,6 @@ class Side:
         """The dials of this learner."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: values[name] for name in KINDS[self.kind]}
-
-    def learner(self) -> sr.Learner:
-        """The learner itself."""
-        if self.kind == "replay":
-            scheme = SCHEMES[str(self.scheme)](beta=self.beta)  # type: ignore[call-arg]
-            return sr.ReplayQLearning(scheme, v=float(self.v or 0.0), mixing=str(self.mixing))
-        return catalog.learner(self.kind)(**self.dials())
 
 
 def learner_dials() -> dict[str, Any]:

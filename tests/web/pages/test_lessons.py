@@ -163,6 +163,29 @@ def test_the_fifth_lesson_asks_for_what_nobody_can_keep(page):
     assert numbers(r"still falls in ([\d.]+) %", then) == [pytest.approx(least, abs=0.005)]
 
 
+def test_the_seventh_lesson_names_the_risk(page):
+    text = begin(page, 7)
+    limit = page.state["right"]["limit"]
+    assert numbers(r"at most ([\d.]+) % of all walks", text) == [pytest.approx(100 * limit)]
+    assert f"falls in {page.text('right-unsafe')} of walks, mean {page.text('right-mean')}" in text
+    mdp = sr.grids.cliff()
+    plan = sr.design(mdp, max_p_unsafe=limit, start=mdp.origin, quiet=True)
+    assert f"{len(plan.replays)} moves with v = {plan.v:.3g}" in text
+    assert numbers(r"from ([\d.]+) %, the least risk", text) == [
+        pytest.approx(100 * plan.price.ceiling.best, abs=0.005)
+    ]
+    assert f"to {page.text('left-unsafe')}, that of Q-learning" in text
+    then = show(page)
+    assert f"a loss in {page.text('right-unsafe')} of walks, mean {page.text('right-mean')}" in then
+    replays = page.page.evaluate("() => window.safereplay.answers.get('right').design.replays.length")
+    assert numbers(r"Only the (\d) other gambles", then) == [replays]
+    assert page.value("left-unsafe") == 0.0
+    mdp = sr.grids.volatile()
+    for v in (0.1, 0.3, 0.5, 0.7, 0.9):  # all three gambles or none
+        policy = sr.fixed_point(mdp, sr.VarianceReplay(5.0), v).argmax(1)
+        assert sr.evaluate(mdp, policy, start=mdp.origin).p_unsafe in (0.0, pytest.approx(0.784))
+
+
 def test_the_sixth_lesson_tells_the_formula_from_the_algorithm(page):
     text = begin(page, 6)
     assert [page.state[side]["mixing"] for side in ("left", "right")] == ["matched", "literal"]

@@ -9,6 +9,7 @@ import { ARROW, badges, glyphs, NAMES, patterns, SEAMS, TRIANGLES } from "./glyp
 import { Route, Trace } from "./route.js";
 
 const ACTIONS = ["up", "right", "down", "left"];
+export const ARROWS = ["↑", "→", "↓", "←"];
 const EDGE = 4; // room for the outline
 
 /** @typedef {{world: object, answer: object|null, colour: function(number): string}} View
@@ -116,6 +117,7 @@ export class Board {
     for (const [cell, parts] of this.#cells) {
       const s = states.get(cell) ?? -1;
       const live = s >= 0 && !answer.terminal[s] && !"#GX".includes(parts.mark);
+      drawReplays(parts, live ? replaysOf(answer, s) : []);
       drawCell(parts, cell, live ? shown.Q[s] : null, live ? shown.policy[s] : -1, colour);
       put(parts.group, "data-state", s);
       toggle(parts, "on-path", path.has(cell));
@@ -140,6 +142,12 @@ export class Board {
   }
 }
 
+/** The moves of a state that a designed replay replays. */
+export const replaysOf = (answer, s) => (answer.design?.replays ?? []).filter(({ state }) => state === s);
+
+/** A replayed move as text: its ρ, and the reward of the outcome that is replayed. */
+export const replayText = ({ action, rho, r }) => `${ARROWS[action]} ρ = ${say(rho, 2)}, r = ${say(r)}`;
+
 /** The states of an answer by cell "r,c". */
 function stateOf(answer) {
   return new Map((answer?.cells ?? []).map((cell, s) => [String(cell), s]));
@@ -154,7 +162,7 @@ function learned(frame) {
 /** The elements of a cell: `group` with its values and glyphs, and `place` with what is drawn over the path. */
 function makeCell(i, j) {
   const triangles = TRIANGLES.map((points) => svg("polygon", { points, class: "q" }));
-  const [holds, badges] = [svg("g", { class: "holds" }), svg("g", { class: "badges" })];
+  const [holds, bars, badges] = ["holds", "bars", "badges"].map((name) => svg("g", { class: name }));
   const arrow = svg("path", { class: "arrow", d: ARROW });
   const group = svg("g", {
     role: "gridcell", transform: `translate(${100 * j} ${100 * i})`, tabindex: i || j ? -1 : 0,
@@ -163,14 +171,15 @@ function makeCell(i, j) {
   svg("rect", { class: "ground", width: 100, height: 100 }),
   svg("g", { class: "values" }, ...triangles, svg("path", { class: "seams", d: SEAMS })),
   holds,
+  bars,
   svg("rect", { class: "ring", x: 4, y: 4, width: 92, height: 92, rx: 8 }));
   const over = svg("g", { class: "at", transform: `translate(${100 * j + 50} ${100 * i + 50})` },
     svg("path", { class: "differs-mark", d: "M50-50V-14L14-50Z" }),
     svg("circle", { class: "disc", r: 27 }),
     arrow,
     badges);
-  const shown = { turn: 0, action: -2, shown: "", mark: ".", reward: 0, fills: [] };
-  return { group, place: over, triangles, holds, badges, arrow, ...shown };
+  const shown = { turn: 0, action: -2, shown: "", mark: ".", reward: 0, fills: [], replays: "" };
+  return { group, place: over, triangles, holds, bars, badges, arrow, ...shown };
 }
 
 function drawCell(parts, cell, q, action, colour) {
@@ -187,6 +196,17 @@ function drawCell(parts, cell, q, action, colour) {
   if (action !== parts.action) turnTo(parts, action);
   const label = describe(cell, parts, q, action);
   if (parts.label !== label) parts.group.setAttribute("aria-label", (parts.label = label));
+}
+
+/** Mark the moves that a designed replay replays, each with a bar on its side of the cell. */
+function drawReplays(parts, replays) {
+  const texts = replays.map(replayText);
+  if (parts.replays === texts.join(", ")) return;
+  parts.replays = texts.join(", ");
+  parts.bars.replaceChildren(...replays.map(({ action }, k) => {
+    const place = { x: 15, y: 5, width: 70, height: 10, rx: 4, transform: `rotate(${90 * action} 50 50)` };
+    return svg("rect", { class: "replayed", ...place }, svg("title", {}, `Replayed: ${texts[k]}`));
+  }));
 }
 
 /** Turn the arrow the short way round. */
@@ -211,5 +231,6 @@ function describe(cell, parts, q, action) {
   const [i, j] = place(cell);
   const kind = NAMES[parts.mark] + (parts.mark === "G" ? ` ${say(parts.reward)}` : "");
   const values = q ? ` Policy: ${ACTIONS[action]}. Q ${q.map((x, a) => `${ACTIONS[a]} ${say(x)}`).join(", ")}` : "";
-  return `row ${i + 1}, column ${j + 1}, ${kind}.${values}`;
+  const replays = parts.replays ? `. Replayed: ${parts.replays}` : "";
+  return `row ${i + 1}, column ${j + 1}, ${kind}.${values}${replays}`;
 }

@@ -4,10 +4,10 @@
 import { SIDES } from "./answers.js";
 import { Again, passes } from "./again.js";
 import { get } from "./api.js";
+import { ARROWS, replaysOf, replayText } from "./board.js";
 import { byId, el, place, say } from "./dom.js";
 import { join, learnerText, worldQuery } from "./link.js";
 
-const ARROWS = ["↑", "→", "↓", "←"];
 const DIAL = { replay: "v", mihatsch: "kappa", gaskett: "beta" }; // the dial of /api/switches
 const SIGNS = { v: "v", kappa: "κ", beta: "β" };
 const WAIT_MS = 120; // no request while the pointer or a slider moves
@@ -105,7 +105,8 @@ class Detail {
     const values = shown.Q[s].map((q, a) => `${ARROWS[a]} ${say(q)}`).join("   ");
     const [row, column] = place(this.#cell);
     const where = `Row ${row + 1}, column ${column + 1}: ${ARROWS[shown.policy[s]]}`;
-    const parts = [where, `Q  ${values}`, this.#switch(s)];
+    const replays = replaysOf(shown, s).map(replayText).join("; ");
+    const parts = [where, `Q  ${values}`, replays && `replayed  ${replays}`, this.#switch(s)];
     this.line.replaceChildren(...parts.filter(Boolean).map((part) => el("span", {}, part)));
   }
 

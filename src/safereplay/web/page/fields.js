@@ -5,9 +5,11 @@ import { el, say } from "./dom.js";
 
 const follow = [];
 
-/** Bind all fields, present and future ones, to the store. */
-export function startFields(store) {
-  store.subscribe((state) => follow.forEach((update) => update(state)));
+/** Bind all fields, present and future ones, to the store, and to the answers: some ranges depend on them. */
+export function startFields(store, answers) {
+  const update = () => follow.forEach((one) => one(store.get()));
+  store.subscribe(update);
+  answers.subscribe(update);
 }
 
 /** Call `update(state)` now and with every new state. */

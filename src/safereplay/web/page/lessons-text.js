@@ -1,5 +1,5 @@
 /**
- * The six lessons: their texts, and the links that set the page. Words between * are emphasised.
+ * The seven lessons: their texts, and the links that set the page. Words between * are emphasised.
  *
  * The numbers are those of the boards for these links.
  */
@@ -82,5 +82,17 @@ export const LESSONS = [
     task: "Go to the cliff with γ = 0.9 and ε = 0.05, and run nine seeds of the algorithm at once.",
     show: "world=cliff&gamma=0.9&left=replay,v:0.5,beta:5,mixing:matched&right=replay,v:0.5,beta:5,mixing:literal&epsilon=0.05&seeds=9",
     then: "Press Run in the panel Learn. After 200,000 iterations five of the nine seeds are safe, and four refuse to move: the same learner in the same world, only the seeds differ.",
+  },
+  {
+    title: "Name the risk, get the replay",
+    link: "world=cliff&left=q&right=design,limit:0.035",
+    text: [
+      "So far you set v and β, and the risk followed. It also works the other way round. Set a limit on P(unsafe): at most 3.5 % of all walks end in a fall. The right agent has a *designed* replay. It is computed from the model of the world, before anything is learned.",
+      "First, of all policies with one action per cell, the best one under the limit is found: falls in 3.19 % of walks, mean 0.653. Then the least replay that makes this policy the limit of learning: 7 moves with v = 0.276. Red bars mark these moves. Of each one only its worst outcome is replayed. Point at a cell with a bar: ρ is the share of the move's updates that are replays.",
+      "The limit can be from 2.78 %, the least risk of any policy, to 11.9 %, that of Q-learning. Below 2.78 % there is no replay to find, and the page says so.",
+    ],
+    task: "In the world of lesson 2, accept a loss in at most half of all walks.",
+    show: "world=volatile&left=replay,v:0.5,beta:5,mixing:matched&right=design,limit:0.5",
+    then: "The right agent takes exactly one of the three gambles: a loss in 40 % of walks, mean 166. Only the 2 other gambles are replayed. Shaped replay, on the left, treats all three alike, so it takes all of them or none.",
   },
 ];

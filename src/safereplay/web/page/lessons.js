@@ -1,5 +1,5 @@
 /**
- * Six short lessons under the boards; each sets the whole page.
+ * Seven short lessons under the boards; each sets the whole page.
  */
 import { get } from "./api.js";
 import { byId, el } from "./dom.js";
@@ -25,7 +25,7 @@ class Lessons {
     this.#write();
   }
 
-  /** Go to a lesson, and set the page for it. @param {number} at 0 to 5 */
+  /** Go to a lesson, and set the page for it. @param {number} at 0 to 6 */
   async go(at) {
     this.#at = at;
     this.#write();

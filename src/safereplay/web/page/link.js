@@ -28,9 +28,9 @@ export function worldQuery(world, presets) {
   return join("", { world: world.name, ...Object.fromEntries(said) });
 }
 
-/** A learner as `q` or `replay,v:0.5,beta:5`. */
+/** A learner as `q` or `replay,v:0.5,beta:5`; a dial that is null depends on the world. */
 export function learnerText({ kind, ...dials }) {
-  const said = Object.entries(dials).filter(([name, value]) => UNSAID[name] !== value);
+  const said = Object.entries(dials).filter(([name, value]) => value !== null && UNSAID[name] !== value);
   const texts = said.map(([name, value]) => `${name}:${typeof value === "number" ? number(value) : value}`);
   return [kind, ...texts].join(",");
 }

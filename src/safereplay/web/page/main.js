@@ -38,8 +38,8 @@ async function start() {
 
   store.subscribe(() => answers.refresh()); // first, so that the server works in parallel
   makePanes(boards);
-  startFields(store);
-  startDials(store);
+  startFields(store, answers);
+  startDials(store, answers);
   startWorld(store);
   startBoards(store, answers, boards);
   startNumbers(answers);
