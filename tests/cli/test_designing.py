@@ -44,12 +44,12 @@ def test_the_start_can_be_the_models_own(capsys):
 
 
 def test_the_table_and_the_page_have_a_row_per_replayed_pair(tmp_path, monkeypatch, capsys):
-    """By hand: the gamble must look worth 0.91, a margin of 0.09 below 1; (1 − ρ)·2.1 − ρ·6 = 0.91 for ρ = 1.19/8.1."""
+    """By hand: the gamble varies by 2.7, so the margin is 0.27. It must look worth 0.73: (1 − ρ)·2.1 − ρ·6 = 0.73 for ρ = 1.37/8.1."""
     monkeypatch.setenv("COLUMNS", "120")
     model = saved(tmp_path, SURE + GAMBLE)
     assert run(["design", model, "--max-p-unsafe", "0", "--out", str(tmp_path / "page")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "state 0 action 1 r = -6, to state 1, unsafe 14.69% 10.00% 23.22% 2.100 0.910" in shown
+    assert "state 0 action 1 r = -6, to state 1, unsafe 16.91% 10.00% 25.22% 2.100 0.730" in shown
     assert "plain Q-learning 10.00% 2.100 designed replay 0.00% 1.000" in shown
     page = (tmp_path / "page" / "report.html").read_text()
     assert page.count("<img") == 2

@@ -345,7 +345,7 @@ def _why(mdp: TabularMDP, asked: Asked, V: Floats, at: Conditions, s: int, b: in
     rounding = slack(1e-10, V, mdp.r)
     low, own = (0.0 if abs(x) <= rounding else float(x) for x in (at.low[s, b], V[s]))
     what = "its only outcome is" if at.high[s, b] - at.low[s, b] <= rounding else "even its worst outcome is"
-    near = f", less than the margin {asked.margin:g} above it" * (low < own) if asked.margin is not None else ""
+    near = f", less than the margin {asked.margin[s, b]:g} above it" * (asked.exact and low < own)
     return f"{what} worth {low:.4g}, and action {asked.chosen[s]} {own:.4g}{near}" + "; bold=True may help" * (not bold)
 
 
