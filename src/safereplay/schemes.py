@@ -156,6 +156,11 @@ class Scheme(Config):
     #: The mixing that it is made for, of those whose limit does not depend on visits.
     MIXING: ClassVar[str] = "matched"
 
+    #: For comparisons of a risk measure: its dials over v, and a dial with its settings at v = 1.
+    COMPARED: ClassVar[dict[str, float]] = {}
+    DIAL: ClassVar[str] = ""
+    SETTINGS: ClassVar[tuple[float, ...]] = ()
+
     #: The unit of β; empty where it has none.
     UNIT: ClassVar[str] = ""
 
@@ -339,6 +344,9 @@ class EntropicReplay(Scheme):
     """
 
     MIXING: ClassVar[str] = "anchored"
+    COMPARED: ClassVar[dict[str, float]] = {"beta": 1.0}
+    DIAL: ClassVar[str] = "beta"
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
     POOLED: ClassVar[bool] = True
 
     beta: float = 2.0
@@ -678,6 +686,9 @@ class CVaRReplay(Scheme):
     """
 
     MIXING: ClassVar[str] = "anchored"
+    COMPARED: ClassVar[dict[str, float]] = {"alpha": 0.05}
+    DIAL: ClassVar[str] = "alpha"
+    SETTINGS: ClassVar[tuple[float, ...]] = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
 
     alpha: float = dial(0.25, "(0, 1]")
 
@@ -725,6 +736,9 @@ class SpectralReplay(Scheme):
     """
 
     MIXING: ClassVar[str] = "anchored"
+    COMPARED: ClassVar[dict[str, float]] = {"beta": 16.0}
+    DIAL: ClassVar[str] = "beta"
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
     beta: float = 2.0
 
@@ -763,6 +777,9 @@ class ExpectileReplay(Scheme):
     """
 
     MIXING: ClassVar[str] = "anchored"
+    COMPARED: ClassVar[dict[str, float]] = {"kappa": 0.9}
+    DIAL: ClassVar[str] = "kappa"
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
 
     kappa: float = dial(0.6, "(-1, 1)")
 

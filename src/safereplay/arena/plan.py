@@ -2,7 +2,8 @@
 
 **Contestants.** A contestant is a learner of the catalog over its dial, or a scheme of the catalog as replay over v, in
 both mixings. A learner's class names its dial (``DIAL``) and settings (``SETTINGS``). A scheme is run as ReplayQLearning
-over :data:`SHARES`. At v = 0 nothing is replayed: every scheme is Q-learning there, which is run once.
+over :data:`SHARES`. At v = 0 nothing is replayed: every scheme is Q-learning there, which is run once. A scheme that is a
+risk measure is run with anchored mixing, once over v at a cautious dial (``COMPARED``) and once over its dial at v = 1.
 
 **The return** is undiscounted, from the world's origin. Where some loop gains for ever, the ceiling of that is unbounded;
 there the return is discounted, and the ceiling is the bound of :mod:`safereplay.theory.constrained` (which discounts the
@@ -64,6 +65,7 @@ from ..learners import Learner, QLearning, ReplayQLearning
 from ..mdp import TabularMDP
 from ..runs import Runs, learn
 from ..schedules import EpsilonGreedy
+from ..schemes import Scheme
 from ..sources import model_from
 from ..theory.constrained import Ceilings
 from ..theory.limits import exact
@@ -74,6 +76,7 @@ from .measures import FLAT_WIDTH, WIDTH, Scale
 REPLAY = "replay"  #: the learner of the catalog that needs a scheme
 OURS = "variance"  #: the paper's scheme
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85)
+ANCHORED_SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  #: of risk measures: at v = 1 a pair is valued by the measure
 MIXINGS = ("literal", "matched")
 
 
@@ -123,11 +126,26 @@ def contestants(learners: Iterable[str], schemes: Iterable[str]) -> tuple[Contes
         typed: Any = int if any(isinstance(x, int) and not isinstance(x, bool) for x in defaults) else float
         turned = tuple(kind(**{**kind.COMPARED, dial: typed(x)}) for x in settings)
         found.append(Contestant(name, kind.LABEL, dial, settings, turned))
-    for name, mixing in product(schemes, MIXINGS):
-        scheme, label = catalog.scheme(name)(), f"{name} replay{' (matched)' * (mixing == 'matched')}"
-        replay = [QLearning() if v == 0.0 else ReplayQLearning(scheme, v=v, mixing=mixing) for v in SHARES]
-        found.append(Contestant(name, label, "v", SHARES, tuple(replay), replays=True))
+    for name in schemes:
+        found += _risk_measure(name) if catalog.scheme(name).DIAL else [_scheme(name, mixing) for mixing in MIXINGS]
     return tuple(found)
+
+
+def _scheme(name: str, mixing: str) -> Contestant:
+    label = f"{name} replay{' (matched)' * (mixing == 'matched')}"
+    return _over_v(name, label, catalog.scheme(name)(), mixing, SHARES)
+
+
+def _risk_measure(name: str) -> list[Contestant]:
+    kind = catalog.scheme(name)
+    whole = [ReplayQLearning(kind(**{kind.DIAL: x}), v=1.0, mixing=kind.MIXING) for x in kind.SETTINGS]
+    over_v = _over_v(name, f"{name} replay", kind(**kind.COMPARED), kind.MIXING, ANCHORED_SHARES)
+    return [over_v, Contestant(name, f"{name} replay (v = 1)", kind.DIAL, kind.SETTINGS, tuple(whole), replays=True)]
+
+
+def _over_v(name: str, label: str, scheme: Scheme, mixing: str, shares: tuple[float, ...]) -> Contestant:
+    learners = [QLearning() if v == 0.0 else ReplayQLearning(scheme, v=v, mixing=mixing) for v in shares]
+    return Contestant(name, label, "v", shares, tuple(learners), replays=True)
 
 
 LIMITS = 49  # points of the ceiling that are computed
