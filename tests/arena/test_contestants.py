@@ -29,6 +29,15 @@ def test_a_scheme_takes_part_in_both_mixings_and_its_neutral_end_is_q_learning()
     assert matched.ours
 
 
+def test_a_risk_measure_runs_over_v_and_over_its_own_dial():
+    over_v, over_alpha = contestants([], ["cvar"])
+    assert (over_v.dial, over_alpha.dial) == ("v", "alpha")
+    assert over_v.learners[0] == sr.QLearning()
+    assert over_v.learners[-1] == over_alpha.learners[-1] == sr.ReplayQLearning(sr.CVaRReplay(0.05), 1.0, "anchored")
+    assert {learner.v for learner in over_alpha.learners} == {1.0}
+    assert over_alpha.learners[0].scheme == sr.CVaRReplay(1.0)
+
+
 def test_replay_without_a_scheme_is_the_papers():
     assert contestants(["replay"], []) == contestants([], ["variance"])
 

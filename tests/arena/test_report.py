@@ -87,7 +87,8 @@ def test_designed_replay_has_a_row_apart_and_a_line(tmp_path):
         chapter("a", frontier=[(0.2, 0.5), (0.6, 1.0)], q=0.1, matched=0.9), chapter("b", q=0.9, matched=0.1)
     )
     tables = [block for block in page(found).blocks if isinstance(block, Table)]
-    assert tables[0].rows[-1] == [REFERENCE, "60 %", "", "", "known on 1 of 2 worlds"]
+    assert tables[0].rows[-1] == [REFERENCE, "60 %", "100 %", "", "", "known on 1 of 2 worlds"]
+    assert [row[2] for row in tables[0].rows[:-1]] == ["17 %", "150 %"]  # 10 and 90 of 60
     first, second = (table for table in tables if list(table.header) == HEADER)
     assert first.rows[-1][:3] == [REFERENCE, "60.0 %", ""]
     assert REFERENCE not in [row[0] for row in second.rows]

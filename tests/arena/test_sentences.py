@@ -62,7 +62,7 @@ def test_worlds_on_which_most_are_among_the_best_are_named():
 
 def test_the_largest_area_without_a_mark_is_named_where_the_largest_has_one():
     found = comparison(chapter("a", q=0.1, mihatsch=0.9, matched=0.5), chapter("b", q=0.1, mihatsch=0.9, matched=0.7))
-    unmarked = "Largest among contestants without † or ‡: variance replay (matched) 60 %."
+    unmarked = "Largest among contestants without † or ‡: variance replay (matched) 60 %, Q-learning 10 %."
     assert unmarked not in sentences.summary(found)
     assert sentences.marks(found) == ""
     told = replace(found)

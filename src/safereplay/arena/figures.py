@@ -46,12 +46,12 @@ def overview_figure(found: Comparison) -> Figure:
     labels, chapters = found.labels, [*found.separating, *found.equal]
     names, means = [*map(found.marked, labels)], [*found.means.values()] if len(chapters) > 1 else []
     last = [found.mean_designed(some) for some in means]
-    names += ["designed replay"] * found.has_designed
+    names += ["designed replay"] * bool(found.designed)
     figure, axes = new_figure(max(4.4, 2.7 + 0.37 * (len(chapters) + len(means))), 1.5 + 0.2 * len(names))
     ax = axes[0, 0]
     standings = [[c.standing(label) for c in chapters] for label in labels]
     shares = [[np.nan if standing is None else standing.area.mean for standing in row] for row in standings]
-    if found.has_designed:
+    if found.designed:
         shares.append([chapter.designed_area for chapter in chapters])
     shown = np.ma.masked_invalid(np.array(shares).reshape(len(names), -1))
     ax.imshow(shown, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto")
@@ -67,10 +67,10 @@ def overview_figure(found: Comparison) -> Figure:
             if best:
                 x, y = [j - 0.44, j + 0.44, j + 0.44, j - 0.44, j - 0.44], [i - 0.4, i - 0.4, i + 0.4, i + 0.4, i - 0.4]
                 ax.plot(x, y, color=ORANGE, lw=1.1, zorder=3)
-    for j, share in enumerate(shares[-1] if found.has_designed else ()):
+    for j, share in enumerate(shares[-1] if found.designed else ()):
         text, colour = ("·", SOFT) if np.isnan(share) else (f"{100 * share:.0f}", "white" if share > 0.55 else INK)
         ax.text(j, len(labels), text, color=colour, **centred)
-    if found.has_designed:
+    if found.designed:
         ax.axhline(len(labels) - 0.5, color=INK, lw=2.0)
     if found.separating and found.equal:
         ax.axvline(len(found.separating) - 0.5, color=INK, lw=2.0)
@@ -82,7 +82,7 @@ def overview_figure(found: Comparison) -> Figure:
         if label in ours:
             text.set(weight="bold")
     for k, some in enumerate(means):
-        column = [found.mean_area(label, some) for label in labels] + last[k : k + 1] * found.has_designed
+        column = [found.mean_area(label, some) for label in labels] + last[k : k + 1] * bool(found.designed)
         for i, mean in enumerate(["mean" if k == 0 else "mean, left", *map(percent, column)], -1):
             place: dict[str, Any] = {"xytext": (6 + 42 * k, 0), "textcoords": "offset points", "va": "center"}
             ax.annotate(mean, (len(chapters) - 0.5, i), **place, fontsize=8, color=SOFT, annotation_clip=False)

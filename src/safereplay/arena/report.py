@@ -74,7 +74,7 @@ def opening(found: Comparison) -> list[Block]:
         "Bold name: the paper's replay."
         + " Right of the line: worlds that do not separate the contestants; the second mean is over the worlds left of it."
         * bool(found.equal and found.separating)
-        + f" Last row: {DESIGNED}" * found.has_designed
+        + f" Last row: {DESIGNED}" * bool(found.designed)
     )
     everyone, places, bests = [], [], results.bests(found)
     for label in found.labels:
@@ -82,11 +82,12 @@ def opening(found: Comparison) -> list[Block]:
         shares = [f"{bests[label]} of {ran}", f"{len(results.failures(found, label))} of {ran}"]
         why = results.reasons(found, label)
         means = [percent(found.mean_area(label, some)) for some in found.means.values()]
-        everyone.append([found.marked(label), *means, *shares, why])
-    if found.has_designed:
+        beside = [percent(found.of_designed(label))] * bool(found.designed)
+        everyone.append([found.marked(label), *means, *beside, *shares, why])
+    if found.designed:
         means = [percent(found.mean_designed(some)) for some in found.means.values()]
-        known = f"known on {sum(c.frontier is not None for c in found.chapters)} of {len(found.chapters)} worlds"
-        everyone.append([REFERENCE, *means, "", "", known])
+        known = f"known on {len(found.designed)} of {len(found.chapters)} worlds"
+        everyone.append([REFERENCE, *means, "100 %", "", "", known])
     for chapter in found.separating or found.chapters:
         if chapter.standings:
             first, own = chapter.standings[0], results.ours(chapter)
@@ -98,7 +99,7 @@ def opening(found: Comparison) -> list[Block]:
             same = listed(alike, results.FEW) or "none"
             places.append([chapter.title, found.marked(first.family.label), within(first.area), same, *mine])
     replay = ["the paper's replay", "area", "behind the largest"]
-    header = ["contestant", *found.means, "among the best", "fails", "why it fails, and where"]
+    header = ["contestant", *found.means, *["of designed replay"] * bool(found.designed), "among the best", "fails", "why it fails, and where"]
     return [
         *(Text(line) for line in (AREA, results.marks(found), *results.summary(found)) if line),
         Picture("overview", caption),
@@ -193,7 +194,7 @@ def refusals(found: Comparison) -> list[Block]:
 
 #: The method, after the sentence that counts contestants and worlds.
 METHOD = {
-    "contestants": "A replay scheme runs in both mixings: literal is the paper's algorithm, matched is the one the paper analyses. v = 0 is Q-learning.",
+    "contestants": "A replay scheme runs in both mixings: literal is the paper's algorithm, matched is the one the paper analyses. v = 0 is Q-learning. A risk measure runs with anchored mixing, over v at a cautious dial, and over its own dial at v = 1.",
     "equal experience": "On a world every run takes the same number of steps of the MDP, with the same exploration and α = n(s,a)^−0.6. The number of updates may differ; the tables show it.",
     "evaluation": "The greedy policy of each run, exactly, by linear equations. No episode is sampled. A policy that may never end, at a cost per step, gets the return that counts as 0.",
     "return that counts as 0": "The return of a uniformly random policy, but not less than the ceiling minus the range of a single reward (or minus the ceiling's absolute value), and low enough for the safest policy to have a positive area.",

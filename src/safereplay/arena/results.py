@@ -229,10 +229,10 @@ class Comparison:
         """The other worlds."""
         return tuple(c for c in self.chapters if not c.separates)
 
-    @property
-    def has_designed(self) -> bool:
-        """Whether the frontier of designed replay is known on some world."""
-        return any(c.frontier is not None for c in self.chapters)
+    @cached_property
+    def designed(self) -> tuple[Chapter, ...]:
+        """The worlds on which the frontier of designed replay is known."""
+        return tuple(c for c in self.chapters if c.frontier is not None)
 
     @property
     def means(self) -> dict[str, tuple[Chapter, ...]]:
@@ -247,8 +247,12 @@ class Comparison:
 
     def mean_designed(self, chapters: Sequence[Chapter] | None = None) -> float:
         """The same for designed replay, over the worlds with a known frontier."""
-        chapters = self.chapters if chapters is None else chapters
-        return _mean([c.designed_area for c in chapters if c.frontier is not None])
+        return _mean([c.designed_area for c in (self.designed if chapters is None else chapters) if c in self.designed])
+
+    def of_designed(self, label: str) -> float:
+        """A contestant's mean area as a share of designed replay's, over the worlds that have both; nan if there are none."""
+        both = [c for c in self.designed if c.standing(label) is not None]
+        return self.mean_area(label, both) / self.mean_designed(both) if both else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -258,7 +262,10 @@ class Comparison:
             "given_from_the_model": self.given,
             "separating_worlds": [chapter.world.name for chapter in self.separating],
             "equal_worlds": [chapter.world.name for chapter in self.equal],
-            "means": [{"label": label, **self._mean_dict(partial(self.mean_area, label))} for label in self.labels],
+            "means": [
+                {"label": label, **self._mean_dict(partial(self.mean_area, label)), "of_designed": _known(self.of_designed(label))}
+                for label in self.labels
+            ],
             "designed_replay": self._mean_dict(self.mean_designed),
             "worlds": [
                 {
@@ -281,12 +288,12 @@ class Comparison:
     def _mean_dict(self, mean: Callable[[Sequence[Chapter]], float]) -> dict[str, float | None]:
         """A mean over all worlds and over the separating ones; None if there are none."""
         found = {"all": mean(self.chapters), "separating": mean(self.separating)}
-        return {name: x if isfinite(x) else None for name, x in found.items()}
+        return {name: _known(x) for name, x in found.items()}
 
 
-def _known(points: Floats | None) -> Floats | None:
-    """The points of a frontier, if there are any."""
-    return points if points is not None and points.size else None
+def _known(x: float) -> float | None:
+    """A number for JSON; None if it is not finite."""
+    return x if isfinite(x) else None
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -342,7 +349,9 @@ def collect(plan: Plan, store: Store) -> Comparison:
             refused += [(f"{one.label}, {one.shown(x)}", reason) for x, reason in why.items()]
             ran = {x: record for x, record in records.items() if x not in why}
             families.append(Family(world, one, tuple(ran), tuple(ran.values())))
-        chapters.append(Chapter(world, tuple(families), tuple(refused), _known(store.frontier(world))))
+        points = store.frontier(world)
+        frontier = points if points is not None and points.size else None
+        chapters.append(Chapter(world, tuple(families), tuple(refused), frontier))
     return Comparison(plan, tuple(chapters))
 
 
@@ -410,7 +419,9 @@ def summary(found: Comparison) -> list[str]:
         )
         lines.append(several * bool(ran and found.separating) + rule(found))
     if blind and ran[0] != blind[0]:
-        lines.append(f"Largest among contestants without † or ‡: {blind[0]} {percent(found.mean_area(blind[0]))}.")
+        lines.append(f"Largest among contestants without † or ‡: {_first(found, blind, found.chapters)}.")
+    if found.designed:
+        lines.append(_beside_designed(found, blind or ran))
     if any(one.ours for one in found.plan.contestants):
         count = Counter(verdict(chapter) for chapter in found.chapters)
         lines.append(
@@ -420,6 +431,18 @@ def summary(found: Comparison) -> list[str]:
     if same := [c for c in easy(found) if c.separates]:
         lines.append(f"On {listed([c.title for c in same])} at least two in three contestants are among the best.")
     return lines
+
+
+def _beside_designed(found: Comparison, labels: Sequence[str]) -> str:
+    """How much of designed replay's area the best contestant has, and why designed replay is below the ceiling."""
+    best = max(labels, key=found.of_designed, default="")
+    beside = f" {found.marked(best)} has {percent(found.of_designed(best))} of that." if best else ""
+    lowest = sorted(found.designed, key=lambda c: c.designed_area)[:3]
+    worst = listed([f"{c.title} ({percent(c.designed_area)})" for c in lowest])
+    return (
+        f"Designed replay has {percent(found.mean_designed())} of the ceiling over the {len(found.designed)} worlds where it is known.{beside} "
+        f"The ceiling may choose between policies at random; replay gives one deterministic policy. That costs most on {worst}."
+    )
 
 
 def failures(found: Comparison, label: str) -> list[Chapter]:

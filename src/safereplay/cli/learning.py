@@ -386,7 +386,7 @@ def _show_comparison(found: Comparison, page: Path) -> None:
         else:
             cells += [f"{n} of {ran}" for n in (bests(found)[label], len(failures(found, label)))]
         table.add_row(found.marked(label), *cells)
-    if found.has_designed:
+    if found.designed:
         areas = [percent(c.designed_area, 1) + "  " for c in found.chapters] if few else ["", ""]
         table.add_row()
         table.add_row("designed replay", *(percent(found.mean_designed(some), 1) for some in means.values()), *areas)
@@ -395,7 +395,7 @@ def _show_comparison(found: Comparison, page: Path) -> None:
     star = " * is among the best of its world." if few else ""
     notes = [f"\nAreas are shares of the ceiling's area.{star} {marks(found)}".rstrip()]
     notes += [rule(found)] if len(means) > 1 else []
-    if found.has_designed:
+    if found.designed:
         notes.append(
             "Designed replay is no contestant: it is what replay could do at best, with weights computed from the model."
         )
