@@ -99,7 +99,14 @@ def opening(found: Comparison) -> list[Block]:
             same = listed(alike, results.FEW) or "none"
             places.append([chapter.title, found.marked(first.family.label), within(first.area), same, *mine])
     replay = ["the paper's replay", "area", "behind the largest"]
-    header = ["contestant", *found.means, *["of designed replay"] * bool(found.designed), "among the best", "fails", "why it fails, and where"]
+    header = [
+        "contestant",
+        *found.means,
+        *["of designed replay"] * bool(found.designed),
+        "among the best",
+        "fails",
+        "why it fails, and where",
+    ]
     return [
         *(Text(line) for line in (AREA, results.marks(found), *results.summary(found)) if line),
         Picture("overview", caption),

@@ -263,7 +263,11 @@ class Comparison:
             "separating_worlds": [chapter.world.name for chapter in self.separating],
             "equal_worlds": [chapter.world.name for chapter in self.equal],
             "means": [
-                {"label": label, **self._mean_dict(partial(self.mean_area, label)), "of_designed": _known(self.of_designed(label))}
+                {
+                    "label": label,
+                    **self._mean_dict(partial(self.mean_area, label)),
+                    "of_designed": _known(self.of_designed(label)),
+                }
                 for label in self.labels
             ],
             "designed_replay": self._mean_dict(self.mean_designed),
