@@ -40,7 +40,7 @@ from .. import _checks
 from .._checks import Floats, Ints
 from .._config import plain
 from .._progress import Bar
-from ..learners import QLearning, ReplayQLearning, paper_mixing
+from ..learners import Learner, QLearning, ReplayQLearning, paper_mixing
 from ..mdp import TabularMDP
 from ..runs import learn, resolved, seed_list
 from ..schedules import Exploration, StepSize
@@ -322,7 +322,9 @@ def _confirmed(
 
 def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int]) -> Trial:
     """Train, and count the seeds whose policy keeps the limit; ends as soon as too many do not, or enough fresh ones do."""
-    learner, rest = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing), (test.exploration, test.step_size)
+    learner: Learner = QLearning()  # at v = 0: the same, without a memory
+    if view.v > 0.0:
+        learner = ReplayQLearning(view.scheme, v=view.v, mixing=tracer.mixing)
     trial = Trial(view.v, _beta(view.scheme), 0, 0, test.episodes, seeds is not test.seeds)
     sure = max(SURE, len(test.seeds)) if trial.fresh else len(seeds)
     while trial.seeds < len(seeds) and trial.seeds - trial.met <= (1.0 - SHARE) * len(seeds) + 1e-9:
@@ -330,7 +332,9 @@ def _trial(tracer: Tracer, test: _Test, view: View, goal: Limit, seeds: list[int
             break
         ahead = max(BATCH, 2 * trial.seeds)
         part = seeds[trial.seeds : min(ahead, sure) if trial.seeds < sure else ahead]
-        runs = learn(tracer.mdp, learner, test.episodes, part, *rest, quiet=test.quiet).whole()
+        runs = learn(
+            tracer.mdp, learner, test.episodes, part, test.exploration, test.step_size, quiet=test.quiet
+        ).whole()
         met = sum(tracer.keeps(goal, tracer.badness(tracer.number(policy))) for policy in runs.policy)
         trial = replace(trial, met=trial.met + met, seeds=trial.seeds + len(part))
     return trial
