@@ -191,8 +191,9 @@ FALL = (53.0, 19.0, 1.0, -12.0)  # the fall at (2, 1) of the cliff
 DESIGNED = sr.ReplayQLearning(sr.DesignedReplay([(*FALL, 1.0), (1.0, 0.0, 0.0, -1.0, 2.0)]), v=0.2, mixing="matched")
 
 
-def test_a_table_of_numbers_is_one_value_and_a_list_of_tables_is_several():
+def test_the_table_of_an_object_is_one_value_and_a_list_of_tables_is_several():
     assert learners_of(designed=DESIGNED) == [DESIGNED]
+    assert learners_of(replay={"scheme": DESIGNED.scheme, "v": 0.2, "mixing": "matched"}) == [DESIGNED]
     scheme = {"kind": "DesignedReplay", "table": [[[*FALL, 1.0]], [[*FALL, 2.0]]]}
     found = learners_of(replay={"scheme": scheme, "v": [0.1, 0.2]})
     assert [(x.scheme.table[0][4], x.v) for x in found] == [(1.0, 0.1), (1.0, 0.2), (2.0, 0.1), (2.0, 0.2)]

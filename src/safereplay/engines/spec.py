@@ -86,8 +86,6 @@ def _alternatives(value: Any, path: str, seed: int, draw: int) -> list[Any]:
     """The values that one value stands for."""
     if isinstance(value, list):
         _checks.require(bool(value), path, "list at least one value", value)
-        if all(isinstance(x, list) and x and not isinstance(x[0], list) for x in value):  # a table of numbers
-            return [_whole(value)]
         nested = (
             _alternatives(x, f"{path}[{i}]", seed, draw) if isinstance(x, dict) else [x] for i, x in enumerate(value)
         )
@@ -369,11 +367,22 @@ class Spec:
                 yield Run(identity, point, seed)
 
 
+def _tables_of(value: Any, inside: bool = False) -> Any:
+    """A value of a dictionary in plain types; inside an object a list is one value, so it becomes a list of one."""
+    if isinstance(value, Config):
+        return _tables_of(value.to_dict(), inside=True)
+    if isinstance(value, dict):
+        return {name: _tables_of(x, inside) for name, x in value.items()}
+    if isinstance(value, list) and not inside:
+        return [_tables_of(x) for x in value]
+    return [plain(value)] if isinstance(value, list) else plain(value)
+
+
 def load_spec(source: str | Path | dict[str, Any]) -> Spec:
     """A spec from a TOML file (or JSON by its ending), or from a dictionary of the same shape."""
     if isinstance(source, dict):
         try:
-            return _spec(json.loads(json.dumps(plain(source), default=list)), None)
+            return _spec(json.loads(json.dumps(_tables_of(source), default=list)), None)
         except TypeError:
             _checks.fail("spec", "hold plain values: numbers, text, lists and tables", source)
     _checks.require(isinstance(source, str | Path), "spec", "be a file or a dictionary", source)
