@@ -88,7 +88,7 @@ export const LESSONS = [
     link: "world=cliff&left=q&right=design,limit:0.035",
     text: [
       "So far you set v and β, and the risk followed. It also works the other way round. Set a limit on P(unsafe): at most 3.5 % of all walks end in a fall. The right agent has a *designed* replay. It is computed from the model of the world, before anything is learned.",
-      "First, of all policies with one action per cell, the best one under the limit is found: falls in 3.19 % of walks, mean 0.653. Then the least replay that makes this policy the limit of learning: 7 moves with v = 0.276. Red bars mark these moves. Of each one only its worst outcome is replayed. Point at a cell with a bar: ρ is the share of the move's updates that are replays.",
+      "First, of all policies with one action per cell, the best one under the limit is found: falls in 3.19 % of walks, mean 0.653. Then the least replay that makes this policy the limit of learning: 7 moves with v = 0.281. Red bars mark these moves. Of each one only its worst outcome is replayed. Point at a cell with a bar: ρ is the share of the move's updates that are replays.",
       "The limit can be from 2.78 %, the least risk of any policy, to 11.9 %, that of Q-learning. Below 2.78 % there is no replay to find, and the page says so.",
     ],
     task: "In the world of lesson 2, accept a loss in at most half of all walks.",
