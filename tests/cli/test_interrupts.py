@@ -77,7 +77,7 @@ def test_check_and_solve_report_nothing_from_some_of_the_seeds(after_two_seeds, 
 def test_tune_makes_no_plan_from_some_of_the_seeds(after_two_seeds, capsys):
     code, shown, line = outcome(capsys, "tune", "cliff", "--max-p-unsafe", "0.05", *FEW)
     assert (code, shown) == (1, "")
-    assert line.startswith("2 of 2 seeds of ")  # trained in groups: 2, 4, 8, ...
+    assert line.startswith("2 of 2 seeds of Q-learning are finished")  # trained in groups: 2, 4, 8, ...
 
 
 def test_from_python_the_interrupt_is_raised(after_two_seeds):

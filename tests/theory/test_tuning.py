@@ -98,9 +98,9 @@ def test_a_plan_is_confirmed_by_seeds_of_its_own_and_fresh_ones(two_percent):
     assert two_percent.confirmed
     assert (chosen.fresh, fresh.fresh) == (False, True)
     assert (chosen.v, fresh.v) == (two_percent.v, two_percent.v)
-    assert (chosen.seeds, fresh.seeds) == (8, 20 if fresh.met == fresh.seeds else 24)
+    assert (chosen.seeds, fresh.seeds) == (8, 24)
     assert chosen.met >= 8
-    assert fresh.passed
+    assert fresh.met >= 23
     for trial, after in pairwise(two_percent.confirmation):
         assert after.fresh == (trial.passed and not trial.fresh)
         assert not (trial.fresh and trial.passed)
@@ -434,9 +434,9 @@ def test_learners_keep_the_limit_on_the_cliff_in_nineteen_of_twenty_seeds(cliff,
     assert plan.meets
     assert plan.confirmed
     *_, chosen, fresh = plan.confirmation
-    assert (chosen.seeds, fresh.seeds) == (20, 20 if fresh.met == fresh.seeds else 60)
+    assert (chosen.seeds, fresh.seeds) == (20, 40 if fresh.met == fresh.seeds else 60)
     assert chosen.met >= 19
-    assert fresh.passed
+    assert fresh.met >= (40 if fresh.seeds == 40 else 57)
     assert plan.profile.p_unsafe <= limit
     assert plan.profile.mean <= plan.ceiling.value + 1e-9
     runs = sr.learn(cliff, plan.learner, plan.episodes, seeds=range(1_000, 1_100), quiet=True)
