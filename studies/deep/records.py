@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from gymnasium.spaces import Box
 
 from benchmarks.speed.machine import machine
 from safereplay._checks import Floats
@@ -23,6 +24,7 @@ from safereplay.engines.identity import digest
 from safereplay.errors import BadFile
 
 from .summary import FAMILIES, Chapter, Episodes, Group, Run, Training
+from .training import SPLITS, arguments_of, as_action, judged
 from .worlds import WORLDS, World, world_named
 
 FORMAT, SHAPED_FORMAT = 1, 2  #: versions of a run and its file, without shaped replay and with it
@@ -75,7 +77,7 @@ def _file(kind: str, seed: int) -> str:
 def terms(setting: dict[str, Any]) -> dict[str, Any]:
     """The world's part of a run's content."""
     world = world_named(setting["world"])
-    learner = {} if setting["algorithm"] == "random" else dict(getattr(world, setting["algorithm"]))
+    learner = {} if setting["algorithm"] == "random" else arguments_of(world, setting["algorithm"])
     own = ("gamma", "time_limit", "reward_scale", "net_arch", "n_quantiles", "key")
     found = plain({**{name: getattr(world, name) for name in own}, "learner": learner})
     return dict(found)
@@ -85,14 +87,19 @@ def terms(setting: dict[str, Any]) -> dict[str, Any]:
 
 
 class RandomPolicy:
-    """Random actions, with the interface of a trained model."""
+    """Uniformly random actions, with the interface of a trained model: 0..n−1, or vectors between two bounds."""
 
-    def __init__(self, actions: int, seed: int) -> None:
-        self._actions, self._rng = actions, np.random.default_rng([seed, actions])
+    def __init__(self, actions: Any, seed: int) -> None:
+        self._actions: Any = actions
+        size = actions.shape[0] if isinstance(actions, Box) else int(actions)
+        self._rng = np.random.default_rng([seed, size])
 
     def predict(self, observation: Any, *args: Any, **kwargs: Any) -> tuple[Any, None]:
         """An action, or one for each row of observations."""
         shape = np.shape(observation)[:-1]
+        if isinstance(self._actions, Box):
+            low, high = self._actions.low, self._actions.high
+            return self._rng.uniform(low, high, (*shape, *low.shape)).astype(np.float32), None
         return self._rng.integers(self._actions, size=shape or None), None
 
 
@@ -106,7 +113,7 @@ def perform(setting: dict[str, Any], selection: int) -> dict[str, Any]:
     with training.one_thread():
         if setting["algorithm"] == "random":
             space: Any = world.make(judged=True).action_space
-            model: Any = RandomPolicy(int(space.n), setting["seed"])
+            model: Any = RandomPolicy(space if isinstance(space, Box) else int(space.n), setting["seed"])
         else:
             fitted = training.fit(training.Setting.from_dict(setting))  # type: ignore[arg-type]  # from_dict knows kinds
             model, seconds, diary = fitted.model, fitted.seconds, fitted.diary
@@ -132,15 +139,13 @@ def _machine() -> dict[str, str]:
 
 def _paths(model: Any, world: World) -> list[list[list[float]]]:
     """The paths of the first evaluation episodes."""
-    from .training import SPLITS
-
-    env = world.make(judged=True)
+    env = judged(model, world)
     paths = []
     for k in range(PATHS):
         here, _ = env.reset(seed=SPLITS["test"] + k)
         path, over = [here], False
         while not over:
-            here, _, terminated, truncated, _ = env.step(int(model.predict(here, deterministic=True)[0]))
+            here, _, terminated, truncated, _ = env.step(as_action(model.predict(here, deterministic=True)[0]))
             path.append(here)
             over = terminated or truncated
         paths.append(np.round(np.array(path, dtype=float), 4).tolist())

@@ -18,6 +18,7 @@ import torch
 from sb3_contrib import QRDQN
 from sb3_contrib.common.utils import quantile_huber_loss
 from sb3_contrib.qrdqn.policies import QRDQNPolicy, QuantileNetwork
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import PyTorchObs
 
 from safereplay import _checks
@@ -69,19 +70,19 @@ class CVaRPolicy(QRDQNPolicy):
         return {**super()._get_constructor_parameters(), "alpha": self.alpha}
 
 
-class CVaRQRDQN(QRDQN):
-    """QR-DQN whose target follows the cautious policy: a* = argmax_a CVaR_α(θ(s',a)).
+class GradientSteps(OffPolicyAlgorithm):
+    """SB3's gradient steps on the loss of a subclass: one loop for all rivals."""
 
-    Use it with :class:`CVaRPolicy`; ``QRDQN`` with that policy is the same with a* chosen by the mean.
-    """
+    max_grad_norm: Any
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Gradient steps on the quantile Huber loss."""
+        """Sample batches, and descend on their loss."""
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         total = 0.0
         for _ in range(gradient_steps):
-            loss = self._loss(batch_size)
+            assert self.replay_buffer is not None
+            loss = self._loss(self.replay_buffer.sample(batch_size, env=self._vec_normalize_env))
             self.policy.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             if self.max_grad_norm is not None:
@@ -92,15 +93,26 @@ class CVaRQRDQN(QRDQN):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", total / gradient_steps)
 
-    def _loss(self, batch_size: int) -> torch.Tensor:
-        assert self.replay_buffer is not None
-        batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-        discount = self.gamma if batch.discounts is None else batch.discounts
-        rows = torch.arange(batch_size, device=self.device)
+    def _loss(self, batch: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+    def _discount(self, batch: Any) -> Any:
+        """γ, or γⁿ of every row for n-step targets."""
+        return self.gamma if batch.discounts is None else batch.discounts
+
+
+class CVaRQRDQN(GradientSteps, QRDQN):
+    """QR-DQN whose target follows the cautious policy: a* = argmax_a CVaR_α(θ(s',a)).
+
+    Use it with :class:`CVaRPolicy`; ``QRDQN`` with that policy is the same with a* chosen by the mean.
+    """
+
+    def _loss(self, batch: Any) -> torch.Tensor:
+        rows = torch.arange(len(batch.rewards), device=self.device)
         with torch.no_grad():
             after = self.quantile_net_target(batch.next_observations)  # [batch, N, A]
             best = cvar(after, self.policy.alpha).argmax(dim=1)  # type: ignore[arg-type]  # a float of CVaRPolicy
-            target = batch.rewards + (1.0 - batch.dones) * discount * after[rows, :, best]
+            target = batch.rewards + (1.0 - batch.dones) * self._discount(batch) * after[rows, :, best]
         taken = batch.actions.long().flatten()
         current = self.quantile_net(batch.observations)[rows, :, taken]
         return quantile_huber_loss(current, target, sum_over_quantiles=True)

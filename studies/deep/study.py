@@ -39,7 +39,8 @@ ALPHAS = (0.25, 0.1, 0.5)
 LATE = ("delayed",)  #: worlds with harm one step after its cause
 WHOLE = ("point",)  #: worlds with the whole grid of v and β; the others have a cross in it
 LONG = ("lander",)  #: slow worlds: v at the default β only, two values of α, no literal mixing
-COSTS = {"random": 0.05, "dqn": 1.0, "qrdqn": 2.5}  #: relative cost of a step, roughly
+#: The relative cost of a step, roughly.
+COSTS = {"random": 0.05, "dqn": 1.0, "static": 1.2, "lagrangian": 1.6, "qrdqn": 2.5, "iqn": 2.9, "sac": 8.0}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 ENDED = "its process, or another one of the pool, was killed; try again"
@@ -89,6 +90,8 @@ def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[s
         yield REWARD, f"v = 0.5, β = {BETAS[0]:g}", {"v": 0.5, "beta": BETAS[0]}
     if not small and world not in LONG:
         yield LITERAL, f"v = 0.5, β = {BETAS[0]:g}", {"v": 0.5, "beta": BETAS[0], "mixing": "literal", **late}
+    if _plain(world) == "sac":
+        return
     yield MEAN, "", {"algorithm": "qrdqn"}
     for alpha in ALPHAS[: 1 if small else 2 if world in LONG else 3]:
         yield CVAR, f"α = {alpha:g}", {"algorithm": "qrdqn", "alpha": alpha}
@@ -107,13 +110,18 @@ def plan(preset: Preset) -> list[Job]:
 
 def _setting(preset: Preset, world: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:
     """A setting as a dict, with its steps; 'random' is not an algorithm of Setting, so it is set last."""
-    learner = {key: x for key, x in changes.items() if x != "random"}
+    learner = {"algorithm": _plain(world), **{key: x for key, x in changes.items() if x != "random"}}
     common: dict[str, Any] = {
         "steps": preset.steps or world_named(world).steps,
         "overrides": EARLY if preset.small else {},
     }
     made = Setting(world, seed=seed, episodes=preset.episodes, **common, **learner).to_dict()
-    return {**made, "algorithm": changes.get("algorithm", "dqn")}
+    return {**made, "algorithm": changes.get("algorithm", made["algorithm"])}
+
+
+def _plain(world: str) -> str:
+    """The learner of a world without shaped replay: DQN, or SAC for continuous actions."""
+    return str(getattr(world_named(world), "learner", "dqn"))
 
 
 def _cost(setting: dict[str, Any]) -> float:

@@ -5,10 +5,13 @@
 **Setting** (frozen, ``to_dict`` / ``Setting.from_dict`` for JSON):
 
     world        str      a name in WORLDS
-    algorithm    str      "dqn" or "qrdqn"
+    algorithm    str      "dqn", "qrdqn", "iqn", "static" or "lagrangian"; "sac" for worlds with continuous actions
     v, beta      float    the dials of shaped replay; v = 0 is SB3's replay buffer
-    alpha        float    QR-DQN acts on CVaR_α of its quantiles; 1 is the mean
+    alpha        float    QR-DQN and IQN act on CVaR_α of their quantiles; 1 is the mean. "static" is for the CVaR_α of
+                          the episode, α < 1
     cvar_target  bool     whether QR-DQN's target chooses its action by CVaR_α too, or by the mean
+    limit        float    "lagrangian": the limit on the share of training episodes with harm
+    penalty      float    reward shaping: what an unsafe step costs more in training, in the world's unit
     tilt_on      str      "reward", "return" or "target"
     mixing       str      "matched" or "literal"
     key          str      "" for the world's key, or the name of a key class with its defaults, such as "ExactKey"
@@ -27,7 +30,7 @@
     evaluation   see below, after the last step
     checks       list of evaluations during training, with a "step" each
     curve        {"step": [...], "return": [...], "catastrophe": [0 or 1, ...]}, one entry per episode of training
-    greedy       the greedy action of every state, for worlds that are tables; else None
+    greedy       the greedy action of every state, for worlds that are tables; else None; also None for "static"
     replay       a summary of the shaped buffer at the end, or None
     versions     {"python", "torch", "stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "safereplay"}
 
@@ -58,11 +61,15 @@ from safereplay._config import Config, plain
 from safereplay.errors import MissingExtra
 
 from .worlds import World, world_named
-from .wrappers import Diary, Scaled
+from .wrappers import Diary, Penalised, Scaled
 
 Result: TypeAlias = dict[str, Any]
 
-ALGORITHMS = ("dqn", "qrdqn")
+ALGORITHMS = ("dqn", "qrdqn", "iqn", "static", "lagrangian", "sac")
+ARGUMENTS = {"iqn": "qrdqn", "static": "dqn", "lagrangian": "dqn"}  #: whose hyper-parameters a rival has
+NEUTRAL = ("dqn", "lagrangian", "sac")  #: learners of the mean only
+MEAN = {"mean": 0.1}  #: of "static", which has no preference where nothing is owed: CVaR_α + (0.1/α)·mean
+OWN_REPLAY = ("static", "lagrangian")  #: learners whose replay cannot be shaped
 MIXINGS = ("literal", "matched")
 TILTS = ("reward", "return", "target")
 SPLITS = {"test": 10**9, "validation": 5 * 10**8}  #: the seed of the first evaluation episode
@@ -76,8 +83,8 @@ class Setting(Config):
     """The definition of a run; the fields are explained at the top of the module.
 
     >>> Setting("cliff", v=0.5, seed=3)
-    Setting(world='cliff', algorithm='dqn', v=0.5, beta=1.0, alpha=1.0, cvar_target=True, tilt_on='reward',
-            mixing='matched', key='', seed=3, steps=0, episodes=300, split='test', every=0, overrides={})
+    Setting(world='cliff', algorithm='dqn', v=0.5, beta=1.0, alpha=1.0, cvar_target=True, limit=0.0, penalty=0.0,
+            tilt_on='reward', mixing='matched', key='', seed=3, steps=0, episodes=300, split='test', every=0, overrides={})
     >>> Setting.from_dict(Setting("cliff", v=0.5).to_dict()) == Setting("cliff", v=0.5)
     True
     """
@@ -88,6 +95,8 @@ class Setting(Config):
     beta: float = 1.0
     alpha: float = 1.0
     cvar_target: bool = True
+    limit: float = 0.0
+    penalty: float = 0.0
     tilt_on: str = "reward"
     mixing: str = "matched"
     key: str = ""
@@ -104,8 +113,7 @@ class Setting(Config):
         _checks.between("v", self.v, "[0, 1)")
         _checks.real("beta", self.beta)
         _checks.between("alpha", self.alpha, "(0, 1]")
-        if self.algorithm == "dqn":
-            _checks.require(self.alpha == 1, "alpha", "be 1 for dqn, which has no quantiles", self.alpha)
+        self._check_algorithm()
         _checks.flag("cvar_target", self.cvar_target)
         _checks.choice("tilt_on", self.tilt_on, TILTS)
         _checks.choice("mixing", self.mixing, MIXINGS)
@@ -116,6 +124,22 @@ class Setting(Config):
         _checks.choice("split", self.split, SPLITS)
         _checks.whole("every", self.every, 0)
 
+    def _check_algorithm(self) -> None:
+        """Check that the algorithm fits the world, and the dials the algorithm."""
+        name, needed = self.algorithm, getattr(world_named(self.world), "learner", "dqn")
+        fits = (name == "sac") == (needed == "sac")
+        _checks.require(fits, "algorithm", f"fit the actions of {self.world}", name, f"its learner is {needed}")
+        if name in NEUTRAL:
+            _checks.require(self.alpha == 1, "alpha", f"be 1 for {name}, which has no quantiles", self.alpha)
+        if name == "static":
+            _checks.require(self.alpha < 1, "alpha", "be below 1 for static", self.alpha)
+        if name in OWN_REPLAY:
+            _checks.require(self.v == 0, "v", f"be 0 for {name}, whose replay cannot be shaped", self.v)
+        _checks.between("limit", self.limit, "[0, 1]")
+        if name != "lagrangian":
+            _checks.require(self.limit == 0, "limit", f"be 0 for {name}, which has none", self.limit)
+        _checks.between("penalty", self.penalty, "[0, inf)")
+
     @property
     def total_steps(self) -> int:
         """The training steps: the setting's, or else the world's."""
@@ -125,7 +149,12 @@ class Setting(Config):
         """The world's hyper-parameters for this algorithm, with the overrides."""
         world = world_named(self.world)
         own = {"net_arch": world.net_arch, "reward_scale": world.reward_scale, "n_quantiles": world.n_quantiles}
-        return {**own, **getattr(world, self.algorithm), **self.overrides}
+        return {**own, **arguments_of(world, self.algorithm), **self.overrides}
+
+
+def arguments_of(world: World, algorithm: str) -> dict[str, Any]:
+    """The world's arguments for an algorithm; a rival has those of DQN or QR-DQN."""
+    return dict(getattr(world, ARGUMENTS.get(algorithm, algorithm)))
 
 
 # -- a run ------------------------------------------------------------------------------------------------------------
@@ -194,15 +223,37 @@ def _learner(setting: Setting, env: gymnasium.Env[Any, Any]) -> Any:
     arguments = {"gamma": world_named(setting.world).gamma, "device": "cpu", **arguments, "seed": setting.seed}
     if setting.v > 0:
         arguments |= _shaping(setting, arguments["gamma"])
-    env = Scaled(env, scale)
-    if setting.algorithm == "dqn":
-        return _imported("stable_baselines3").DQN("MlpPolicy", env, policy_kwargs=policy, **arguments)
-    contrib = _imported("sb3_contrib")
-    from . import rivals
+    kind, name, policy_more, more = _kind(setting, scale, n_quantiles)
+    if setting.algorithm == "static":  # below what changes rewards, so that evaluation has the same
+        from .static import Owed
 
-    policy |= {"n_quantiles": n_quantiles, "alpha": float(setting.alpha)}
-    kind = rivals.CVaRQRDQN if setting.cvar_target and setting.alpha < 1 else contrib.QRDQN
-    return kind(rivals.CVaRPolicy, env, policy_kwargs=policy, **arguments)
+        env = Owed(env, arguments["gamma"], scale=scale, penalty=setting.penalty)
+    if setting.penalty > 0:
+        env = Penalised(env, setting.penalty)
+    return kind(name, Scaled(env, scale), policy_kwargs=policy | policy_more, **{**more, **arguments})
+
+
+def _kind(setting: Setting, scale: float, n_quantiles: int) -> tuple[Any, Any, dict[str, Any], dict[str, Any]]:
+    """The class of a learner, its policy, and the arguments of both that are not hyper-parameters of the world."""
+    sb3, contrib = _imported("stable_baselines3"), _imported("sb3_contrib")
+    from . import implicit, lagrangian, rivals, static
+
+    alpha = float(setting.alpha)
+    if setting.algorithm == "qrdqn":
+        kind = rivals.CVaRQRDQN if setting.cvar_target and setting.alpha < 1 else contrib.QRDQN
+        return kind, rivals.CVaRPolicy, {"n_quantiles": n_quantiles, "alpha": alpha}, {}
+    if setting.algorithm == "iqn":
+        return implicit.IQN, implicit.IQNPolicy, {"alpha": alpha}, {}
+    if setting.algorithm == "static":
+        return (
+            static.StaticCVaRDQN,
+            "MlpPolicy",
+            {},
+            {**MEAN, "alpha": alpha, "scale": scale, "penalty": setting.penalty},
+        )
+    if setting.algorithm == "lagrangian":
+        return lagrangian.LagrangianDQN, lagrangian.LagrangianPolicy, {}, {"limit": float(setting.limit)}
+    return getattr(sb3, setting.algorithm.upper()), "MlpPolicy", {}, {}
 
 
 def _line(first: float, last: float) -> Any:
@@ -241,7 +292,7 @@ def _callback(function: Any) -> Any:
 
 def evaluate(model: Any, world: World, episodes: int, split: str = "test") -> dict[str, Any]:
     """Greedy episodes, run in parallel; ``model`` has SB3's ``predict``. Fields as at the top of the module."""
-    envs = [world.make(judged=True) for _ in range(episodes)]
+    envs = [judged(model, world) for _ in range(episodes)]
     seen = [env.reset(seed=SPLITS[split] + i)[0] for i, env in enumerate(envs)]
     returns, steps = np.zeros(episodes), np.zeros(episodes, np.int64)
     unsafe, goal, timeout = np.zeros((3, episodes), np.bool_)
@@ -249,8 +300,8 @@ def evaluate(model: Any, world: World, episodes: int, split: str = "test") -> di
     while running.size:
         actions, _ = model.predict(np.stack([seen[i] for i in running]), deterministic=True)
         ended = np.zeros(running.size, np.bool_)
-        for k, (i, action) in enumerate(zip(running.tolist(), actions.tolist(), strict=True)):
-            seen[i], reward, terminated, truncated, info = envs[i].step(action)
+        for k, (i, action) in enumerate(zip(running.tolist(), actions, strict=True)):
+            seen[i], reward, terminated, truncated, info = envs[i].step(as_action(action))
             returns[i] += float(reward)
             steps[i] += 1
             unsafe[i] |= info["unsafe"]
@@ -272,6 +323,17 @@ def evaluate(model: Any, world: World, episodes: int, split: str = "test") -> di
     }
 
 
+def judged(model: Any, world: World) -> gymnasium.Env[Any, Any]:
+    """An environment for evaluation, with what a model adds to it: what is owed, for static CVaR."""
+    env = world.make(judged=True)
+    return model.judged(env) if hasattr(model, "judged") else env
+
+
+def as_action(action: Any) -> Any:
+    """An action of ``predict`` for one environment: a whole number, or a vector."""
+    return int(action) if np.ndim(action) == 0 else action
+
+
 def versions() -> dict[str, str]:
     """The versions of everything that affects the numbers."""
     others = {package: str(_imported(package).__version__) for package in PACKAGES}
@@ -291,7 +353,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _greedy(model: Any, world: World) -> list[int] | None:
-    if world.mdp is None:
+    if world.mdp is None or hasattr(model, "judged"):  # what is owed is a part of the state, too
         return None
     actions, _ = model.predict(np.eye(world.mdp().n_states, dtype=np.float32), deterministic=True)
     return [int(a) for a in actions]

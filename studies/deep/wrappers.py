@@ -86,6 +86,19 @@ class Diary(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, float(reward), terminated, truncated, info
 
 
+class Penalised(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Reward shaping: an unsafe step costs ``penalty`` more, in the world's unit."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], penalty: float) -> None:
+        super().__init__(env)
+        self._penalty = _checks.between("penalty", penalty, "[0, inf)")
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step: r − penalty·unsafe."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, float(reward) - self._penalty * bool(info["unsafe"]), terminated, truncated, info
+
+
 class Scaled(gymnasium.RewardWrapper[Any, Any]):
     """Rewards divided by a constant, so that the Huber loss does not clip rare disasters."""
 

@@ -3,6 +3,7 @@
 import json
 import re
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 import safereplay as sr
 from studies.deep import training
 from studies.deep.training import SEEDS, SPLITS, Setting, evaluate, train
-from studies.deep.worlds import WORLDS
+from studies.deep.worlds import WORLDS, World
 
 SHORT = {"learning_starts": 100, "net_arch": [16], "target_update_interval": 100, "train_freq": 8, "n_quantiles": 8}
 
@@ -36,7 +37,17 @@ class Always:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"v": 0.5}, {"v": 0.5, "tilt_on": "target"}, {"algorithm": "qrdqn", "alpha": 0.25}]
+    "options",
+    [
+        {},
+        {"v": 0.5},
+        {"v": 0.5, "tilt_on": "target"},
+        {"algorithm": "qrdqn", "alpha": 0.25},
+        {"algorithm": "iqn", "alpha": 0.25},
+        {"algorithm": "static", "alpha": 0.25},
+        {"algorithm": "lagrangian", "limit": 0.1},
+        {"penalty": 20.0},
+    ],
 )
 def test_the_same_setting_gives_the_same_result_bit_for_bit(options):
     first, again = train(short(**options)), train(short(**options))
@@ -84,15 +95,16 @@ def test_a_key_can_be_named():
     assert train(short(v=0.5, key="TileKey"))["replay"]["pairs"] >= 24
 
 
-def test_looking_on_the_way_does_not_change_what_is_learned():
-    looked, plain = train(short(every=150)), train(short())
+@pytest.mark.parametrize(("algorithm", "alpha"), [("dqn", 1.0), ("iqn", 0.25), ("static", 0.25), ("lagrangian", 1.0)])
+def test_looking_on_the_way_does_not_change_what_is_learned(algorithm, alpha):
+    looked, plain = (train(short(algorithm=algorithm, alpha=alpha, every=every)) for every in (150, 0))
     assert looked["evaluation"] == plain["evaluation"]
     assert looked["curve"] == plain["curve"]
 
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_world_can_be_trained_in(world):
-    result = train(short(world))
+    result = train(short(world, algorithm=WORLDS[world].learner))
     assert np.isfinite(result["evaluation"]["mean_return"])
     assert (result["greedy"] is None) == (WORLDS[world].mdp is None)
 
@@ -108,7 +120,82 @@ def test_overrides_take_the_place_of_the_worlds_hyper_parameters():
     assert chosen["batch_size"] == WORLDS["cliff"].dqn["batch_size"]
 
 
-@pytest.mark.parametrize("world", WORLDS)
+def test_a_rival_has_the_hyper_parameters_of_dqn_or_qr_dqn():
+    for algorithm, like, alpha in (("iqn", "qrdqn", 1.0), ("static", "dqn", 0.5), ("lagrangian", "dqn", 1.0)):
+        ours = Setting("cliff", algorithm, alpha=alpha).hyper_parameters()
+        assert ours == Setting("cliff", like).hyper_parameters()
+    with training.one_thread():
+        model = training.fit(Setting("cliff", "static", alpha=0.5, steps=10, overrides={"mean": 0.3})).model
+    assert (model.mean, model.scale, model.gamma) == (0.3, 20.0, 0.95)
+
+
+def test_a_penalty_is_learned_from_and_not_reported():
+    plain, shaped = (training.fit(short(penalty=penalty)) for penalty in (0.0, 100.0))
+    first = np.array(shaped.diary.ends) < 100  # before learning starts
+    assert shaped.diary.returns[: first.sum()] == plain.diary.returns[: first.sum()]
+    stored, harm = shaped.model.replay_buffer.rewards[:600, 0], plain.model.replay_buffer.rewards[:600, 0]
+    assert stored.min() == pytest.approx(harm.min() - 100.0 / 20.0)
+
+
+def test_a_penalty_changes_what_is_owed_also_in_evaluation():
+    """One step per unit of return: what is owed falls by the learner's reward, in training and when judged."""
+    model = training.fit(short(algorithm="static", alpha=0.5, penalty=8.0)).model
+    env = training.judged(model, WORLDS["cliff"])
+    seen = env.reset(seed=0)[0]
+    for _ in range(20):
+        before = env.owed
+        seen, r, terminated, _, info = env.step(1)
+        paid = (r - 8.0 * info["unsafe"]) / 20.0
+        assert env.owed == pytest.approx((before - paid) / 0.95)
+        assert seen[-1] == np.float32(env.owed)
+        if terminated:
+            break
+    assert evaluate(model, WORLDS["cliff"], 5)["episodes"] == 5
+
+
+class Steer(gymnasium.Env):
+    """Two continuous actions; the reward is their sum, for three steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        assert action.shape == (2,)
+        return np.zeros(1, np.float32), float(action.sum()), self.t == 3, False, {"unsafe": bool(action[0] > 0.9)}
+
+
+@pytest.fixture
+def steering(monkeypatch):
+    arguments = {"learning_starts": 50, "batch_size": 16, "learning_rate": 3e-3}
+    world = World("steering", "", "", lambda judged: Steer(), 10, 0.9, 1.0, 400, 0.0, learner="sac", sac=arguments)
+    monkeypatch.setitem(WORLDS, "steering", world)
+    return world
+
+
+def test_sac_learns_and_is_judged_with_continuous_actions(steering):
+    result = train(Setting("steering", "sac", episodes=4, overrides={"net_arch": [16]}))
+    assert result["evaluation"]["mean_return"] > 3.0  # of 6; random actions have 0
+    assert result["evaluation"]["goals"] + result["evaluation"]["catastrophes"] >= 4
+
+
+def test_random_continuous_actions_lie_in_the_space(steering):
+    from studies.deep.records import RandomPolicy
+
+    policy = RandomPolicy(Steer.action_space, 0)
+    assert policy.predict(np.zeros(1))[0].shape == (2,)
+    actions = policy.predict(np.zeros((500, 1)))[0]
+    assert actions.shape == (500, 2)
+    assert Steer.action_space.contains(actions[0])
+    assert np.abs(actions.mean(0)).max() < 0.1  # 4 standard errors of U(−1, 1)
+    assert abs(evaluate(RandomPolicy(Steer.action_space, 0), steering, 100)["mean_return"]) < 0.6
+
+
+@pytest.mark.parametrize("world", [name for name, world in WORLDS.items() if world.learner == "dqn"])
 def test_qr_dqn_has_a_scale_of_its_own_that_leaves_errors_above_one(world):
     plain, quantiles = (Setting(world, algorithm).hyper_parameters() for algorithm in ("dqn", "qrdqn"))
     assert plain["reward_scale"] == WORLDS[world].reward_scale
@@ -155,7 +242,14 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it():
     ("options", "message"),
     [
         ({"world": "clif"}, "unknown world 'clif'; did you mean 'cliff'"),
-        ({"algorithm": "sac"}, "unknown algorithm 'sac'; choose from dqn, qrdqn"),
+        ({"algorithm": "a2c"}, "unknown algorithm 'a2c'; did you mean 'sac'"),
+        ({"algorithm": "sac"}, "algorithm must fit the actions of cliff, got 'sac'; its learner is dqn"),
+        ({"algorithm": "static"}, "alpha must be below 1 for static, got 1"),
+        ({"algorithm": "lagrangian", "alpha": 0.5}, "alpha must be 1 for lagrangian, which has no quantiles, got 0.5"),
+        ({"algorithm": "lagrangian", "v": 0.5}, "v must be 0 for lagrangian, whose replay cannot be shaped, got 0.5"),
+        ({"algorithm": "lagrangian", "limit": 1.5}, "limit must be in [0, 1], got 1.5"),
+        ({"limit": 0.5}, "limit must be 0 for dqn, which has none, got 0.5"),
+        ({"penalty": -1}, "penalty must be in [0, inf), got -1"),
         ({"v": 1.0}, "v must be in [0, 1), got 1"),
         ({"beta": "much"}, "beta must be a number, got 'much'"),
         ({"alpha": 0.0}, "alpha must be in (0, 1], got 0"),
