@@ -346,7 +346,7 @@ def _everything(chapters: Sequence[Chapter]) -> list[Block]:
 
 
 def _tuning(chapters: Sequence[Chapter]) -> list[Block]:
-    """The trials before the study, for plain DQN and for QR-DQN by its mean."""
+    """The trials before the study, for plain DQN or SAC, and for QR-DQN by its mean."""
     titles = {c.world: c.title for c in chapters}
     tried = [trial for trial in TRIED if trial.world in titles]
     if not tried:
@@ -354,7 +354,7 @@ def _tuning(chapters: Sequence[Chapter]) -> list[Block]:
     rows = [
         [
             titles[trial.world],
-            {"dqn": PLAIN, "qrdqn": MEAN}[trial.algorithm],
+            {"dqn": PLAIN, "qrdqn": MEAN, "sac": "SAC"}[trial.algorithm],
             ", ".join(f"{name} = {x}" for name, x in trial.differs.items()) or "nothing",
             number(trial.mean_return),
             share(trial.p_catastrophe),

@@ -3,17 +3,22 @@
 ``info["unsafe"]`` is true if a catastrophe happened in the step. An episode is a *goal* if it terminates without a
 catastrophe in its last step, and a *timeout* if it is truncated.
 
-Except for the lander, training episodes start anywhere, as on the paper's grids, and evaluation episodes at one place:
-S, or the start of the volatile row. So plain exploration finds every goal, and results do not depend on luck in
-exploring.
+On grids, the point and the lava, training episodes start anywhere, as on the paper's grids, and evaluation episodes at
+one place: S, or the start of the volatile row. So plain exploration finds every goal, and results do not depend on
+luck in exploring. The other worlds have one distribution of starts.
 
 ``reward_scale`` divides the learner's rewards. SB3's DQN has a Huber loss, which fits medians for errors above 1 and so
 ignores rare disasters; the scale keeps errors below 1. QR-DQN needs the opposite: for errors below 1 its loss is
 quadratic and fits expectiles, whose mean is not the mean; its scale keeps the important errors above 1. Returns are
 reported unscaled.
 
+On the highway, at the merge and for the cheetah ``info["speed"]`` is the speed in m/s, so that risks can be compared
+at equal speed.
+
 Hyper-parameters were tuned for *plain* DQN and for QR-DQN greedy on the mean, on learner seeds from 1000, which the
-study does not use; shaped replay and CVaR use the same (:mod:`.tuning`).
+study does not use; shaped replay and CVaR use the same (:mod:`.tuning`). QR-DQN has the same settings as DQN, untried,
+on the highway, the merge, the betting game and the maze. The cheetah has continuous actions: there plain SAC was
+tuned.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from typing import Any
 
 import gymnasium
 
-from safereplay import _checks, grids
+from safereplay import _checks, grids, worlds
 from safereplay.errors import MissingExtra
 from safereplay.gym import TabularEnv
 from safereplay.mdp import TabularMDP
@@ -44,8 +49,9 @@ class World:
 
     ``make(judged)`` gives a new environment; ``judged`` says whether for training or for evaluation. ``mdp`` makes the
     model, where there is one: state s is then the s-th unit vector. ``key`` names the class of pair keys and its
-    arguments. ``dqn`` and ``qrdqn`` are the learners' arguments; a ``reward_scale`` among them takes the place of the
-    world's. ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
+    arguments. ``learner`` names the plain learner: "dqn", or "sac" for continuous actions. ``dqn``, ``qrdqn`` and
+    ``sac`` are the learners' arguments; a ``reward_scale`` among them takes the place of the world's.
+    ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
     """
 
     name: str
@@ -63,6 +69,8 @@ class World:
     qrdqn: Mapping[str, Any] = field(default_factory=dict)
     n_quantiles: int = 50
     mdp: Callable[[], TabularMDP] | None = None
+    learner: str = "dqn"
+    sac: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, judged: bool = False) -> Env:
         """A new environment with the world's time limit, for training or to be judged in."""
@@ -87,6 +95,16 @@ def _delayed() -> TabularMDP:
     return grids.delayed(grids.cliff(), meanwhile=-1.0)
 
 
+@cache
+def _betting() -> TabularMDP:
+    return worlds.betting_game()
+
+
+@cache
+def _maze() -> TabularMDP:
+    return worlds.guarded_maze()
+
+
 def _one_hot(mdp: Callable[[], TabularMDP], judged: bool) -> Env:
     model = mdp()
     return OneHot(TabularEnv(model.with_start(model.origin) if judged else model))
@@ -107,6 +125,21 @@ def _lava(judged: bool) -> Env:
     from .lava import LavaBridge
 
     return LavaBridge(anywhere=not judged)
+
+
+def _traffic(road: str, cost: float, judged: bool) -> Env:
+    _needs("envpool")
+    from .traffic import Traffic
+
+    return Traffic(road, cost)
+
+
+def _cheetah(judged: bool) -> Env:
+    _needs("mujoco")
+    _needs("imageio")  # Gymnasium's MuJoCo bodies import it
+    from .cheetah import Fined
+
+    return Fined(gymnasium.make("HalfCheetah-v5").unwrapped, limit=3.0, probability=0.05, fine=20.0)
 
 
 def _needs(package: str) -> None:
@@ -144,6 +177,16 @@ LANDER = {
     "target_update_interval": 500,
     "exploration_fraction": 0.3,
     "exploration_final_eps": 0.05,
+}
+
+CHEETAH = {
+    "learning_rate": 1e-3,
+    "buffer_size": 100_000,
+    "learning_starts": 1_000,
+    "batch_size": 128,
+    "train_freq": 2,
+    "gradient_steps": 1,
+    "ent_coef": "auto_0.1",
 }
 
 WORLDS: dict[str, World] = {
@@ -234,6 +277,76 @@ WORLDS: dict[str, World] = {
             n_quantiles=32,
             dqn=LANDER,
             qrdqn={**LANDER, "reward_scale": 10.0},
+        ),
+        World(
+            name="highway",
+            about="EnvPool's highway: three lanes of slower cars; the reward is the speed above 20 m/s, so overtaking pays.",
+            catastrophe="a crash, which ends the episode",
+            maker=partial(_traffic, "highway", 7.0),
+            time_limit=30,
+            gamma=0.9,
+            reward_scale=10.0,
+            steps=30_000,
+            random_return=-2.9,
+            key=("TileKey", {"tiles": 4}),
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 2.0},
+        ),
+        World(
+            name="merge",
+            about="EnvPool's merge: slower cars ahead, and one that enters from a ramp; the reward is the speed above 20 m/s.",
+            catastrophe="a crash, which ends the episode",
+            maker=partial(_traffic, "merge", 5.0),
+            time_limit=40,
+            gamma=0.9,
+            reward_scale=10.0,
+            steps=20_000,
+            random_return=0.6,
+            key=("TileKey", {"tiles": 4}),
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 2.0},
+        ),
+        World(
+            name="betting",
+            about="The betting game: four bets, each won with probability 0.7; a player who has lost everything is out.",
+            catastrophe="ruin, which ends the game",
+            maker=partial(_one_hot, _betting),
+            mdp=_betting,
+            time_limit=100,
+            gamma=0.99,
+            reward_scale=15.0,
+            steps=20_000,
+            random_return=4.8,
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 3.0},
+        ),
+        World(
+            name="maze",
+            about="The guarded maze: the short way passes a guard, who seldom takes a large fee; the long way is safe.",
+            catastrophe="the guard takes the fee, which does not end the episode",
+            maker=partial(_one_hot, _maze),
+            mdp=_maze,
+            time_limit=100,
+            gamma=0.99,
+            reward_scale=70.0,
+            steps=30_000,
+            random_return=-82.9,
+            dqn=SMALL,
+            qrdqn={**SMALL, "reward_scale": 3.0},
+        ),
+        World(
+            name="cheetah",
+            about="MuJoCo's HalfCheetah: the reward is its speed, and above 3 m/s a step is fined 20 with probability 0.05.",
+            catastrophe="a fine, which does not end the episode",
+            maker=_cheetah,
+            time_limit=200,
+            gamma=0.99,
+            reward_scale=5.0,
+            steps=40_000,
+            random_return=-55.5,
+            key=("SimHashKey", {"bits": 16}),
+            learner="sac",
+            sac=CHEETAH,
         ),
     )
 }
