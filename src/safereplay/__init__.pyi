@@ -64,11 +64,13 @@ from .schemes import ReturnReplay as ReturnReplay
 from .schemes import Scheme as Scheme
 from .schemes import ScoreReplay as ScoreReplay
 from .schemes import SpectralReplay as SpectralReplay
+from .schemes import SurpriseReplay as SurpriseReplay
 from .schemes import UniformReplay as UniformReplay
 from .schemes import VarianceReplay as VarianceReplay
 from .shaper import Shaper as Shaper
 from .stepping import Event as Event
 from .stepping import Stepper as Stepper
+from .surprise import SurpriseSampler as SurpriseSampler
 from .theory.conditions import CheckReport as CheckReport
 from .theory.conditions import check as check
 from .theory.criteria import best_cvar as best_cvar

@@ -787,3 +787,49 @@ class ExpectileReplay(Scheme):
     def log_tilt(freq: float, y: float, value: float, kappa: float) -> float:
         """log q + log(1 ± κ). A target that equals Q(s,a) up to rounding is not above it."""
         return log(freq * (1.0 - kappa if y - value > 1e-12 * abs(value) else 1.0 + kappa))
+
+
+@dataclass(frozen=True)
+class SurpriseReplay(Scheme):
+    """Replays targets that are lower than Q(s,a) more often, the lower the more, up to a largest factor: shaped replay without keys, on tables.
+
+        ŵ(s',r | s,a)  ∝  q·((1 − κ) + κ·h(δ)),          h(δ) = min(1, β·max(−δ, 0)),     δ = y − Q(s,a)
+
+    An outcome that is worse than expected by 1/β or more is replayed 1/(1 − κ) times as often as one that is not. β has the unit 1/reward here. In
+    a memory of transitions (:class:`~safereplay.SurpriseSampler`) κ is called v, and β is in units of the memory's TD errors, so it has no unit.
+
+    **Limit.** With anchored mixing at v = 1 the expected update has the sign of E[δ·((1 − κ) + κ·h(δ))]. This is increasing in δ, so the value of a pair is monotone in its
+    targets and shifts with constants: H is a γ-contraction with one fixed point. β → ∞ is an expectile (:class:`ExpectileReplay`) with 1 − κ = (1 − κ')/(1 + κ'). As a loss
+    it is quadratic with a cubic part below 0 (:func:`~safereplay.equivalent_loss`): prioritised replay for bad surprises alone. **Assumption 1** is stated in rewards and does not apply.
+
+    All four properties of a sound tilt hold.
+
+    **When it fails.** Where every step has a chance of a small loss, a large κ makes each look bad: on the cliff κ above 0.9 refuses to move.
+
+    Parameters
+    ----------
+    kappa : float in [0, 1); 0 is neutral
+    beta : float; a target lower than Q by 1/β counts in full; < 0 replays higher targets more often
+
+    >>> import safereplay as sr
+    >>> mdp = sr.grids.cliff()
+    >>> Q = [sr.fixed_point(mdp, sr.SurpriseReplay(kappa), v=1.0, mixing="anchored") for kappa in (0.0, 0.75)]
+    >>> [sr.verdict(mdp, q.argmax(1)) for q in Q]
+    ['risky', 'safe']
+
+    Ref: Mihatsch & Neuneier (2002); Föllmer & Schied (2002), shortfall risk; Pan et al. (2022), the cubic loss.
+    """
+
+    MIXING: ClassVar[str] = "anchored"
+    COMPARED: ClassVar[dict[str, float]] = {"kappa": 0.75}
+    DIAL: ClassVar[str] = "kappa"
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.25, 0.5, 0.67, 0.75, 0.85, 0.95)
+    UNIT: ClassVar[str] = "1/reward"
+
+    kappa: float = dial(0.75, "[0, 1)")
+    beta: float = 1.0
+
+    @staticmethod
+    def log_tilt(freq: float, y: float, value: float, kappa: float, beta: float) -> float:
+        """log q + log((1 − κ) + κ·h)."""
+        return log(freq * (1.0 - kappa + kappa * min(1.0, max(-beta * (y - value), 0.0))))

@@ -233,7 +233,7 @@ def test_what_was_written_straight_into_the_arrays_is_drawn(n, looked):
 
 
 def test_a_full_flag_that_was_set_by_hand_is_believed():
-    buffer = ShapedReplayBuffer(1, PLACE, Discrete(5), "cpu")
+    buffer = ShapedReplayBuffer(1, PLACE, Discrete(5), "cpu", key=sr.AutoKey())
     buffer.full = True
     assert buffer.sample(64).rewards.shape == (64, 1)
 
@@ -557,7 +557,12 @@ def test_returns_stop_where_an_episode_ends_by_itself_or_by_a_time_limit():
 def test_vecnormalize_scales_batches_as_for_sb3_and_the_tilt_sees_raw_rewards(slips):
     env = VecNormalize(slips(2, bad=-50.0))
     model = DQN(
-        "MlpPolicy", env, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs={"v": 0.5}, **SMALL, **net()
+        "MlpPolicy",
+        env,
+        replay_buffer_class=ShapedReplayBuffer,
+        replay_buffer_kwargs={"v": 0.5, "key": sr.AutoKey()},
+        **SMALL,
+        **net(),
     )
     model.learn(200)
     buffer, slots = model.replay_buffer, model.replay_buffer.held()
@@ -651,7 +656,7 @@ def test_storing_costs_at_most_twice_and_drawing_three_times_what_sb3_takes():
     n, space = 100_000, Box(0.0, 1.0, (8,), np.float32)
     obs, rewards = rng.random((n, 1, 8)).astype(np.float32), rng.normal(scale=0.3, size=(n, 1))
     actions, dones = rng.integers(4, size=(n, 1)), rng.random((n, 1)) < 0.01
-    buffers = [ReplayBuffer(n, space, Discrete(4)), ShapedReplayBuffer(n, space, Discrete(4), seed=0)]
+    buffers = [ReplayBuffer(n, space, Discrete(4)), ShapedReplayBuffer(n, space, Discrete(4), key=sr.AutoKey(), seed=0)]
 
     def fill(buffer, steps):
         for t in range(steps):
@@ -719,7 +724,10 @@ def test_dict_and_discrete_observations_learn_too(slips, kind):
 
 
 def test_model_and_buffer_are_saved_and_loaded_as_with_sb3(slips, tmp_path):
-    options = {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": {"v": 0.5, "beta": 2.0}}
+    options = {
+        "replay_buffer_class": ShapedReplayBuffer,
+        "replay_buffer_kwargs": {"v": 0.5, "beta": 2.0, "key": sr.AutoKey()},
+    }
     model = DQN("MlpPolicy", slips(2), **SMALL, **net(), **options).learn(200)
     model.save(tmp_path / "model")
     model.save_replay_buffer(tmp_path / "buffer")
@@ -733,7 +741,10 @@ def test_model_and_buffer_are_saved_and_loaded_as_with_sb3(slips, tmp_path):
 
 def test_a_plain_buffer_that_a_shaped_model_loads_is_spoken_of_with_the_remedy(slips, tmp_path):
     DQN("MlpPolicy", slips(2), **SMALL, **net()).learn(60).save_replay_buffer(tmp_path / "plain")
-    options = {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": {"v": 0.5, "beta": 2.0}}
+    options = {
+        "replay_buffer_class": ShapedReplayBuffer,
+        "replay_buffer_kwargs": {"v": 0.5, "beta": 2.0, "key": sr.AutoKey()},
+    }
     model = DQN("MlpPolicy", slips(2), **SMALL, **net(), **options)
     message = "the loaded buffer is a plain ReplayBuffer, so replay is no longer shaped; model.replay_buffer = Shaped"
     with pytest.warns(ShapingWarning, match=message) as caught:
@@ -775,8 +786,9 @@ def test_the_buffers_seed_follows_the_models_unless_it_is_given(slips):
 # -- bad arguments ----------------------------------------------------------------------------------------------------
 
 BAD = [
-    ({"v": 1.5}, r"v must be in \[0, 1\], got 1.5"),
-    ({"v": -0.1}, r"v must be in \[0, 1\], got -0.1"),
+    ({"v": 1.5}, r"v must be in \[0, 1\), got 1.5"),
+    ({"v": 1.5, "key": sr.ExactKey()}, r"v must be in \[0, 1\], got 1.5"),
+    ({"v": -0.1}, r"v must be in \[0, 1\), got -0.1"),
     ({"v": 0.0, "beta": "much"}, "beta must be a number, got 'much'"),
     ({"seed": -1}, "seed must be at least 0, got -1"),
     ({"v": 0.0, "seed": 0.5}, "seed must be a whole number, got 0.5"),
@@ -821,6 +833,6 @@ def test_targets_that_nobody_computes_are_spoken_of_once():
 def test_a_buffer_that_an_older_version_saved_is_refused_in_one_line():
     buffer = ShapedReplayBuffer(10, Box(0.0, 1.0, (1,)), Discrete(2))
     state = buffer.__getstate__()
-    del state["_scheme"]
+    del state["is_keyed"]
     with pytest.raises(sr.BadInput, match="buffer must have been saved by this version, got 'an older one'"):
         buffer.__setstate__(state)

@@ -19,7 +19,9 @@ SIZE, STEPS, V, BETA = 40_000, 15_000, 0.5, 4.0  # 60,000 transitions: the ring 
 def filled():
     mdp = sr.grids.cliff()
     envs = DummyVecEnv([lambda: OneHot(gymnasium.make("safereplay/Cliff-v0")) for _ in range(4)])
-    buffer = ShapedReplayBuffer(SIZE, envs.observation_space, envs.action_space, n_envs=4, v=V, beta=BETA, seed=1)
+    buffer = ShapedReplayBuffer(
+        SIZE, envs.observation_space, envs.action_space, n_envs=4, v=V, beta=BETA, key=sr.AutoKey(), seed=1
+    )
     envs.seed(0)
     rng, seen = np.random.default_rng(0), envs.reset()
     for _ in range(STEPS):

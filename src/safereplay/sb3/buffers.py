@@ -1,17 +1,23 @@
-"""SB3's replay buffer with shaped replay: it stores what SB3 stores, and draws the slots that the shaper chooses.
+"""SB3's replay buffer with shaped replay: it stores what SB3 stores, and draws other slots.
+
+**Without a key**, the default, transitions that turned out worse than the model expects are drawn more often (:mod:`safereplay.surprise`). The buffer computes their TD
+errors by the networks of the model that samples it. SB3 gives a buffer no reference to its model, so the caller of ``sample`` is looked up;
+:meth:`ShapedReplayBuffer.attach` sets it in a loop of your own.
+
+**With a key**, which says which transitions belong to one pair (s,a), draws are made within pairs (:class:`~safereplay.Shaper`):
 
     an anchor, uniformly over the stored transitions; then, with probability ρ(s,a), another stored transition of the
     anchor's pair (s,a) instead of it, with probability ∝ e^{−b·r/u}: b uniform on (0, β), u the unit of the whole buffer
 
-The frequency of pairs does not depend on v; only the frequencies of a pair's outcomes change. A transition is identified
-by its slot, position · n_envs + environment, so a batch has exactly the environment that was drawn, whereas SB3 draws
-the environment separately. Rewards are tilted as stored: with ``VecNormalize`` that is before normalising, which makes no
-difference, since β has no unit.
+The frequency of pairs does not depend on v then; only the frequencies of a pair's outcomes change. Rewards are tilted as stored: with ``VecNormalize`` that is
+before normalising, which makes no difference, since β has no unit. New transitions are passed to the shaper in batches, at its next use: one call per step would
+cost more than storing does.
 
-At v = 0 every call goes to SB3's code, and there is no index of pairs: the same numbers are drawn from numpy's global
-generator, so a run is the same to the last bit. At v > 0 draws come from the shaper's own generator.
+A transition is identified by its slot, position · n_envs + environment, so a batch has exactly the environment that was drawn, whereas SB3 draws
+the environment separately.
 
-New transitions are passed to the shaper in batches, at its next use: one call per step would cost more than storing does.
+At v = 0 every call goes to SB3's code: the same numbers are drawn from numpy's global generator, so a run is the same to the last bit. At v > 0
+draws come from a generator of the buffer's own.
 """
 
 from __future__ import annotations
@@ -20,12 +26,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from types import FrameType
 from typing import Any, Self, cast
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
@@ -36,7 +44,9 @@ from ..keys import PairKey
 from ..keys.spatial import AutoKey
 from ..schemes import Scheme
 from ..shaper import FIRST_LOOK, Shaper
+from ..surprise import SurpriseSampler
 from .stored import Stored, advise, as_stored, check_rewards, column, give_advice, is_stored, merged, rows, unsafe_flags
+from .values import reach, td_errors
 
 STORED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "unsafe")
 SB3 = ["observation_space", "action_space", "device", "n_envs", "optimize_memory_usage", "handle_timeout_termination"]
@@ -44,6 +54,7 @@ FEW = 8  #: external steps are few if they are less than 1/FEW of the buffer; el
 AT_ONCE = 1024  #: about the number of transitions that are passed to the shaper at once
 HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 NO_HER = "shaped replay and hindsight (HER) cannot be combined; use HerReplayBuffer without a dial, or this without HER"
+KEYED = ("key", "scheme", "mixing", "tilt_on", "horizon")  #: dials that only a buffer with a key has
 OWN = (ReplayBuffer._get_samples, DictReplayBuffer._get_samples)  #: methods that this module replaces
 
 
@@ -63,7 +74,10 @@ class _Fixed:
 
 
 class ShapedReplayBuffer(ReplayBuffer):
-    """A replay buffer for SB3's off-policy algorithms that replays volatile pairs' worst outcomes more often.
+    """A replay buffer for SB3's off-policy algorithms that replays bad surprises more often.
+
+    Without a key, a transition is drawn with probability ∝ (1 − v) + v·h, h in [0, 1] its bad surprise: how far its target lies below the
+    model's value, in the unit u/β. With a key, or any other dial of keys, a volatile pair's worst outcomes are drawn more often.
 
     Dict observations get a :class:`ShapedDictReplayBuffer` automatically, n-step targets a
     :class:`ShapedNStepReplayBuffer`. A subclass may override ``add``, ``sample`` and ``_get_samples`` as with SB3, and may
@@ -72,27 +86,33 @@ class ShapedReplayBuffer(ReplayBuffer):
     Parameters
     ----------
     buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, handle_timeout_termination : SB3's
-    v : float in [0, 1]; share of replays in a volatile pair's updates; 0 is SB3's own buffer
-    beta : float, optional; how strongly replays prefer low rewards (high ones if β < 0); default: 2
-    key, scheme, mixing, tilt_on : as in :class:`~safereplay.Shaper`
-    horizon : int, optional; steps of the return for ``tilt_on="return"``; default: ``n_steps`` if above 1, else 3
+    v : float in [0, 1), or [0, 1] with a key; largest share of replays in a pair's updates; 0 is SB3's own buffer; default: 0.75, or 0.5 with a key
+    beta : float, optional; how strongly replays prefer bad outcomes (good ones if β < 0); default: 1, or 2 with a key
+    key : PairKey, optional; decides which transitions belong to one pair; default: none, or :class:`~safereplay.AutoKey` with one of the next four
+    scheme, mixing, tilt_on : as in :class:`~safereplay.Shaper`, with a key
+    horizon : int, optional; with a key, steps of the return for ``tilt_on="return"``; default: ``n_steps`` if above 1, else 3
     n_steps, gamma : SB3's, for n-step targets; tilted returns use gamma, too
     seed : int, optional; of the draws; default: drawn once from numpy's global generator, which SB3 seeds: same seed, same run
 
     >>> import numpy as np, safereplay as sr
     >>> from gymnasium.spaces import Box, Discrete
-    >>> buffer = ShapedReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2), v=0.5, key=sr.ExactKey(), seed=0)
-    >>> s, a = np.zeros((1, 2), np.float32), np.array([1])
-    >>> for r in [1.0] * 9 + [-10.0]:
-    ...     buffer.add(s, s, a, np.array([r]), np.array([False]), [{}])
-    >>> buffer.shaper.index.distribution()[:10].round(2)  # uniform would be 0.1 each
-    array([0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.28])
+    >>> def filled(**dials):
+    ...     buffer = ShapedReplayBuffer(100, Box(0.0, 1.0, (2,)), Discrete(2), seed=0, **dials)
+    ...     s, a = np.zeros((1, 2), np.float32), np.array([1])
+    ...     for r in [1.0] * 9 + [-9.0]:
+    ...         buffer.add(s, s, a, np.array([r]), np.array([True]), [{}])
+    ...     return buffer
+    >>> buffer = filled()
+    >>> buffer.attach(lambda batch: batch.rewards)  # of a loop without an SB3 model; here every value is 0
     >>> buffer.sample(32).rewards.shape
     torch.Size([32, 1])
+    >>> buffer = filled(v=0.5, key=sr.ExactKey())
+    >>> buffer.shaper.index.distribution()[:10].round(2)  # uniform would be 0.1 each
+    array([0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.08, 0.28])
     >>> buffer.explain()
-    v = 0.5, EntropicReplay(beta=2.0), unit 5.5; 1 pairs in 10 transitions, tilted on the reward
+    v = 0.5, EntropicReplay(beta=2.0), unit 5; 1 pairs in 10 transitions, tilted on the reward
     pair           n   low  low drawn  value  value drawn  moved
-    [0., 0.] [1]  10  10 %       28 %   -0.1       -2.094   18 %
+    [0., 0.] [1]  10  10 %       28 %      0       -1.812   18 %
     """
 
     def __init__(
@@ -105,12 +125,12 @@ class ShapedReplayBuffer(ReplayBuffer):
         optimize_memory_usage: bool = False,
         handle_timeout_termination: bool = True,
         *,
-        v: float = 0.5,
+        v: float | None = None,
         beta: float | None = None,
         key: PairKey | None = None,
         scheme: Scheme | None = None,
-        mixing: str = "matched",
-        tilt_on: str = "reward",
+        mixing: str | None = None,
+        tilt_on: str | None = None,
         horizon: int | None = None,
         n_steps: int | None = None,
         gamma: float = 0.99,
@@ -121,9 +141,10 @@ class ShapedReplayBuffer(ReplayBuffer):
             n_steps = 3 if isinstance(self, NStepReplayBuffer) else 1
         n_steps = _checks.whole("n_steps", n_steps, 1, bits=16)
         horizon = _former(type(self).__name__, others, horizon)
-        if horizon is None:
-            horizon = n_steps if n_steps > 1 else 3
         _checks.require(key is None or isinstance(key, PairKey), "key", "be a PairKey", key)
+        self.is_keyed = any(
+            dial is not None for dial in (key, scheme, mixing, tilt_on, horizon)
+        )  #: whether pairs have keys
         if seed is not None:
             seed = _checks.whole("seed", seed, 0)
         self._become(observation_space, n_steps)
@@ -140,18 +161,29 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._aware = tilt_on != "target"  # whether the check for missing targets was made
         self.has_huber_loss: bool | None = None  #: of the model that samples; None if unknown
         self._next_look = FIRST_LOOK
-        self._dials: dict[str, Any] = {
-            "key": (AutoKey() if key is None else key).prepared(observation_space, as_stored(action_space)),
-            "mixing": mixing,
-            "tilt_on": tilt_on,
-            "horizon": _checks.whole("horizon", horizon, 1, bits=16),
-            "n_steps": n_steps,
-            "gamma": gamma,
-            "seed": seed,
-        }
-        self._v = _checks.between("v", v, "[0, 1]")
-        self._scheme = Shaper(1, beta=beta, scheme=scheme).index.scheme
+        self._source: Any = None  # of TD errors; see attach
+        self._env: VecNormalize | None = None  # of the last call of sample
         self._shaper: Shaper | None = None
+        self._sampler: SurpriseSampler | None = None
+        gamma = _checks.between("gamma", gamma, "[0, 1]")
+        self._dials: dict[str, Any] = {"n_steps": n_steps, "gamma": gamma, "seed": seed}
+        self._dials |= {name: None for name in KEYED if name != "scheme"}
+        if not self.is_keyed:
+            made = SurpriseSampler(
+                0.75 if v is None else v, 1.0 if beta is None else beta
+            )  # refuses bad arguments here
+            self._v, self._beta = made.v, made.beta
+            return
+        if horizon is None:
+            horizon = n_steps if n_steps > 1 else 3
+        self._dials |= {
+            "key": (AutoKey() if key is None else key).prepared(observation_space, as_stored(action_space)),
+            "mixing": "matched" if mixing is None else mixing,
+            "tilt_on": "reward" if tilt_on is None else tilt_on,
+            "horizon": _checks.whole("horizon", horizon, 1, bits=16),
+        }
+        self._v = _checks.between("v", 0.5 if v is None else v, "[0, 1]")
+        self._scheme = Shaper(1, beta=beta, scheme=scheme).index.scheme
         if self._v > 0.0:
             self._shaper = self._new_shaper()
         else:
@@ -187,8 +219,11 @@ class ShapedReplayBuffer(ReplayBuffer):
         _checks.require(isinstance(buffer, ReplayBuffer), "buffer", "be an SB3 ReplayBuffer", name)
         _checks.require(not isinstance(buffer, HerReplayBuffer), "buffer", "not be one for HER", name, NO_HER)
         if isinstance(buffer, ShapedReplayBuffer):
-            scheme = {} if "beta" in dials else {"scheme": buffer.scheme}
-            dials = {"v": buffer.v, **scheme, **buffer._dials, **dials}
+            same = buffer.is_keyed or not any(dials.get(name) is not None for name in KEYED)
+            kept: dict[str, Any] = {"v": buffer.v} if same else {}
+            if same and "beta" not in dials:
+                kept |= {"scheme": buffer.scheme} if buffer.is_keyed else {"beta": buffer.beta}
+            dials = {**kept, **buffer._dials, **dials}
         elif isinstance(buffer, NStepReplayBuffer):
             dials = {"n_steps": buffer.n_steps, "gamma": buffer.gamma, **dials}
         settings = {name: getattr(buffer, name) for name in SB3}
@@ -200,32 +235,39 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     @property
     def v(self) -> float:
-        """The share of replays in a volatile pair's updates. It can be set at any time; 0 is SB3's own buffer."""
+        """The largest share of replays in a pair's updates. It can be set at any time; 0 is SB3's own buffer."""
         return self._v
 
     @v.setter
     def v(self, value: float) -> None:
-        self.shaper.index.v = value
-        self._v = self.shaper.index.v
+        chooser: Any = self.shaper.index if self.is_keyed else self.sampler
+        chooser.v = value
+        self._v = chooser.v
 
     @property
     def scheme(self) -> Scheme:
-        """The scheme: what is replayed at a pair. It can be set at any time."""
+        """The scheme: what is replayed at a pair with a key. It can be set at any time."""
+        self._needs_key("scheme")
         return self._scheme
 
     @scheme.setter
     def scheme(self, scheme: Scheme) -> None:
+        self._needs_key("scheme")
         self._scheme = Shaper(1, scheme=scheme).index.scheme
         if self._shaper is not None:
             self.shaper.index.scheme = self._scheme
 
     @property
     def beta(self) -> float | None:
-        """How strongly replays prefer low rewards; None if the scheme has no β. It can be set at any time."""
-        return getattr(self._scheme, "beta", None)
+        """How strongly replays prefer bad outcomes; None if the scheme has no β. It can be set at any time."""
+        return getattr(self._scheme, "beta", None) if self.is_keyed else self._beta
 
     @beta.setter
     def beta(self, value: float) -> None:
+        if not self.is_keyed:
+            self.sampler.beta = value
+            self._beta = self.sampler.beta
+            return
         name = type(self._scheme).__name__
         _checks.require(hasattr(self._scheme, "beta"), "beta", f"be a dial of the scheme, {name}", value)
         self.scheme = replace(cast(Any, self._scheme), beta=value)
@@ -233,8 +275,17 @@ class ShapedReplayBuffer(ReplayBuffer):
     key, mixing, tilt_on, horizon, n_steps, gamma, seed = (_Fixed() for _ in range(7))
 
     @property
+    def sampler(self) -> SurpriseSampler:
+        """What chooses the slots of a buffer without a key."""
+        _checks.require(not self.is_keyed, "buffer", "have no key, for a sampler", self.key, "it has a shaper")
+        if self._sampler is None:
+            self._sampler = SurpriseSampler(self._v, self._beta, seed=self._own_seed())
+        return self._sampler
+
+    @property
     def shaper(self) -> Shaper:
-        """The shaper, which chooses the slots, up to date with the buffer. At v = 0 it is made at the first access."""
+        """What chooses the slots of a buffer with a key, up to date with the buffer. At v = 0 it is made at the first access."""
+        self._needs_key("shaper")
         if self._shaper is None:
             self._shaper = self._new_shaper()
             self._read_again(self._shaper)
@@ -244,10 +295,43 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._pass_on(self._shaper)
         return self._shaper
 
-    def _new_shaper(self) -> Shaper:
+    def _needs_key(self, what: str) -> None:
+        how = "give one, for example key=safereplay.AutoKey()"
+        _checks.require(self.is_keyed, "buffer", f"have a key, for a {what}", "none", how)
+
+    @property
+    def tilted(self) -> Bools:
+        """Of the last batch: which draws were replays."""
+        return self.shaper.index.tilted if self.is_keyed else self.sampler.tilted
+
+    def attach(self, source: Any) -> None:
+        """Say where TD errors come from, in a loop without an SB3 model; it is not saved.
+
+        Parameters
+        ----------
+        source : an SB3 model, or a callable that maps a batch, as :meth:`sample` returns it, to the TD errors of its transitions, [n] or [n, 1]
+        """
+        known = isinstance(source, OffPolicyAlgorithm) or callable(source)
+        _checks.require(known, "source", "be an SB3 model or a function of a batch", source)
+        self._source = source
+
+    def _td_errors(self, slots: Ints) -> Any:
+        """TD errors by what was attached, or by the model that samples."""
+        source = _caller(self) if self._source is None else self._source
+        if isinstance(source, OffPolicyAlgorithm):
+            self.sampler.reach = reach(source)
+            return td_errors(source, self, slots)
+        with th.no_grad():
+            found = source(self.transitions(slots, self._env))
+        return found.cpu().numpy() if isinstance(found, th.Tensor) else found
+
+    def _own_seed(self) -> int:
         if self._seed is None:  # SB3's only seeded generator
             self._seed = int(np.random.randint(2**31))  # noqa: NPY002
-        return self._made_shaper(self.buffer_size * self.n_envs, self._seed)
+        return self._seed
+
+    def _new_shaper(self) -> Shaper:
+        return self._made_shaper(self.buffer_size * self.n_envs, self._own_seed())
 
     def _made_shaper(self, capacity: int, seed: int) -> Shaper:
         dials = {name: self._dials[name] for name in ("key", "mixing", "tilt_on", "gamma")}
@@ -274,10 +358,10 @@ class ShapedReplayBuffer(ReplayBuffer):
         ------
         BadInput : a reward is not finite; nothing was stored
         """
-        if self._shaper is not None:
+        if self._v > 0.0:
             check_rewards(reward)
-            if (self.pos, self.full) != self._seen_at:
-                self._follow_writes(self._shaper)
+        if self._shaper is not None and (self.pos, self.full) != self._seen_at:
+            self._follow_writes(self._shaper)
         position = self.pos
         super().add(obs, next_obs, action, reward, done, infos)  # type: ignore[arg-type]
         self.unsafe[position] = unsafe_flags(infos)
@@ -290,10 +374,21 @@ class ShapedReplayBuffer(ReplayBuffer):
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """Draw a batch of ``batch_size`` transitions, normalised by a VecNormalize ``env``.
 
-        New transitions are first passed to the shaper, which then draws the slots. It may warn about what is stored.
+        Without a key, TD errors are computed for every eighth batch. With one, new transitions are first passed to the shaper, which then draws
+        the slots; it may warn about what is stored.
+
+        Raises
+        ------
+        BadInput : without a key, no SB3 model samples the buffer, and none is attached
         """
         if self._v == 0.0:
             return super().sample(batch_size, env=env)
+        if not self.is_keyed:
+            self._env = env
+            slots = self.sampler.draw(self._drawable(), batch_size, self._td_errors, self._slots)
+            if self.on_draw is not None:
+                self.on_draw(slots)
+            return self.transitions(slots, env)
         shaper = self.shaper
         slots = shaper.draw(batch_size)
         if shaper.added >= self._next_look:
@@ -314,6 +409,8 @@ class ShapedReplayBuffer(ReplayBuffer):
         super().reset()
         if self._shaper is not None:
             self._read_again(self._shaper)
+        if getattr(self, "_sampler", None) is not None:  # SB3's __init__ calls this, too
+            self.sampler.clear()
 
     def reread(self) -> None:
         """Read the whole buffer again after a change in place (``buffer.rewards[:] *= 0.1``), which ``pos`` and ``full`` do not show."""
@@ -326,8 +423,24 @@ class ShapedReplayBuffer(ReplayBuffer):
             self.shaper.cut()
 
     def explain(self, k: int = 10) -> None:
-        """Print :meth:`Shaper.explain <safereplay.Shaper.explain>`, with the observation and action of each pair's worst transition."""
-        sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
+        """Print what is drawn most.
+
+        With a key: :meth:`Shaper.explain <safereplay.Shaper.explain>`, with the observation and action of each pair's worst transition. Without one:
+        the worst surprises of the last pool, and how often each is drawn, relative to an ordinary transition.
+        """
+        if self.is_keyed:
+            sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
+            return
+        slots, errors, often = self.sampler.pool
+        worst = np.argsort(-often, kind="stable")[: _checks.whole("k", k, 1)]
+        lines = [
+            f"v = {self.v:g}, beta = {self.beta:g}, unit {self.sampler.unit:.4g}; {slots.size:,} transitions seen last"
+        ]
+        lines += ["reward  TD error  drawn  observation and action" if slots.size else "nothing was drawn yet"]
+        for i in worst:
+            r = float(self.rewards.take(slots[i]))
+            lines.append(f"{r:6.4g}  {errors[i]:8.4g}  {often[i]:4.2f}×  {self._named(int(slots[i]))}")
+        sys.stdout.write("\n".join(lines) + "\n")
 
     def _named(self, slot: int) -> str:
         """A short name of a pair: the observation and action in a slot."""
@@ -384,11 +497,16 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     def held(self) -> Ints:
         """The slots that can be drawn, oldest first."""
-        positions = np.arange(self.pos)
-        if self.full:
-            skipped = int(self.optimize_memory_usage)
-            positions = (np.arange(skipped, self.buffer_size) + self.pos) % self.buffer_size
-        return np.asarray(positions[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
+        return self._slots(np.arange(self._drawable()))
+
+    def _drawable(self) -> int:
+        """The number of slots that can be drawn; the oldest position of a full buffer may be half overwritten."""
+        return (self.size() - int(self.full and self.optimize_memory_usage)) * self.n_envs
+
+    def _slots(self, numbers: Ints) -> Ints:
+        """The slots of transitions that are numbered from the oldest one that can be drawn."""
+        first = (self.pos + int(self.optimize_memory_usage)) * self.n_envs if self.full else 0
+        return np.asarray((numbers + first) % (self.buffer_size * self.n_envs))
 
     def _follow_writes(self, shaper: Shaper) -> None:
         """Handle external writes. A few steps more, as by a subclass's own ``add``, are new; else all is read again."""
@@ -421,7 +539,7 @@ class ShapedReplayBuffer(ReplayBuffer):
     def __getstate__(self) -> dict[str, Any]:
         """Plain arrays and numbers, without compiled code and callbacks."""
         books = None if self._shaper is None else self.shaper.state_dict()
-        return {**self.__dict__, "on_draw": None, "_shaper": books}
+        return {**self.__dict__, "on_draw": None, "_shaper": books, "_source": None, "_env": None}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a class made by ``_joined`` as its two parts, since it cannot be imported by name."""
@@ -431,7 +549,7 @@ class ShapedReplayBuffer(ReplayBuffer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state of :meth:`__getstate__`."""
         again = "fill another buffer with its arrays, or save it again with this version"
-        _checks.require("_scheme" in state, "buffer", "have been saved by this version", "an older one", again)
+        _checks.require("is_keyed" in state, "buffer", "have been saved by this version", "an older one", again)
         books = state["_shaper"]
         self.__dict__.update({**state, "_shaper": None})
         if books is not None:
@@ -463,6 +581,18 @@ class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
     >>> type(ShapedReplayBuffer(10, Box(0.0, 1.0), Discrete(2), n_steps=3, gamma=0.9)).__name__
     'ShapedNStepReplayBuffer'
     """
+
+
+def _caller(buffer: ShapedReplayBuffer) -> Any:
+    """The model that is sampling this buffer: the nearest caller whose ``replay_buffer`` it is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        model = frame.f_locals.get("self")
+        if isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is buffer:
+            return model
+        frame = frame.f_back
+    how = "in a loop of your own call buffer.attach(function of a batch), or give the buffer a key"
+    return _checks.fail("buffer", "be sampled by the SB3 model that it belongs to", "another caller", how)
 
 
 def _former(name: str, others: dict[str, Any], horizon: int | None) -> int | None:

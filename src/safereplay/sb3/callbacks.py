@@ -1,14 +1,7 @@
 """Callbacks for SB3: logging, targets to tilt on, and checkpoints of a training.
 
-**Targets.** The target of a transition is r + γ(1 − done)·V(s'), by the algorithm's current target networks. If harm comes later than the step that causes it, that step's reward is always the same, and there is nothing to tilt.
-Its target differs, since V(s') includes later rewards. V(s') is
-
-    DQN      max_a Q(s',a)
-    QR-DQN   max_a of the quantiles' mean
-    SAC, TD3 the smallest target critic at the actor's action, without noise or entropy
-    TQC      the mean of the target critics' quantiles there, without the highest ones that TQC drops
-
-Rewards and observations are normalised here as in training: Q is in those units.
+**Targets.** If harm comes later than the step that causes it, that step's reward is always the same, and a key's tilt on it has no effect.
+Its target r + γ(1 − done)·V(s') differs, since V(s') includes later rewards (:mod:`safereplay.sb3.values`). A buffer without a key needs no callback for this.
 
 Everything is logged to SB3's logger, under ``shaping/``, and so to TensorBoard, CSV or the screen, as the model is set up.
 
@@ -46,10 +39,11 @@ from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from .. import _checks, _files
-from .._checks import AnyArray, Bools, Floats, Ints
+from .._checks import AnyArray, Bools, Ints
 from ..errors import BadFile, Once
 from .buffers import ShapedReplayBuffer
-from .stored import advise, has_huber_loss
+from .stored import advise
+from .values import check_model, has_huber_loss, targets
 
 CHUNK = 4096  #: transitions that go through the networks at once
 
@@ -63,41 +57,6 @@ def refresh(model: OffPolicyAlgorithm, buffer: ShapedReplayBuffer, at_most: int)
     return len(slots)
 
 
-def targets(model: OffPolicyAlgorithm, buffer: ShapedReplayBuffer, slots: Ints) -> Floats:
-    """r + γ(1 − done)·V(s') of the transitions in these slots."""
-    batch = buffer.transitions(slots, model.get_vec_normalize_env())
-    with th.no_grad():
-        values = next_values(model, batch.next_observations).reshape(-1, 1)
-        discounts = model.gamma if batch.discounts is None else batch.discounts  # given for n-step targets
-        found = batch.rewards + discounts * (1.0 - batch.dones) * values
-    return np.asarray(found.cpu().numpy(), np.float64).ravel()
-
-
-def next_values(model: Any, obs: Any) -> th.Tensor:
-    """V of a batch of observations."""
-    check_model(model)
-    if hasattr(model, "q_net_target"):
-        Q: th.Tensor = model.q_net_target(obs)
-    elif hasattr(model, "quantile_net_target"):
-        Q = model.quantile_net_target(obs).mean(dim=1)
-    else:
-        actions = model.actor_target(obs) if hasattr(model, "actor_target") else model.actor(obs, deterministic=True)
-        found = model.critic_target(obs, actions)
-        if isinstance(found, th.Tensor):  # quantiles [n, critics, quantiles]
-            dropped = model.top_quantiles_to_drop_per_net * found.shape[1]
-            quantiles = found.flatten(1).sort(dim=1).values
-            return quantiles[:, : quantiles.shape[1] - dropped].mean(dim=1)
-        return th.cat(found, dim=1).min(dim=1).values
-    return Q.max(dim=1).values
-
-
-def check_model(model: Any) -> None:
-    """Refuse an algorithm whose target networks are not supported."""
-    known = any(hasattr(model, name) for name in ("q_net_target", "quantile_net_target", "critic_target"))
-    condition, hint = 'have target networks for tilt_on="target"', "DQN, QRDQN, SAC, TD3 and TQC do"
-    _checks.require(known, "model", condition, type(model).__name__, hint)
-
-
 #: The largest reward of an unsafe transition, or a function of rewards and dones that returns flags.
 Unsafe = float | Callable[[AnyArray, AnyArray], Any]
 
@@ -105,9 +64,8 @@ Unsafe = float | Callable[[AnyArray, AnyArray], Any]
 class ShapingCallback(BaseCallback):
     """Logs what is replayed and refreshes targets for ``tilt_on="target"``.
 
-    It logs ``shaping/rho_mean`` over what is stored, ``shaping/share_replayed`` of the transitions drawn since,
-    ``shaping/share_unsafe`` of them and ``shaping/share_unsafe_stored``, ``shaping/pairs``, and for TensorBoard a table of
-    the top pairs.
+    It logs ``shaping/share_replayed`` of the transitions drawn since, ``shaping/share_unsafe`` of them and ``shaping/share_unsafe_stored``; without a key
+    also ``shaping/unit`` of TD errors, with one ``shaping/rho_mean`` over what is stored, ``shaping/pairs``, and for TensorBoard a table of the top pairs.
 
     Parameters
     ----------
@@ -153,7 +111,7 @@ class ShapingCallback(BaseCallback):
         buffer.on_draw = self._count
         buffer.has_huber_loss = has_huber_loss(self.model)
         buffer.cut()  # learn() may have started new episodes
-        if buffer.tilt_on == "target":
+        if buffer.tilt_on == "target" or not buffer.is_keyed:
             check_model(self.model)
         if getattr(self.model, "n_steps", 1) not in (1, buffer.n_steps):
             why = f"with a custom replay buffer class; targets use n_steps={buffer.n_steps}"
@@ -181,7 +139,7 @@ class ShapingCallback(BaseCallback):
             return
         for name, value in self.measures().items():
             self.logger.record(f"shaping/{name}", value)
-        if self._buffer.v > 0.0:
+        if self._buffer.v > 0.0 and self._buffer.is_keyed:
             self.logger.record("shaping/most_replayed", self._text(), exclude=("stdout", "log", "json", "csv"))
         self._drawn = self._replayed = self._bad = 0
 
@@ -191,7 +149,7 @@ class ShapingCallback(BaseCallback):
 
     def _count(self, slots: Ints) -> None:
         self._drawn += slots.size
-        self._replayed += int(np.count_nonzero(self._buffer.shaper.index.tilted))
+        self._replayed += int(np.count_nonzero(self._buffer.tilted))
         self._bad += int(np.count_nonzero(self._is_unsafe(slots)))
 
     def _is_unsafe(self, slots: Ints) -> Bools:
@@ -210,10 +168,13 @@ class ShapingCallback(BaseCallback):
         stored = float(np.mean(self._is_unsafe(buffer.held())))
         drawn = self._bad / self._drawn if self._drawn else stored  # at v = 0 draws are uniform and not counted
         found = {"v": buffer.v, "share_unsafe": drawn, "share_unsafe_stored": stored}
-        found |= {"share_replayed": 0.0, "rho_mean": 0.0}
+        found["share_replayed"] = self._replayed / max(self._drawn, 1)
+        if not buffer.is_keyed:
+            found["unit"] = buffer.sampler.unit if buffer.v > 0.0 else 0.0
+            return found
+        found["rho_mean"] = 0.0
         if buffer.v > 0.0:
             table = buffer.shaper.index.pair_table()
-            found["share_replayed"] = self._replayed / max(self._drawn, 1)
             found["rho_mean"] = float(table["held"] @ table["rho"] / max(table["held"].sum(), 1))
             found["pairs"] = len(table["key"])
         return found
@@ -241,7 +202,7 @@ class ShapingCallback(BaseCallback):
         return rows
 
     def _top(self, k: int) -> list[dict[str, Any]]:
-        if self._buffer is None or self._buffer.v == 0.0:
+        if self._buffer is None or self._buffer.v == 0.0 or not self._buffer.is_keyed:
             return []
         table = self._buffer.shaper.index.pair_table()
         share = table["held"] * table["rho"] / max(table["held"].sum(), 1)

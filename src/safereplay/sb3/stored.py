@@ -10,7 +10,6 @@ A warning is shown once, for settings under which shaped replay has no effect:
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import VecNormalize
 
 from .. import _checks
@@ -121,13 +119,6 @@ def huber(buffer: ShapedReplayBuffer, env: VecNormalize | None) -> str | None:
         f"rewards of one pair lie up to {spread:.3g} from their mean, but the Huber loss of DQN and QR-DQN is linear beyond 1 and hides "
         f"rare ones; multiply rewards by {1.0 / spread:.2g}"
     )
-
-
-def has_huber_loss(model: Any) -> bool:
-    """Whether the model trains with SB3's loss for DQN or QR-DQN; a subclass may have another one."""
-    contrib = sys.modules.get("sb3_contrib")  # imported already if the model is one of its classes
-    own = [DQN.train] if contrib is None else [DQN.train, contrib.QRDQN.train]
-    return type(model).train in own
 
 
 def widest(buffer: ShapedReplayBuffer) -> float:

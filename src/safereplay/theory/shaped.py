@@ -9,6 +9,9 @@ with the statistics of x under q. For a pooled scheme (:class:`~safereplay.Entro
 pairs together. Q-learning on those draws converges to the fixed point Q for p̃; so should a network that can
 represent each pair separately. If x is the target r + γ·max Q(s',·), ŵ depends on Q: then Q must be a fixed point for the p̃ of its own targets.
 
+Without keys (:class:`~safereplay.SurpriseSampler`) a draw at (s,a) follows p̃ ∝ q·((1 − v) + v·h(δ)), whatever the other pairs are, except that they share the
+unit u = E[δ²]/E[|δ|]. That is the limit of :class:`~safereplay.SurpriseReplay` with κ = v and β/u, under anchored mixing at v = 1.
+
 **A sound tilt.** Let q be the outcomes of a pair and p̃ = (1 − ρ)·q + ρ·ŵ those of its updates. A sound tilt has four properties:
 
     order      of two pairs with the same two outcomes, the one with more probability on the bad one has more of it in p̃; and a pair
@@ -49,13 +52,14 @@ from ..errors import BadInput
 from ..kernels.layers import PAIR
 from ..mdp import TabularMDP
 from ..pair_index import linear, pieces_of, shares, unfit
-from ..schemes import EntropicReplay, Scheme
+from ..schemes import EntropicReplay, Scheme, SurpriseReplay
 from .operator import limit_weights, valued, weighted
 from .solver import TOLERANCE, extremes, optimal, slack, targets
 from .theorem2 import Part
 
 MANY = 1 << 30  # transitions per pair that represent infinity
 MAX_BACKUPS = 20_000
+MAX_UNITS = 200
 TILTS = ("reward", "target")
 
 
@@ -77,7 +81,12 @@ def drawn(mdp: TabularMDP, scheme: Scheme, v: float, x: Floats, unit: float | No
 
 def pooled_unit(mdp: TabularMDP, x: Floats) -> float:
     """u = Σ d² / Σ |d| with all pairs weighted equally, d = x − mean of the pair; 0 if no pair varies."""
-    d = np.where(_constant(mdp, x)[mdp.pair], 0.0, np.abs(x - mdp.expect(x).ravel()[mdp.pair]))
+    return _unit(mdp, x, x - mdp.expect(x).ravel()[mdp.pair])
+
+
+def _unit(mdp: TabularMDP, x: Floats, d: Floats) -> float:
+    """Σ d² / Σ |d| over the outcomes of pairs at which x varies."""
+    d = np.where(_constant(mdp, x)[mdp.pair], 0.0, np.abs(d))
     scale = float(d.max(initial=0.0))
     return scale * float((mdp.p * (d / scale) ** 2).sum() / (mdp.p * (d / scale)).sum()) if scale > 0.0 else 0.0
 
@@ -91,17 +100,21 @@ def _constant(mdp: TabularMDP, x: Floats) -> Bools:
 
 
 def shaped_limit(
-    mdp: TabularMDP, scheme: Scheme | None = None, v: float = 0.5, tilt_on: str = "reward", unit: float | None = None
+    mdp: TabularMDP,
+    scheme: Scheme | None = None,
+    v: float | None = None,
+    tilt_on: str = "reward",
+    unit: float | None = None,
 ) -> Floats:
-    """The limit Q of an agent with a shaped replay memory, if its key separates all pairs.
+    """The limit Q of an agent with a shaped replay memory, if its networks, and its key if it has one, separate all pairs.
 
     Parameters
     ----------
     mdp : TabularMDP
-    scheme : Scheme, optional; default: :class:`~safereplay.EntropicReplay`
-    v : float; share of tilted draws, in [0, 1]
-    tilt_on : {"reward", "target"}; as in :class:`~safereplay.Shaper`; for targets, Q is iterated with p̃ of the previous Q
-    unit : float, optional; that of the memory, ``shaper.index.unit``; default: that of equal visits of all pairs
+    scheme : Scheme, optional; default: :class:`~safereplay.EntropicReplay`, with keys; :class:`~safereplay.SurpriseReplay` is replay without keys
+    v : float, optional; with keys the share of tilted draws, in [0, 1], default 0.5; without, the sampler's v, default the scheme's κ
+    tilt_on : {"reward", "target"}; with keys, as in :class:`~safereplay.Shaper`; for targets, Q is iterated with p̃ of the previous Q
+    unit : float, optional; that of the memory, ``shaper.index.unit`` or ``sampler.unit``; default: that of equal visits of all pairs
 
     Returns
     -------
@@ -115,13 +128,17 @@ def shaped_limit(
     >>> mdp = sr.grids.cliff()
     >>> sr.verdict(mdp, sr.shaped_limit(mdp, v=0.0).argmax(1)), sr.verdict(mdp, sr.shaped_limit(mdp, v=0.5).argmax(1))
     ('risky', 'safe')
+    >>> sr.verdict(mdp, sr.shaped_limit(mdp, sr.SurpriseReplay()).argmax(1))  # without keys
+    'safe'
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    scheme = linear(EntropicReplay() if scheme is None else scheme)
-    v = _checks.between("v", v, "[0, 1]")
-    tilt_on = _checks.choice("tilt_on", tilt_on, TILTS)
     if unit is not None:
         unit = _checks.between("unit", unit, "(0, inf)")
+    if isinstance(scheme, SurpriseReplay):
+        return _without_keys(mdp, scheme if v is None else replace(scheme, kappa=v), unit)
+    scheme = linear(EntropicReplay() if scheme is None else scheme)
+    v = _checks.between("v", 0.5 if v is None else v, "[0, 1]")
+    tilt_on = _checks.choice("tilt_on", tilt_on, TILTS)
     Q = optimal(mdp, drawn(mdp, scheme, v, mdp.r, unit)[0])
     near, backups = tilt_on == "reward", 0
     while not near:
@@ -132,6 +149,27 @@ def shaped_limit(
         near = bool(np.abs(new - Q).max() <= slack(TOLERANCE * (1.0 - mdp.gamma), new, mdp.r))
         Q = new
     return Q
+
+
+def _without_keys(mdp: TabularMDP, scheme: SurpriseReplay, unit: float | None) -> Floats:
+    """The limit in a unit, or in that of its own TD errors: then both are iterated until neither changes."""
+    Q, known = optimal(mdp, mdp.p), unit is not None
+    for _ in range(MAX_UNITS):
+        before, unit = unit, unit if known else error_unit(mdp, Q)
+        if not unit:
+            return Q  # nothing varies
+        if not known and before is not None:
+            unit = (before * unit) ** 0.5  # damped: a larger unit makes a weaker tilt, and larger errors
+        Q = valued(mdp, replace(scheme, beta=scheme.beta / unit), 1.0, anchored=True)[0]
+        if known or (before is not None and abs(unit - before) <= TOLERANCE * unit):
+            return Q
+    return _checks.fail("unit", "converge on this model", unit, "give the unit of a memory: unit=")
+
+
+def error_unit(mdp: TabularMDP, Q: Floats) -> float:
+    """u = E[δ²] / E[|δ|] of the TD errors of Q, with all pairs weighted equally; 0 if nothing varies."""
+    y = targets(mdp, Q.max(1))
+    return _unit(mdp, y, y - Q.ravel()[mdp.pair])
 
 
 PROBABILITIES = (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9)  #: of the bad outcome
