@@ -10,7 +10,7 @@ def test_what_was_tried_is_never_what_the_study_uses():
 
 
 def test_what_a_trial_differs_in_is_told_by_names_that_exist():
-    known = {"anywhere", "burn", "cost", "reward", "road", "speed_limit", *Setting.__dataclass_fields__}
+    known = {"anywhere", "burn", "cost", "reward", "road", "speed_limit", "wind", *Setting.__dataclass_fields__}
     for trial in TRIED:
         parameters = Setting(trial.world, trial.algorithm).hyper_parameters()
         assert set(trial.differs) <= known | set(parameters), trial
