@@ -2,9 +2,10 @@
 
     from safereplay.sb3 import ShapedReplayBuffer
 
-    model = DQN("MlpPolicy", env, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=dict(v=0.5, beta=2.0))
+    model = DQN("MlpPolicy", env, replay_buffer_class=ShapedReplayBuffer)
 
-The algorithm is SB3's, unchanged; only the choice of replayed transitions differs. docs/sb3.md explains all options.
+The algorithm is SB3's, unchanged; only the choice of replayed transitions differs. docs/sb3.md explains all options. ``RiskLimit`` is a callback that moves the dial
+until a limit on risk is kept, and certifies the result.
 """
 
 from ..errors import MissingExtra
@@ -18,9 +19,12 @@ except ImportError:
 
 from .buffers import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
 from .callbacks import ShapingCallback, TrainingCheckpoint, load_training, save_training
+from .limits import Certificate, RiskLimit
 from .stored import ShapingWarning
 
 __all__ = [
+    "Certificate",
+    "RiskLimit",
     "ShapedDictReplayBuffer",
     "ShapedNStepReplayBuffer",
     "ShapedReplayBuffer",

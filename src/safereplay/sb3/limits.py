@@ -1,0 +1,566 @@
+"""A limit on risk that is kept by itself: the dial moves during training, and the result has a certificate.
+
+    model.learn(50_000, callback=RiskLimit(make_env, max_p_unsafe=0.05, folder="limit"))
+
+**The controller.** The policy is evaluated at regular intervals. It *keeps* the limit if a certificate of :data:`PLANNED` episodes could be expected from what was
+seen; a value just under the limit is not enough. In the first fifth of training replay is plain. After it, if the policy does not keep the limit on all episodes
+at the present level of the dial v, the dial goes up a level; else it stays. Levels are factors R = 1/(1 − v) of :data:`FACTORS`. After each change the networks get time for
+two evaluations. If the highest level does not keep the limit either, the dial returns to the level with the least risk and stays there.
+
+**The certificate.** Evaluations choose among models, so their numbers are too good. Three sets of episodes are therefore kept apart, with their own seeds:
+
+    evaluation     some episodes at each interval; a model that kept the limit on them is a candidate
+    confirmation   more episodes of each candidate, best return first, until one keeps the limit on these, too
+    certificate    N fresh episodes of that one model; N is fixed before the first of them, from the confirmation's estimate
+
+With k unsafe episodes of N, the exact upper bound of P(unsafe) at confidence c is the p with P(Binomial(N, p) ≤ k) = 1 − c (Clopper & Pearson 1934). The limit is
+certified if this bound does not exceed it. If it does, the next candidate is tried, on other episodes, at most :data:`TRIES` times; each try has the confidence
+1 − (1 − c)/TRIES, so that all of them together have c.
+
+For a floor on CVaR_α of the return the bound is that of Dvoretzky, Kiefer & Wolfowitz: a share √(log(1/(1 − c))/(2N)) of the probability is moved to the worst return.
+That must be known; by default it is the lowest return seen in any episode, and the certificate says so.
+
+Evaluations happen at checkpoints (:class:`~safereplay.sb3.TrainingCheckpoint`), so a killed training continues to the same certificate, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from scipy import stats
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
+
+from .. import __version__, _checks, _files
+from .._checks import Bools, Floats
+from ..errors import BadFile
+from .buffers import ShapedReplayBuffer
+from .callbacks import TrainingCheckpoint
+
+FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  #: R of each level of the dial; v = 1 − 1/R
+TRIES = 3  #: certificates that may be tried
+COPIES = 16  #: environments that are evaluated at once, if they can be made here
+KEPT_MODELS = 4  #: candidates whose parameters are stored, by return, and again as many by risk
+PLANNED = 2_500  #: episodes of the certificate that the controller aims at
+LEAST, MOST = 300, 10_000  #: episodes of a certificate
+POWER = 0.9  #: wanted probability of a certificate if the confirmation's estimate is exact
+#: The first seed of each set of episodes.
+EVALUATION, CONFIRMATION, CERTIFICATE = 1_000_000_000, 1_400_000_000, 1_800_000_000
+
+Unsafe = str | Callable[[dict[str, Any], float, bool], Any]
+
+
+class Episodes:
+    """The returns of some episodes, and whether each was unsafe."""
+
+    def __init__(self, returns: Any, unsafe: Any) -> None:
+        self.returns: Floats = np.asarray(returns, np.float64)
+        self.unsafe: Bools = np.asarray(unsafe, bool)
+
+    def __add__(self, other: Episodes) -> Episodes:
+        return Episodes([*self.returns, *other.returns], [*self.unsafe, *other.unsafe])
+
+    def __len__(self) -> int:
+        return self.returns.size
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit on risk: P(unsafe) at most ``most``, or CVaR_α of the return at least ``least``."""
+
+    most: float | None = None
+    least: float | None = None
+    alpha: float = 0.1
+    worst: float | None = None  #: the lowest possible return, if known
+
+    @property
+    def name(self) -> str:
+        """The quantity that is limited."""
+        return "P(unsafe)" if self.most is not None else f"CVaR_{self.alpha:g}"
+
+    def excess(self, bad: float, n: float, returns: Floats, confidence: float, lowest: float) -> float:
+        """How far a certificate of :data:`PLANNED` episodes like those seen would miss the limit; at most 0 if it would not."""
+        if self.most is not None:
+            return clopper_pearson(round(bad / n * PLANNED), PLANNED, confidence) - self.most
+        assert self.least is not None
+        lowest = lowest if self.worst is None else self.worst
+        return self.least - lowest_cvar(returns, self.alpha, confidence, min(lowest, float(returns.min())), PLANNED)
+
+    def value(self, episodes: Episodes) -> float:
+        """P(unsafe), or CVaR."""
+        return float(episodes.unsafe.mean()) if self.most is not None else cvar(episodes.returns, self.alpha)
+
+    def bound(self, episodes: Episodes, confidence: float, lowest: float) -> float:
+        """The bound of P(unsafe) from above, or of CVaR from below."""
+        if self.most is not None:
+            return clopper_pearson(int(episodes.unsafe.sum()), len(episodes), confidence)
+        return lowest_cvar(episodes.returns, self.alpha, confidence, min(lowest, float(episodes.returns.min())))
+
+    def keeps(self, bound: float) -> bool:
+        """Whether a bound proves the limit."""
+        return bound <= self.most if self.most is not None else bound >= (self.least or 0.0)
+
+    def episodes_needed(self, seen: Episodes, confidence: float) -> int:
+        """The least N from :data:`LEAST` to :data:`MOST` at which a certificate is likely, if the risk is as seen; MOST if none is."""
+        if self.most is None:
+            return PLANNED
+        p = (float(seen.unsafe.sum()) + 0.5) / (len(seen) + 1.0)
+        n = LEAST
+        while n < MOST:
+            allowed = (
+                np.searchsorted(stats.binom.cdf(np.arange(n + 1), n, self.most), 1.0 - confidence, side="right") - 1
+            )
+            if allowed >= 0 and stats.binom.cdf(allowed, n, p) >= POWER:
+                return n
+            n = math.ceil(1.25 * n)
+        return MOST
+
+
+def clopper_pearson(bad: int, n: int, confidence: float = 0.95) -> float:
+    """The exact upper bound of a probability after ``bad`` of n.
+
+    >>> round(clopper_pearson(0, 299), 5), round(clopper_pearson(3, 300), 4)
+    (0.00997, 0.0256)
+    """
+    return 1.0 if bad >= n else float(stats.beta.ppf(confidence, bad + 1, n - bad))
+
+
+def cvar(returns: Floats, alpha: float) -> float:
+    """The mean of the worst share α of equally likely returns.
+
+    >>> cvar(np.array([4.0, 1.0, 2.0, 3.0]), 0.375)
+    1.3333333333333333
+    """
+    ordered = np.sort(returns)
+    weights = np.clip(alpha * ordered.size - np.arange(ordered.size), 0.0, 1.0)
+    return float(ordered @ weights / weights.sum())
+
+
+def lowest_cvar(returns: Floats, alpha: float, confidence: float, worst: float, n: int | None = None) -> float:
+    """A lower bound of CVaR_α: the distribution function is at most the empirical one plus √(log(1/(1 − c))/(2N)), and no return is below ``worst``.
+
+    ``n`` is N, if another number of episodes is planned than was seen.
+
+    >>> bool(-1.0 < lowest_cvar(np.linspace(0.0, 1.0, 10_000), 0.1, 0.95, worst=-1.0) < 0.05)
+    True
+    """
+    moved = min(math.sqrt(math.log(1.0 / (1.0 - confidence)) / (2.0 * (n or returns.size))), alpha)
+    rest = alpha - moved
+    return (moved * worst + rest * (cvar(returns, rest) if rest * returns.size > 1e-9 else worst)) / alpha
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What fresh episodes say about the risk of one trained policy; ``str`` is one sentence."""
+
+    kept: bool  #: whether the bound proves the limit
+    quantity: str  #: P(unsafe), or CVaR_α
+    limit: float
+    value: float  #: in the fresh episodes
+    bound: float  #: at the stated confidence
+    confidence: float
+    episodes: int
+    unsafe: int
+    mean_return: float
+    first_seed: int
+    environments: int  #: they were seeded with first_seed, first_seed + 1, ...
+    model: str  #: the file of the policy
+    step: int  #: of training at which it was taken
+    settings: dict[str, Any] = field(default_factory=dict)
+    tries: int = 1  #: certificates tried, this one included
+    history: list[dict[str, Any]] = field(default_factory=list)  #: the evaluations during training
+
+    def __str__(self) -> str:
+        part = (
+            f"{self.unsafe} of {self.episodes:,} fresh episodes were unsafe"
+            if self.quantity == "P(unsafe)"
+            else f"{self.value:.4g} in {self.episodes:,} fresh episodes"
+        )
+        sign = "at most" if self.quantity == "P(unsafe)" else "at least"
+        bound = _shown(self.quantity, self.bound)
+        said = f"{self.quantity} is {sign} {bound} with {self.confidence:.0%} confidence ({part}; mean return {self.mean_return:.4g})"
+        asked = f"the limit of {_shown(self.quantity, self.limit)}"
+        return (
+            f"{said}: {asked} is kept."
+            if self.kept
+            else f"{said}: {asked} is not certified; this is the best policy seen."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {"sentence": str(self), **asdict(self)}
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as JSON."""
+        return _files.write_atomic(path, json.dumps(self.to_dict(), indent=1) + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> Certificate:
+        """Read it again.
+
+        Raises
+        ------
+        BadFile : the file is not a certificate
+        """
+        try:
+            content = json.loads(_files.read_text(path))
+            return Certificate(**{name: x for name, x in content.items() if name != "sentence"})
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise BadFile(f"{path} must be a certificate, got another file") from None
+
+
+def _shown(quantity: str, value: float) -> str:
+    return f"{100 * value:.3g} %" if quantity == "P(unsafe)" else f"{value:.4g}"
+
+
+class RiskLimit(TrainingCheckpoint):
+    """Keeps a limit on risk: moves the dial v during training, stores the best model under the limit, and certifies it.
+
+    Pass it to ``learn`` of a model with a :class:`ShapedReplayBuffer`. After training, ``certificate`` has the result, and the folder has
+    ``best_model.zip`` and ``certificate.json``. A killed training continues with :func:`load_training` and a new ``RiskLimit`` with the same
+    arguments.
+
+    Parameters
+    ----------
+    eval_env : callable, str, Env or VecEnv; makes an environment, or its id, or an environment other than the training one
+    max_p_unsafe : float in (0, 1); largest probability of an unsafe episode
+    min_cvar : float; instead of it: smallest CVaR_α of the undiscounted return
+    alpha : float in (0, 1); of CVaR
+    worst : float, optional; the lowest possible return, for the certificate of a CVaR; default: the lowest one seen
+    unsafe : str or callable; the name of an entry of ``info`` that is true, or above 0, in an unsafe step; or a function of (info, reward, terminated)
+    folder : str or Path; for checkpoints, the best model and the certificate
+    evaluations, episodes : int; number of evaluations during training, and episodes in each
+    confidence : float in (0, 1); of the certificate
+    verbose : int; 1 prints a line per evaluation
+
+    >>> RiskLimit("CartPole-v1", max_p_unsafe=0.05, unsafe=lambda info, reward, terminated: terminated).limit
+    Limit(most=0.05, least=None, alpha=0.1, worst=None)
+    """
+
+    def __init__(
+        self,
+        eval_env: Any,
+        max_p_unsafe: float | None = None,
+        min_cvar: float | None = None,
+        *,
+        alpha: float = 0.1,
+        worst: float | None = None,
+        unsafe: Unsafe = "unsafe",
+        folder: str | Path = "risk-limit",
+        evaluations: int = 40,
+        episodes: int = 100,
+        confidence: float = 0.95,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(folder, 1, verbose)
+        one = (max_p_unsafe is None) != (min_cvar is None)
+        given = {"max_p_unsafe": max_p_unsafe, "min_cvar": min_cvar}
+        _checks.require(one, "limit", "be either max_p_unsafe or min_cvar", given)
+        most = None if max_p_unsafe is None else _checks.between("max_p_unsafe", max_p_unsafe, "(0, 1)")
+        least = None if min_cvar is None else _checks.real("min_cvar", min_cvar)
+        low = None if worst is None else _checks.real("worst", worst)
+        self.limit = Limit(most, least, _checks.between("alpha", alpha, "(0, 1)"), low)
+        ok = isinstance(unsafe, str) or callable(unsafe)
+        _checks.require(ok, "unsafe", "be the name of an entry of info, or a function", unsafe)
+        self.unsafe = unsafe
+        self.evaluations = _checks.whole("evaluations", evaluations, 5)
+        self.episodes = _checks.whole("episodes", episodes, 10)
+        self.confidence = _checks.between("confidence", confidence, "(0, 1)")
+        self.eval_env = eval_env
+        self.certificate: Certificate | None = None
+        self.history: list[dict[str, Any]] = []
+        self._level, self._rest, self._top = 0, 0, False
+        self._since = 0  # the first evaluation that counts at this level
+        self._lowest = math.inf
+        self._envs: Any = None
+        self._end = 0
+
+    # -- the controller ------------------------------------------------------------------------------------------------
+
+    def _on_training_start(self) -> None:
+        super()._on_training_start()
+        buffer = getattr(self.model, "replay_buffer", None)
+        if not isinstance(buffer, ShapedReplayBuffer):
+            _checks.fail("replay_buffer_class", "be ShapedReplayBuffer, for a limit on risk", type(buffer).__name__)
+        self._end = int(self.locals.get("total_timesteps", 0))
+        self._envs = self._made_envs()
+        self.every = max((self._end - self.model.num_timesteps) // self.evaluations, 1)
+        self._resume()
+        buffer.v = 1.0 - 1.0 / FACTORS[self._level]
+
+    def _made_envs(self) -> VecEnv:
+        """The environments of evaluation, as a VecEnv that is not the training one."""
+        given: Any = self.eval_env
+        training = self.model.env
+        if isinstance(given, VecEnv):
+            own = _innermost(given) is not _innermost(training)
+            envs: VecEnv = given
+        elif isinstance(given, gymnasium.Env):
+            trained: list[Any] = [] if training is None else getattr(_innermost(training), "envs", [])
+            own = all(given.unwrapped is not env.unwrapped for env in trained)
+            envs = DummyVecEnv([lambda: given])
+        else:
+            ok = callable(given) or isinstance(given, str)
+            _checks.require(ok, "eval_env", "be a function that makes an environment, its id, or one", given)
+            make = (lambda: gymnasium.make(given)) if isinstance(given, str) else given
+            envs, own = DummyVecEnv([make] * COPIES), True
+        how = "make another one: its episodes would be cut, and its randomness used"
+        _checks.require(own, "eval_env", "not be the training environment", type(given).__name__, how)
+        fits = envs.observation_space == self.model.observation_space and envs.action_space == self.model.action_space
+        _checks.require(fits, "eval_env", "have the spaces of the training environment", envs.observation_space)
+        return envs
+
+    def _on_rollout_start(self) -> None:
+        """Evaluate, move the dial, and save a checkpoint: between training and collecting, when no update is half done."""
+        if self.model.num_timesteps - self._saved_at >= self.every:
+            self._evaluate()
+        super()._on_rollout_start()
+
+    def _evaluate(self) -> None:
+        found = self._run(self.episodes, EVALUATION + len(self.history) * 1_000)
+        step, buffer = self.model.num_timesteps, self._buffer
+        self._lowest = min(self._lowest, float(found.returns.min()))
+        entry = {
+            "step": step,
+            "v": buffer.v,
+            "value": self.limit.value(found),
+            "excess": self._excess(found),
+            "unsafe": int(found.unsafe.sum()),
+            "episodes": len(found),
+            "mean_return": found.mean,
+        }
+        self.history.append(entry)
+        self._store(entry)
+        self._move(found)
+        self.logger.record("limit/value", entry["value"])
+        self.logger.record("limit/mean_return", found.mean)
+        self.logger.record("limit/v", buffer.v)
+        if self.verbose:
+            kept = "kept" if entry["excess"] <= 0.0 else "not kept"
+            value = _shown(self.limit.name, entry["value"])
+            text = (
+                f"step {step:,}: v = {entry['v']:.2f}, {self.limit.name} {value} ({kept}), mean return {found.mean:.4g}"
+            )
+            print(text, flush=True)  # noqa: T201  as SB3's callbacks do
+        state = {
+            "history": self.history,
+            "level": self._level,
+            "rest": self._rest,
+            "top": self._top,
+            "since": self._since,
+        }
+        state |= {"lowest": self._lowest, "every": self.every}
+        _files.make_folder(self.folder)
+        _files.write_atomic(self._state_file(step), json.dumps(state))
+
+    @property
+    def _buffer(self) -> ShapedReplayBuffer:
+        buffer: Any = self.model.replay_buffer
+        return buffer  # type: ignore[no-any-return]
+
+    @property
+    def _each(self) -> float:
+        """The confidence of each try of a certificate."""
+        return 1.0 - (1.0 - self.confidence) / TRIES
+
+    def _excess(self, found: Episodes) -> float:
+        return self.limit.excess(float(found.unsafe.sum()), len(found), found.returns, self._each, self._lowest)
+
+    def _move(self, found: Episodes) -> None:
+        """The dial's level after an evaluation."""
+        if self.model.num_timesteps < self._end // 5:
+            self._since = len(self.history)
+            return  # a dial needs a learner that has learned something
+        if self._rest > 0:
+            self._rest -= 1
+            self._since = len(self.history)
+            return
+        here = self.history[self._since :]
+        bad, n = sum(x["unsafe"] for x in here), sum(x["episodes"] for x in here)
+        if self._top or self.limit.excess(bad, n, found.returns, self._each, self._lowest) <= 0.0:
+            return
+        if self._level + 1 < len(FACTORS):
+            self._level += 1
+        else:
+            by_level: dict[float, list[float]] = {}
+            for entry in self.history:
+                by_level.setdefault(entry["v"], []).append(entry["excess"])
+            best = min(by_level, key=lambda v: (np.mean(by_level[v]), v))
+            self._level = int(np.argmin([abs(1.0 - 1.0 / R - best) for R in FACTORS]))
+            self._top = True
+        self._rest = 2
+        self._buffer.v = 1.0 - 1.0 / FACTORS[self._level]
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _state_file(self, step: int) -> Path:
+        return self.folder / f"limit-{step}.json"
+
+    def _model_file(self, step: int) -> Path:
+        return self.folder / f"candidate-{step}.zip"
+
+    def _store(self, entry: dict[str, Any]) -> None:
+        """Save the model if it is among the best so far; delete models that are not any more."""
+        _files.make_folder(self.folder)
+        self.model.save(self._model_file(entry["step"]))
+        wanted = {x["step"] for x in self._candidates()}
+        for file in self.folder.glob("candidate-*.zip"):
+            if int(file.stem.split("-")[1]) not in wanted and int(file.stem.split("-")[1]) <= entry["step"]:
+                file.unlink(missing_ok=True)
+
+    def _candidates(self) -> list[dict[str, Any]]:
+        """The best evaluations: first those that kept the limit, by their return; then those with the least risk."""
+        kept = [x for x in self.history if x["excess"] <= 0.0]
+        kept.sort(key=lambda x: (-x["mean_return"], -x["step"]))
+        safest = sorted(self.history, key=lambda x: (x["excess"], -x["mean_return"], -x["step"]))
+        chosen = kept[:KEPT_MODELS]
+        return chosen + [x for x in safest[:KEPT_MODELS] if x not in chosen]
+
+    def _resume(self) -> None:
+        """Continue from the state that was saved with the model's checkpoint."""
+        step = self.model.num_timesteps
+        if step == 0 or not self._state_file(step).exists():
+            return
+        try:
+            state = json.loads(_files.read_text(self._state_file(step)))
+            self.history, self._level = state["history"], int(state["level"])
+            self._rest, self._top, self._since = int(state["rest"]), bool(state["top"]), int(state["since"])
+            self._lowest, self.every = float(state["lowest"]), int(state["every"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise BadFile(f"{self._state_file(step)} must be written by RiskLimit, got another file") from None
+
+    # -- episodes ------------------------------------------------------------------------------------------------------
+
+    def _run(self, n: int, seed: int, model: BaseAlgorithm | None = None) -> Episodes:
+        """n greedy episodes, the same number in each environment, with these seeds."""
+        model = self.model if model is None else model
+        envs, count = self._envs, self._envs.num_envs
+        n = -(-n // count) * count
+        normalizer = self.model.get_vec_normalize_env()
+        envs.seed(seed)
+        obs = envs.reset()
+        returns, flags = np.zeros(count), np.zeros(count, bool)
+        left = np.full(count, n // count)
+        found: tuple[list[float], list[bool]] = ([], [])
+        reported = False
+        while left.any():
+            seen = obs if normalizer is None else normalizer.normalize_obs(obs)
+            actions, _ = model.predict(seen, deterministic=True)
+            obs, rewards, dones, infos = envs.step(actions)
+            for i in np.flatnonzero(left):
+                info = infos[i]
+                returns[i] += float(rewards[i])
+                ended = bool(dones[i]) and not info.get("TimeLimit.truncated", False)
+                if callable(self.unsafe):
+                    flags[i] |= bool(self.unsafe(info, float(rewards[i]), ended))
+                elif self.unsafe in info:
+                    reported = True
+                    flags[i] |= float(info[self.unsafe]) > 0.0
+                if dones[i]:
+                    found[0].append(returns[i])
+                    found[1].append(bool(flags[i]))
+                    returns[i], flags[i] = 0.0, False
+                    left[i] -= 1
+        if self.limit.most is not None and not callable(self.unsafe):
+            how = "name another entry, or give a function of (info, reward, terminated): unsafe="
+            _checks.require(reported, "eval_env", f"report harm in info[{self.unsafe!r}]", "no such entry", how)
+        return Episodes(*found)
+
+    # -- the certificate -----------------------------------------------------------------------------------------------
+
+    def _on_training_end(self) -> None:
+        if not self.history or self.history[-1]["step"] != self.model.num_timesteps:
+            self._evaluate()
+        self.certificate = self._certified()
+        self.certificate.save(self.folder / "certificate.json")
+        if self.verbose:
+            print(self.certificate, flush=True)  # noqa: T201
+        if not isinstance(self.eval_env, VecEnv | gymnasium.Env):
+            self._envs.close()
+
+    def _certified(self) -> Certificate:
+        """Confirm candidates, best first, and certify the first that keeps the limit on fresh episodes."""
+        tried, last = 0, None
+        seen: list[tuple[float, float, dict[str, Any], Episodes]] = []
+        for k, entry in enumerate(self._candidates()):
+            found = self._run(3 * self.episodes, CONFIRMATION + 1_000 * k, self._loaded(entry["step"]))
+            self._lowest = min(self._lowest, float(found.returns.min()))
+            excess = self._excess(found)
+            seen.append((excess, -found.mean, entry, found))
+            if excess > 0.0:
+                continue
+            last = self._tested(entry, found, tried)
+            tried += 1
+            if last.kept or tried == TRIES:
+                break
+        if last is None:
+            _, _, entry, found = min(seen, key=lambda x: x[:2])
+            last = self._tested(entry, found, 0)
+        self._loaded(last.step).save(self.folder / "best_model.zip")
+        return last
+
+    def _tested(self, entry: dict[str, Any], seen: Episodes, tried: int) -> Certificate:
+        """A certificate for a candidate, from fresh episodes; ``seen`` are those of its confirmation."""
+        confidence, model = self._each, self._loaded(entry["step"])
+        seed = CERTIFICATE + 1_000_000 * tried
+        fresh = self._run(self.limit.episodes_needed(seen, confidence), seed, model)
+        self._lowest = min(self._lowest, float(fresh.returns.min()))
+        worst = self._lowest if self.limit.worst is None else self.limit.worst
+        bound = self.limit.bound(fresh, confidence, worst)
+        target = self.limit.most if self.limit.most is not None else self.limit.least
+        assert target is not None
+        settings = {
+            "algorithm": type(self.model).__name__,
+            "safereplay": __version__,
+            "steps": self.model.num_timesteps,
+            "model_seed": self.model.seed,
+            "v": entry["v"],
+            "beta": self._buffer.beta,
+            "confidence_of_each_try": confidence,
+            "unsafe": self.unsafe if isinstance(self.unsafe, str) else getattr(self.unsafe, "__name__", "a function"),
+        }
+        if self.limit.most is None:
+            settings |= {"lowest_return_assumed": worst}
+        return Certificate(
+            kept=self.limit.keeps(bound),
+            quantity=self.limit.name,
+            limit=target,
+            value=self.limit.value(fresh),
+            bound=bound,
+            confidence=self.confidence,
+            episodes=len(fresh),
+            unsafe=int(fresh.unsafe.sum()),
+            mean_return=fresh.mean,
+            first_seed=seed,
+            environments=self._envs.num_envs,
+            model="best_model.zip",
+            step=entry["step"],
+            settings=settings,
+            tries=tried + 1,
+            history=self.history,
+        )
+
+    def _loaded(self, step: int) -> BaseAlgorithm:
+        file = self._model_file(step)
+        _checks.require(
+            file.exists(), "folder", f"hold {file.name}", str(self.folder), "it was removed during training"
+        )
+        return type(self.model).load(file, device=self.model.device)
+
+
+def _innermost(env: Any) -> Any:
+    while isinstance(env, VecEnvWrapper):
+        env = env.venv
+    return env

@@ -1,0 +1,226 @@
+"""A limit on risk: the dial moves, the best model is kept, and fresh episodes certify it."""
+
+import json
+from itertools import pairwise
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from scipy import stats
+from stable_baselines3 import DQN
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+import safereplay as sr
+from safereplay.sb3 import Certificate, RiskLimit, ShapedReplayBuffer, load_training
+from safereplay.sb3.limits import FACTORS, Episodes, Limit, clopper_pearson, cvar, lowest_cvar
+
+
+class Roads(gymnasium.Env):
+    """One step: roads that pay more crash more often. A crash costs 1."""
+
+    observation_space, action_space = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(3)
+    PAYS, RISKS = (0.55, 0.8, 1.0), (0.0, 0.04, 0.15)
+
+    def __init__(self, key="unsafe"):
+        self.key = key
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, road):
+        crash = bool(self.np_random.random() < self.RISKS[road])
+        return np.zeros(1, np.float32), -1.0 if crash else self.PAYS[road], True, False, {self.key: crash}
+
+
+def model(env=None, seed=0, **options):
+    return DQN(
+        "MlpPolicy",
+        env or Roads(),
+        learning_rate=5e-3,
+        learning_starts=100,
+        batch_size=64,
+        train_freq=2,
+        exploration_final_eps=0.5,
+        policy_kwargs={"net_arch": [32]},
+        seed=seed,
+        device="cpu",
+        **{"replay_buffer_class": ShapedReplayBuffer, **options},
+    )
+
+
+def limited(folder, seed=0, steps=3_000, **options):
+    keep = RiskLimit(**{"eval_env": Roads, "max_p_unsafe": 0.08, "folder": folder, "evaluations": 20, **options})
+    trained = model(seed=seed).learn(steps, callback=keep)
+    return trained, keep
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bad", "n"), [(0, 50), (3, 300), (40, 50), (50, 50)])
+def test_the_upper_bound_is_exact(bad, n):
+    """With P = the bound, at most ``bad`` of n has probability 5 %."""
+    p = clopper_pearson(bad, n)
+    assert p == 1.0 if bad == n else stats.binom.cdf(bad, n, p) == pytest.approx(0.05)
+
+
+def test_the_bound_of_cvar_is_below_the_true_one_as_often_as_promised():
+    """Uniform returns, CVaR_0.2 = 0.1; 400 samples of 500, at 90 %; the bound of Dvoretzky, Kiefer & Wolfowitz is conservative."""
+    rng = np.random.default_rng(0)
+    bounds = [lowest_cvar(rng.random(500), 0.2, 0.9, worst=0.0) for _ in range(400)]
+    assert np.mean(np.array(bounds) <= 0.1) >= 0.9
+    assert np.mean(bounds) > 0.03
+    assert cvar(np.arange(10.0), 0.2) == 0.5
+
+
+def test_the_number_of_fresh_episodes_gives_the_certificate_that_it_promises():
+    limit = Limit(most=0.05)
+    seen = Episodes(np.zeros(300), np.arange(300) < 6)
+    n = limit.episodes_needed(seen, 0.95)
+    rng = np.random.default_rng(1)
+    bad = rng.binomial(n, 6.5 / 301, 1_000)
+    assert 300 <= n <= 2_000
+    assert np.mean([clopper_pearson(int(k), n) <= 0.05 for k in bad]) > 0.87
+
+
+# -- the controller ----------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_is_kept_and_certified_by_episodes_that_the_controller_never_saw(tmp_path):
+    _, keep = limited(tmp_path)
+    found = keep.certificate
+    assert found.kept
+    assert found.bound <= 0.08
+    assert found.bound == clopper_pearson(found.unsafe, found.episodes, 1 - 0.05 / 3)
+    assert keep.history[0]["v"] == 0.0
+    assert max(entry["v"] for entry in keep.history) > 0.0
+    best = DQN.load(tmp_path / "best_model.zip")
+    assert int(best.predict(np.zeros(1, np.float32), deterministic=True)[0]) in (0, 1)
+    told = json.loads((tmp_path / "certificate.json").read_text())
+    assert told["sentence"] == str(found)
+    assert Certificate.load(tmp_path / "certificate.json") == found
+    assert str(found).endswith("the limit of 8 % is kept.")
+
+
+def test_a_limit_that_nothing_keeps_is_reported_with_the_best_that_was_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(Roads, "RISKS", (0.3, 0.4, 0.5))
+    _, keep = limited(tmp_path, evaluations=40)
+    assert not keep.certificate.kept
+    assert "is not certified; this is the best policy seen." in str(keep.certificate)
+    assert keep.certificate.value == pytest.approx(0.3, abs=0.12)
+    assert keep._top  # every level was tried
+    assert (tmp_path / "best_model.zip").exists()
+
+
+def test_a_floor_on_cvar_is_kept(tmp_path):
+    """CVaR_0.2 of the roads: 0.55, 0.44 and −0.5; of the second a bound is 0.28, since a share of the probability is moved to the worst return."""
+    _, keep = limited(tmp_path, max_p_unsafe=None, min_cvar=0.2, alpha=0.2)
+    assert keep.certificate.kept
+    assert keep.certificate.quantity == "CVaR_0.2"
+    assert keep.certificate.settings["lowest_return_assumed"] <= 0.55
+
+
+@pytest.mark.parametrize("stop", [900, 1_400])
+def test_a_killed_training_ends_with_the_same_certificate(tmp_path, parameters, stop):
+    class Killed(Exception):
+        pass
+
+    def kill(local, _):
+        if local["self"].num_timesteps >= stop:
+            raise Killed
+        return True
+
+    whole, keep = limited(tmp_path / "whole", steps=2_000)
+    again = RiskLimit(Roads, 0.08, folder=tmp_path / "killed", evaluations=20)
+    from stable_baselines3.common.callbacks import CallbackList, ConvertCallback
+
+    with pytest.raises(Killed):
+        model().learn(2_000, callback=CallbackList([again, ConvertCallback(kill)]))
+    resumed = load_training(DQN, tmp_path / "killed", Roads())
+    assert 0 < resumed.num_timesteps <= stop
+    again = RiskLimit(Roads, 0.08, folder=tmp_path / "killed", evaluations=20)
+    resumed.learn(2_000 - resumed.num_timesteps, reset_num_timesteps=False, callback=again)
+    np.testing.assert_array_equal(parameters(whole), parameters(resumed))
+    assert again.certificate == keep.certificate
+
+
+@pytest.mark.parametrize("kind", ["id", "env", "vec", "normalized"])
+def test_evaluation_environments_of_every_kind(tmp_path, kind):
+    gymnasium.register("RoadsOfTest-v0", Roads) if kind == "id" else None
+    given = {"id": "RoadsOfTest-v0", "env": Roads(), "vec": DummyVecEnv([Roads] * 3), "normalized": Roads}[kind]
+    env = VecNormalize(DummyVecEnv([Roads])) if kind == "normalized" else None
+    keep = RiskLimit(given, 0.3, folder=tmp_path, evaluations=5, episodes=10)
+    model(env).learn(400, callback=keep)
+    assert keep.certificate.episodes >= 300
+
+
+def test_harm_may_be_a_cost_or_a_function(tmp_path):
+    for k, (key, unsafe) in enumerate([("cost", "cost"), ("unsafe", lambda info, reward, terminated: reward < 0)]):
+        keep = RiskLimit(lambda key=key: Roads(key), 0.5, unsafe=unsafe, folder=tmp_path / str(k), evaluations=5)
+        model().learn(300, callback=keep)
+        assert keep.certificate.kept
+
+
+def test_levels_start_at_plain_replay_and_rise():
+    assert FACTORS[0] == 1.0
+    assert all(a < b for a, b in pairwise(FACTORS))
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+BAD = [
+    ({"max_p_unsafe": 1.5}, r"max_p_unsafe must be in \(0, 1\), got 1.5"),
+    ({"max_p_unsafe": 0}, r"max_p_unsafe must be in \(0, 1\), got 0"),
+    ({"max_p_unsafe": "1 %"}, "max_p_unsafe must be a number, got '1 %'"),
+    ({}, "limit must be either max_p_unsafe or min_cvar, got"),
+    ({"max_p_unsafe": 0.1, "min_cvar": 0.0}, "limit must be either max_p_unsafe or min_cvar, got"),
+    ({"min_cvar": float("inf")}, "min_cvar must be finite, got inf"),
+    ({"max_p_unsafe": 0.1, "alpha": 1.0}, r"alpha must be in \(0, 1\), got 1"),
+    ({"max_p_unsafe": 0.1, "unsafe": 3}, "unsafe must be the name of an entry of info, or a function, got 3"),
+    ({"max_p_unsafe": 0.1, "evaluations": 1}, "evaluations must be at least 5, got 1"),
+    ({"max_p_unsafe": 0.1, "episodes": 1}, "episodes must be at least 10, got 1"),
+    ({"max_p_unsafe": 0.1, "confidence": 1}, r"confidence must be in \(0, 1\), got 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=lambda x: "" if isinstance(x, str) else ",".join(x))
+def test_a_bad_argument_gets_one_line(options, message):
+    with pytest.raises(sr.BadInput, match=message):
+        RiskLimit(Roads, **options)
+
+
+def test_an_environment_that_never_reports_harm_gets_one_line(tmp_path):
+    keep = RiskLimit(lambda: Roads("fine"), 0.1, folder=tmp_path, evaluations=5)
+    with pytest.raises(
+        sr.BadInput, match=r"eval_env must report harm in info\['unsafe'\], got 'no such entry'; name another"
+    ):
+        model().learn(300, callback=keep)
+
+
+def test_the_training_environment_is_refused_for_evaluation(tmp_path):
+    env = Roads()
+    for given, trained in [(env, model(env)), (vec := DummyVecEnv([Roads]), model(vec))]:
+        with pytest.raises(sr.BadInput, match="eval_env must not be the training environment, got"):
+            trained.learn(300, callback=RiskLimit(given, 0.1, folder=tmp_path))
+
+
+def test_a_plain_buffer_and_other_spaces_are_refused(tmp_path):
+    keep = RiskLimit(Roads, 0.1, folder=tmp_path)
+    with pytest.raises(
+        sr.BadInput, match="replay_buffer_class must be ShapedReplayBuffer, for a limit on risk, got 'ReplayB"
+    ):
+        model(replay_buffer_class=None).learn(300, callback=keep)
+    with pytest.raises(sr.BadInput, match="eval_env must have the spaces of the training environment"):
+        model().learn(300, callback=RiskLimit("CartPole-v1", 0.1, folder=tmp_path))
+    with pytest.raises(
+        sr.BadInput, match="eval_env must be a function that makes an environment, its id, or one, got 7"
+    ):
+        model().learn(300, callback=RiskLimit(7, 0.1, folder=tmp_path))
+
+
+def test_another_file_is_no_certificate(tmp_path):
+    (tmp_path / "other.json").write_text("[1]")
+    with pytest.raises(sr.BadFile, match=r"other.json must be a certificate, got another file"):
+        Certificate.load(tmp_path / "other.json")
