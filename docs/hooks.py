@@ -20,6 +20,8 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "examples/dqn.py": "examples/dqn.py",
+    "examples/cleanrl_dqn.py": "examples/cleanrl_dqn.py",
+    "examples/offline.py": "examples/offline.py",
     "benchmarks/plain.py": "benchmarks/plain.py",
     "CITATION.cff": "CITATION.cff",
 }
@@ -79,7 +81,7 @@ API = {
         "The replay for a policy or for a limit on risk.",
         ("theory.design", "schemes.DesignedReplay"),
     ),
-    "api/deep.md": ("Deep RL", "The sampling core, and TorchRL.", ("shaper", "pair_index", "torchrl")),
+    "api/deep.md": ("Deep RL", "The samplers, and TorchRL.", ("surprise", "shaper", "pair_index", "torchrl")),
     "api/keys.md": ("Keys", "Which transitions are of one pair.", ("keys",)),
     "api/sb3.md": ("Stable-Baselines3", "Replay buffers, the callback and checkpoints.", ("sb3",)),
     "api/sweeps.md": ("Sweeps and comparisons", "Studies of many runs.", ("engines", "arena", "compare")),

@@ -1,13 +1,13 @@
-"""DQN in one file, plain and with shaped replay: the sampling core of safereplay in a custom loop.
+"""DQN in one file, plain and with shaped replay: the sampler of safereplay in a custom loop.
 
-    python examples/dqn.py                                          # the paper's cliff, plain (v = 0) and shaped (0.5)
+    python examples/dqn.py                                          # the paper's cliff, plain (v = 0) and shaped (0.75)
     python examples/dqn.py --v 0                                    # plain only
     python examples/dqn.py --env CartPole-v1 --steps 50000          # any environment with discrete actions
     python examples/dqn.py --env LunarLander-v3 --catastrophe -100  # a reward of -100 or less is a catastrophe
 
 It needs torch, gymnasium, numpy and safereplay. The lines that shape replay are marked (shaped); everything else is
 standard DQN: an online and a target network, ε-greedy exploration, a ring buffer of transitions, mini-batches. The loss is
-the squared error: the Huber loss would clip the rare large errors, from which a cautious agent learns.
+the squared error; for a Huber loss, which is linear beyond 1, give the sampler reach=1.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ class Settings:
     """The settings of a run; each field is a flag of the command line."""
 
     env: str = "safereplay/Cliff-v0"
-    v: float = 0.5  #: the largest share of a pair's draws that is shaped; 0 is plain DQN
-    beta: float = 2.0  #: > 0 cautious, 0 neutral, < 0 bold; it has no unit
-    tilt_on: str = "reward"  #: or "return" or "target" if harm is delayed
+    v: float = 0.75  #: bad surprises are drawn up to 1/(1 − v) times as often; 0 is plain DQN
+    beta: float = 1.0  #: > 0 cautious, 0 neutral, < 0 bold; it has no unit
     steps: int = 20_000
     seed: int = 0
     gamma: float = 0.95
@@ -59,13 +58,12 @@ class Ring:
         self.terminated = np.zeros(capacity, np.float32)
         self.capacity, self.written = capacity, 0
 
-    def add(self, obs, action, reward, next_obs, terminated) -> int:
-        """Overwrite the oldest transition; return the slot."""
+    def add(self, obs, action, reward, next_obs, terminated) -> None:
+        """Overwrite the oldest transition."""
         slot = self.written % self.capacity
         self.obs[slot], self.next_obs[slot] = obs, next_obs
         self.action[slot], self.reward[slot], self.terminated[slot] = action, reward, terminated
         self.written += 1
-        return slot
 
     def tensors(self, slots) -> list[torch.Tensor]:
         """Obs, action, reward, next_obs, terminated of some slots."""
@@ -95,17 +93,16 @@ class DQN:
         """The greedy action."""
         return int(self.online(torch.from_numpy(obs)).argmax())
 
-    @torch.no_grad()
-    def targets(self, reward, next_obs, terminated) -> torch.Tensor:
-        """r + γ·max Q(s',·)."""
-        return reward + self.gamma * (1 - terminated) * self.target(next_obs).max(1).values
+    def td_errors(self, obs, action, reward, next_obs, terminated) -> torch.Tensor:
+        """r + γ·max Q(s',·) − Q(s,a)."""
+        with torch.no_grad():
+            targets = reward + self.gamma * (1 - terminated) * self.target(next_obs).max(1).values
+        return targets - self.online(obs).gather(1, action[:, None])[:, 0]
 
-    def learn(self, obs, action, reward, next_obs, terminated) -> None:
+    def learn(self, *batch) -> None:
         """One step on a batch."""
-        Q = self.online(obs).gather(1, action[:, None])[:, 0]
-        loss = nn.functional.mse_loss(Q, self.targets(reward, next_obs, terminated))
         self.optimizer.zero_grad()
-        loss.backward()
+        self.td_errors(*batch).square().mean().backward()
         nn.utils.clip_grad_norm_(self.online.parameters(), 10.0)
         self.optimizer.step()
 
@@ -123,23 +120,19 @@ def is_catastrophe(reward: float, info: dict, settings: Settings) -> bool:
     return bool(info.get("unsafe", False)) or reward <= settings.catastrophe
 
 
-def train(settings: Settings) -> tuple[DQN, sr.Shaper, float]:
-    """A trained network, its shaper, and the share of training episodes with a catastrophe."""
+def train(settings: Settings) -> tuple[DQN, float, float]:
+    """A trained network, the share of draws by surprise, and the share of training episodes with a catastrophe."""
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
     env = make(settings)
     n_inputs, n_actions = int(np.prod(env.observation_space.shape)), int(env.action_space.n)
     dqn, ring = DQN(n_inputs, n_actions, settings), Ring(settings.capacity, n_inputs)
-    shaper = sr.Shaper(  # (shaped)
-        settings.capacity,
-        v=settings.v,
-        beta=settings.beta,
-        tilt_on=settings.tilt_on,
-        gamma=settings.gamma,
-        seed=settings.seed,
-    )
+    sampler = sr.SurpriseSampler(settings.v, settings.beta, seed=settings.seed)  # (shaped)
 
-    ended, bad, harmed = 0, 0, False
+    def td_errors(slots):  # (shaped)
+        return dqn.td_errors(*ring.tensors(slots)).detach()
+
+    ended, bad, harmed, tilted = 0, 0, False, []
     obs, _ = env.reset(seed=settings.seed)
     obs = obs.astype(np.float32)
     for step in range(settings.steps):
@@ -147,27 +140,23 @@ def train(settings: Settings) -> tuple[DQN, sr.Shaper, float]:
         action = int(rng.integers(n_actions)) if rng.random() < epsilon else dqn.act(obs)
         next_obs, reward, terminated, truncated, info = env.step(action)
         next_obs = next_obs.astype(np.float32)
-        slot = ring.add(obs, action, reward, next_obs, terminated)
-        ends = terminated or truncated
-        shaper.add(np.array([slot]), obs[None], np.array([action]), np.array([reward]), np.array([ends]))  # (shaped)
+        ring.add(obs, action, reward, next_obs, terminated)
         harmed |= is_catastrophe(reward, info, settings)
         obs = next_obs
-        if ends:
+        if terminated or truncated:
             ended, bad, harmed = ended + 1, bad + harmed, False
             obs, _ = env.reset()
             obs = obs.astype(np.float32)
 
         if step >= settings.learn_after and step % settings.train_every == 0:
-            if settings.tilt_on == "target":  # (shaped) update the targets
-                due = shaper.due(settings.batch)
-                _, _, r, s_next, over = ring.tensors(due)
-                shaper.value(due, dqn.targets(r, s_next, over).numpy().astype(np.float64))
-            slots = shaper.draw(settings.batch)  # (shaped) plain: rng.integers(min(step + 1, capacity), size=batch)
+            size = min(step + 1, settings.capacity)
+            slots = sampler.draw(size, settings.batch, td_errors)  # (shaped) plain: rng.integers(size, size=batch)
+            tilted.append(sampler.tilted.mean())
             dqn.learn(*ring.tensors(slots))
         if step % settings.target_every == 0:
             dqn.copy()
     env.close()
-    return dqn, shaper, bad / max(ended, 1)
+    return dqn, float(np.mean(tilted)), bad / max(ended, 1)
 
 
 def evaluate(dqn: DQN, settings: Settings) -> tuple[float, float]:
@@ -190,7 +179,7 @@ def parsed(arguments: list[str] | None = None) -> list[Settings]:
     """The runs of the command line: every v with every seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for field in fields(Settings):
-        several = {"v": [0.0, 0.5], "seed": [0]}.get(field.name)
+        several = {"v": [0.0, 0.75], "seed": [0]}.get(field.name)
         flag, kind = "--" + field.name.replace("_", "-"), type(field.default)
         if several is not None:
             parser.add_argument(flag, type=kind, nargs="+", default=several, help=f"one or more (default: {several})")
@@ -209,10 +198,9 @@ def main(arguments: list[str] | None = None) -> None:
     print("    v  seed   return  catastrophes  in training  tilted  seconds")
     for run in runs:
         start = time.perf_counter()
-        dqn, shaper, in_training = train(run)
+        dqn, tilted, in_training = train(run)
         seconds = time.perf_counter() - start
         mean, bad = evaluate(dqn, run)
-        tilted = shaper.index.rho(np.arange(len(shaper))).mean()  # the share of shaped draws
         print(f"{run.v:5.2f} {run.seed:5d} {mean:8.2f} {bad:13.3f} {in_training:12.3f} {tilted:7.2f} {seconds:8.1f}")
 
 

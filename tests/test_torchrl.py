@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chi2
 from tensordict import TensorDict
 from torch._dynamo.testing import CompileCounter
 from torchrl.data import (
@@ -25,7 +26,7 @@ from torchrl.data.replay_buffers import SampleUnit, Sequence
 from torchrl.envs import GymWrapper
 
 import safereplay as sr
-from safereplay.torchrl import ShapedSampler
+from safereplay.torchrl import EmptyStorage, ShapedSampler
 
 torch.set_num_threads(1)
 
@@ -66,9 +67,9 @@ def index_of(buffer):
     return buffer.sampler.shaper.index
 
 
-def drawn(buffer, draws, batch=2_000):
+def drawn(buffer, draws, batch=2_000, capacity=None):
     """How often each slot came, as shares."""
-    storage, capacity = buffer.storage, index_of(buffer).capacity
+    storage, capacity = buffer.storage, capacity or index_of(buffer).capacity
     counts = np.zeros(capacity)
     for _ in range(draws // batch):
         index, _ = buffer.sampler.sample(storage, batch)
@@ -291,6 +292,157 @@ def test_whatever_happens_every_slot_has_the_pair_and_the_reward_of_what_it_hold
             assert len(index_of(buffer)) == len(buffer)
 
 
+# -- without keys -----------------------------------------------------------------------------------------------------
+
+
+def rewards_of(data):
+    """TD errors if every value is 0."""
+    return data["next", "reward"]
+
+
+def key_free(capacity=200, storage=LazyTensorStorage, buffer=TensorDictReplayBuffer, storage_kwargs=None, **kwargs):
+    sampler = ShapedSampler(**{"td_errors": rewards_of, "seed": 3, "report": True, **kwargs})
+    return buffer(storage=storage(capacity, **(storage_kwargs or {})), sampler=sampler, batch_size=64)
+
+
+def ramp(n, shape=None):
+    """Transitions whose rewards go up from -4 to 1."""
+    data = transitions(n)
+    data["next", "reward"] = torch.linspace(-4.0, 1.0, n)[:, None]
+    return data if shape is None else data.reshape(shape)
+
+
+def chi_squared(buffer, v=0.75, beta=1.0, draws=200_000):
+    """The distance of draws from ∝ (1 − v) + v·h(δ), and the bound on it that a true sampler breaks with p = 10⁻⁶.
+
+    Eight batches share a pool, which multiplies the variance of a slot's count by at most 1 + e²/((1 + e)·w̄), if 1 + e is the
+    largest weight and w̄ the mean of the weights.
+    """
+    held = buffer.storage[: len(buffer.storage)]
+    delta = (torch.stack(held) if isinstance(held, list) else held.reshape(-1))["next", "reward"].double().numpy()[:, 0]
+    unit = (delta**2).sum() / np.abs(delta).sum()
+    weights = 1 + v / (1 - v) * np.minimum(beta * np.maximum(-delta, 0) / unit, 1)
+    e, p = weights.max() - 1, weights / weights.sum()
+    found = drawn(buffer, draws, capacity=delta.size)
+    bound = chi2.isf(1e-6, delta.size - 1) * (1 + e**2 / ((1 + e) * weights.mean()))
+    return draws * ((found - p) ** 2 / p).sum(), bound
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_without_keys_a_transition_is_drawn_by_its_surprise(storage):
+    """Seed 3, 40 transitions in 60 slots, 200,000 draws; uniform draws would be far outside of the bound."""
+    buffer = key_free(60, storage)
+    buffer.extend(ramp(40))
+    distance, bound = chi_squared(buffer)
+    assert distance < bound
+    buffer.sampler.surprise.v = 0.0
+    assert chi_squared(buffer)[0] > 50 * bound
+
+
+@pytest.mark.parametrize("buffer", [ReplayBuffer, TensorDictReplayBuffer])
+@pytest.mark.parametrize("capacity", [60, 90], ids=["full", "partly filled"])
+def test_without_keys_a_storage_of_two_dimensions_will_do(buffer, capacity):
+    """Seed 3, [3 environments, 20 steps], 200,000 draws."""
+    shared = key_free(capacity, buffer=buffer, storage_kwargs={"ndim": 2})
+    shared.extend(ramp(60, (3, 20)))
+    distance, bound = chi_squared(shared)
+    assert distance < bound
+    assert shared.sample().shape == (64,)
+
+
+def test_the_function_gets_transitions_as_the_storage_gives_them_without_gradients():
+    seen = []
+
+    def td_errors(data):
+        seen.append((data.shape, data["observation"].shape, torch.is_grad_enabled()))
+        return data["next", "reward"][:, 0].numpy()
+
+    buffer = key_free(storage=ListStorage, td_errors=td_errors)
+    buffer.extend(transitions(100))
+    for _ in range(9):
+        buffer.sample()
+    assert seen == [((512,), (512, STATES), False)] * 2
+
+
+def test_a_function_of_plain_dicts_gets_plain_dicts():
+    buffer = key_free(buffer=ReplayBuffer, td_errors=lambda data: data["next"]["reward"])
+    buffer.extend(transitions(100).to_dict())
+    _, info = buffer.sample(return_info=True)
+    assert sorted(set(info) - {"index"}) == ["tilted"]
+    assert info["tilted"].any()
+
+
+def test_the_reach_of_a_loss_makes_large_errors_more_frequent():
+    """At v = 0 and reach 1, a TD error of 4 is drawn 4 times as often as one of up to 1. Seed 3, 64,000 draws, 5 standard errors."""
+    buffer = key_free(v=0.0, reach=1.0)
+    data = transitions(100)
+    data["next", "reward"] = torch.where(torch.arange(100) < 20, 4.0, 0.5)[:, None]
+    buffer.extend(data)
+    share = drawn(buffer, 64_000, capacity=100)[:20].sum()
+    assert abs(share - 0.5) < 5 * np.sqrt(0.25 * 3 / 64_000)
+
+
+def test_without_keys_seeds_and_generators_repeat_the_draws():
+    def indices(torchs=0, **kwargs):
+        buffer = key_free(**kwargs)
+        buffer.extend(transitions(200))
+        with torch.random.fork_rng():
+            torch.manual_seed(torchs)
+            return torch.stack([buffer.sample()["index"] for _ in range(10)])
+
+    assert torch.equal(indices(0, seed=1), indices(1, seed=1))
+    assert not torch.equal(indices(seed=1), indices(seed=2))
+    first = indices(0, seed=None)
+    assert len({tuple(row) for row in first.tolist()}) == 10
+    assert torch.equal(first, indices(0, seed=None))
+    assert not torch.equal(first, indices(1, seed=None))
+
+
+def test_without_keys_and_seed_the_buffers_generator_is_followed_and_the_weights_stay_exact():
+    def buffer(seed):
+        sampler, generator = ShapedSampler(td_errors=rewards_of), torch.Generator().manual_seed(seed)
+        made = TensorDictReplayBuffer(
+            storage=LazyTensorStorage(40), sampler=sampler, generator=generator, batch_size=64
+        )
+        made.extend(ramp(40))
+        return made
+
+    assert torch.equal(buffer(0).sample()["index"], buffer(0).sample()["index"])
+    assert not torch.equal(buffer(0).sample()["index"], buffer(1).sample()["index"])
+    distance, bound = chi_squared(buffer(0))
+    assert distance < bound
+
+
+def test_what_was_emptied_is_not_drawn_again():
+    buffer = key_free()
+    buffer.extend(transitions(200))
+    buffer.sample()
+    buffer.empty()
+    assert buffer.sampler.surprise.unit == 0.0
+    buffer.extend(transitions(5))
+    assert buffer.sample()["index"].max() < 5
+
+
+def test_a_smaller_storage_gets_another_pool():
+    buffer = key_free()
+    buffer.extend(transitions(200))
+    buffer.sample()
+    small = TensorDictReplayBuffer(storage=LazyTensorStorage(9), sampler=buffer.sampler, batch_size=64)
+    small.extend(transitions(9))
+    assert small.sample()["index"].max() < 9
+
+
+def test_without_keys_it_says_its_dials_and_what_it_has_not():
+    sampler = key_free(beta=2.0).sampler
+    assert repr(sampler) == "ShapedSampler(v=0.75, beta=2, tilt_on='td_error')"
+    with pytest.raises(sr.BadInput, match="sampler must have keys, for a shaper, got 'td_errors'; it has a surprise"):
+        sampler.due(3)
+    with pytest.raises(sr.BadInput, match="sampler must have td_errors, for a surprise, got 'keys'"):
+        ShapedSampler().surprise  # noqa: B018
+    with pytest.warns(UserWarning, match="not prioritized"):
+        sampler.update_priority(torch.arange(3), torch.ones(3))
+
+
 # -- what a transition is ---------------------------------------------------------------------------------------------
 
 
@@ -493,6 +645,47 @@ def test_what_is_loaded_goes_on_draw_by_draw_as_if_never_stopped(way, key, tmp_p
     assert_draws_follow(fresh, index_of(fresh).distribution())
 
 
+@pytest.mark.parametrize("way", [by_state_dict, by_files, by_torch_save])
+@pytest.mark.parametrize("reach", [None, 1.0])
+def test_without_keys_too_what_is_loaded_goes_on_draw_by_draw(way, reach, tmp_path):
+    """Three batches into a pool of eight, and across the next pools."""
+    buffer, fresh = (key_free(v=v, reach=reach, seed=seed) for v, seed in ((0.6, 3), (0.9, 99)))
+    buffer.extend(transitions(500))
+    for _ in range(3):
+        buffer.sample()
+    way(buffer, fresh, tmp_path)
+    assert repr(fresh.sampler) == repr(buffer.sampler)
+    for k in range(12):
+        for one in (buffer, fresh):
+            one.extend(transitions(7, seed=k))
+        a, b = buffer.sample(), fresh.sample()
+        assert torch.equal(a["index"], b["index"])
+        assert torch.equal(a["tilted"], b["tilted"])
+
+
+@pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])  # TorchRL saves no others to files
+def test_a_buffer_on_disk_that_was_filled_without_us_is_loaded_and_shaped(storage, tmp_path):
+    """Seed 3, 200,000 draws."""
+    plain = TensorDictReplayBuffer(storage=storage(40), batch_size=8)
+    plain.extend(ramp(40))
+    plain.dumps(tmp_path)
+    buffer = key_free(40, storage)
+    buffer.loads(tmp_path)
+    distance, bound = chi_squared(buffer)
+    assert distance < bound
+    buffer.sampler.load_state_dict(plain.sampler.state_dict())
+    assert buffer.sampler.surprise.unit == 0.0
+
+
+@pytest.mark.parametrize("other", [key_free, shaped])
+def test_a_state_with_keys_and_one_without_are_not_mixed_up(other):
+    mine = {key_free: shaped, shaped: key_free}[other]()
+    for buffer in (filled := other(), mine):
+        buffer.extend(transitions(20))
+    with pytest.raises(sr.BadInput, match="state must be as state_dict gives it"):
+        mine.sampler.load_state_dict(filled.sampler.state_dict())
+
+
 def test_a_storage_of_two_dimensions_is_saved_and_loaded(tmp_path):
     buffer, fresh = (shaped(capacity=60, storage_kwargs={"ndim": 2}) for _ in range(2))
     buffer.extend(transitions(60, shape=(3, 20)))
@@ -536,6 +729,19 @@ def test_it_travels_to_another_process():
     assert twin.shaper.draw(5).tolist() == buffer.sampler.shaper.draw(5).tolist()
 
 
+@pytest.mark.parametrize("seed", [3, None])
+def test_without_keys_it_travels_too_and_draws_the_same(seed):
+    buffer = key_free(seed=seed)
+    buffer.extend(transitions(100))
+    buffer.sample()
+    found = []
+    for sampler in (pickle.loads(pickle.dumps(buffer.sampler)), copy.deepcopy(buffer.sampler), buffer.sampler):  # noqa: S301
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            found.append([sampler.sample(buffer.storage, 64)[0].tolist() for _ in range(10)])
+    assert found[0] == found[1] == found[2]
+
+
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
@@ -570,6 +776,20 @@ def test_prefetching_threads_and_a_writer_do_not_disturb_each_other():
     buffer.shutdown()
 
 
+def test_without_keys_prefetching_threads_and_a_writer_do_not_disturb_each_other():
+    """Rewards of 1 are no bad surprise if every value is 0."""
+    sampler = ShapedSampler(td_errors=rewards_of, report=True)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(300), sampler=sampler, batch_size=32, prefetch=3)
+    buffer.extend(transitions(300))
+    tilted = 0
+    for seed in range(60):
+        tilted += int(buffer.sample()["tilted"].sum())
+        buffer.extend(transitions(17, seed))
+    assert 0 < tilted < 60 * 32
+    buffer.synchronize()
+    buffer.shutdown()
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -577,6 +797,26 @@ def test_prefetching_threads_and_a_writer_do_not_disturb_each_other():
 def test_an_empty_storage_has_nothing_to_draw(error):
     with pytest.raises(error, match="storage must hold a transition, got an empty one; extend the buffer first"):
         shaped().sample()
+
+
+def test_without_keys_an_empty_storage_is_refused_in_the_same_way():
+    with pytest.raises(EmptyStorage, match="storage must hold a transition, got an empty one"):
+        key_free().sample()
+
+
+@pytest.mark.parametrize(
+    ("td_errors", "message"),
+    [
+        (lambda data: data["next", "reward"] + torch.inf, "TD errors must be finite, got inf"),
+        (lambda data: data["next", "reward"][1:], "TD errors must have one number per slot, 512, got 511"),
+        (lambda data: "large", "TD errors must be an array of numbers, got 'large'"),
+    ],
+)
+def test_td_errors_that_are_none_are_refused(td_errors, message):
+    buffer = key_free(td_errors=td_errors)
+    buffer.extend(transitions(20))
+    with pytest.raises(sr.BadInput, match=message):
+        buffer.sample()
 
 
 def test_there_is_no_shaper_before_there_is_a_storage():
@@ -594,6 +834,20 @@ def test_there_is_no_shaper_before_there_is_a_storage():
         ({"reward": ("next", 1)}, "reward must be the name of an entry"),
         ({"done": ()}, "done must be the name of an entry"),
         ({"observation": []}, "observation must name at least one entry"),
+        ({"reach": 1.0}, "reach must be left out without td_errors, got 1"),
+        ({"td_errors": 3}, "td_errors must be a function of stored transitions, got 3"),
+        ({"td_errors": rewards_of, "v": 1.0}, r"v must be in \[0, 1\), got 1"),
+        ({"td_errors": rewards_of, "reach": 0.0}, r"reach must be in \(0, inf\), got 0"),
+        ({"td_errors": rewards_of, "seed": -1}, "seed must be at least 0, got -1"),
+        (
+            {"td_errors": rewards_of, "key": sr.ExactKey()},
+            r"key must be left out with td_errors, got ExactKey\(\); it is a dial of keys",
+        ),
+        ({"td_errors": rewards_of, "scheme": sr.ScoreReplay()}, "scheme must be left out with td_errors"),
+        ({"td_errors": rewards_of, "mixing": "matched"}, "mixing must be left out with td_errors, got 'matched'"),
+        ({"td_errors": rewards_of, "tilt_on": "target"}, "tilt_on must be left out with td_errors, got 'target'"),
+        ({"td_errors": rewards_of, "n_step": 3}, "n_step must be left out with td_errors, got 3"),
+        ({"td_errors": rewards_of, "gamma": 0.9}, "gamma must be left out with td_errors, got 0.9"),
     ],
 )
 def test_a_bad_setting_is_refused_at_once(kwargs, message):

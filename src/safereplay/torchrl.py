@@ -1,9 +1,15 @@
 """TorchRL: shaped replay as a sampler for ``ReplayBuffer`` and ``TensorDictReplayBuffer``.
 
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), sampler=ShapedSampler(v=0.5), batch_size=256)
+    sampler = ShapedSampler(td_errors=lambda batch: target(batch) - value(batch))
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), sampler=sampler, batch_size=256)
 
 TorchRL's buffer consists of a storage (holds transitions), a writer (chooses the next slot) and a sampler (draws
-slots). This module replaces only the sampler. After each write, the writer calls ``mark_update``; the sampler then
+slots). This module replaces only the sampler.
+
+**With ``td_errors``**, a function of stored transitions, a :class:`~safereplay.SurpriseSampler` draws: transitions that turned out worse than
+expected come more often. It needs no keys and reads no writes, so any storage works that can be indexed.
+
+**Without it**, draws are made within pairs (s,a), which a key identifies. After each write, the writer calls ``mark_update``; the sampler then
 reads the new contents of the slots and passes them to a :class:`~safereplay.Shaper`, which draws as follows:
 
     anchor uniformly over the slots held;  with ρ(s,a) a slot of the same pair instead, ∝ e^{log_tilt(x)}
@@ -13,14 +19,15 @@ if its items are tensordicts (or dicts) of one transition each: ``LazyTensorStor
 ``ListStorage``, ``LazyStackStorage``. In a storage of several dimensions the first one is time and the others are
 environments, as ``ReplayBuffer`` fills it.
 
-Two limitations. Writes of *another process* to a shared buffer are not detected. Changes in place
+Two limitations of keys. Writes of *another process* to a shared buffer are not detected. Changes in place
 (``buffer[i] = ...``) are detected after ``buffer.mark_update(i)``.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, cast
 
@@ -31,6 +38,7 @@ from ._checks import AnyArray, Floats, Ints
 from ._files import load_state, make_folder, save_state
 from .errors import BadInput, MissingExtra
 from .shaper import Dials, Shaper, last_of_each
+from .surprise import SurpriseSampler
 
 try:
     import torch
@@ -54,30 +62,43 @@ class EmptyStorage(BadInput, RuntimeError):
 
 
 class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
-    """Draws transitions as :class:`~safereplay.Shaper` does: uniformly, but with the worst of each pair more often.
+    """Draws transitions uniformly, but bad surprises more often, or with keys the worst of each pair.
 
-    For ``tilt_on="return"`` transitions must be written in the order they happened: those of one environment into a storage
+    With ``td_errors`` it draws as :class:`~safereplay.SurpriseSampler` does, otherwise as :class:`~safereplay.Shaper`.
+
+    With keys: for ``tilt_on="return"`` transitions must be written in the order they happened: those of one environment into a storage
     of one dimension, those of several into one with ``ndim=2``. With ``tilt_on="target"``, ``buffer.update_priority(index,
     r + γ·max Q(s',·))`` gives the slots of :meth:`due` their targets.
 
     Parameters
     ----------
-    v, beta, key, scheme, mixing, tilt_on, n_step, gamma : the dials of :class:`~safereplay.Shaper`
+    v : float, optional; largest share of replays in a pair's updates; default: 0.75, or 0.5 with keys
+    beta : float, optional; how strongly bad outcomes are preferred (good ones if β < 0); default: 1, or the scheme's with keys
+    td_errors : callable, optional; maps stored transitions, as ``storage.get(index)`` returns them, to their TD errors, [n] or [n, 1]; it is
+        called without gradients, on a pool of eight batches for every eighth batch, and is not saved
+    reach : float, optional; with ``td_errors``, the TD error beyond which the loss is linear: 1 for a Huber loss; default: infinite
+    key, scheme, mixing, tilt_on, n_step, gamma : the other dials of :class:`~safereplay.Shaper`; not with ``td_errors``
     seed : int, optional; of the sampler's own stream, which is saved with it; default: draws follow the buffer's
         ``generator`` or torch's own, so ``torch.manual_seed`` makes a run repeatable
-    report : bool; add to a sample, for each draw, whether it was ``tilted``, and the ``rho`` of its pair
-    observation, action, reward, done : str or tuple of str; the storage's entries of a transition; for observations a list gives all of them;
+    report : bool; add to a sample, for each draw, whether it was ``tilted``, and with keys the ``rho`` of its pair
+    observation, action, reward, done : str or tuple of str; with keys, the storage's entries of a transition; for observations a list gives all of them;
         an action is a number, a vector, or one-hot
 
     >>> import safereplay as sr, torch
     >>> from tensordict import TensorDict
     >>> from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-    >>> sampler = ShapedSampler(v=0.5, beta=2.0, key=sr.ExactKey())
-    >>> buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), sampler=sampler, batch_size=100)
     >>> reward = torch.tensor([1.0, 1.0, 1.0, -9.0]).repeat(25)[:, None]  # one pair; a quarter of it is bad
     >>> data = {"observation": torch.zeros(100, 2), "action": torch.zeros(100)}
     >>> data["next"] = {"reward": reward, "done": reward < 0}
-    >>> _ = buffer.extend(TensorDict(data, [100]))
+    >>> def filled(sampler):
+    ...     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), sampler=sampler, batch_size=1_000)
+    ...     buffer.extend(TensorDict(data, [100]))
+    ...     return buffer
+    >>> buffer = filled(ShapedSampler(td_errors=lambda batch: batch["next", "reward"], seed=0))  # every value is 0 here
+    >>> (buffer.sample()["next", "reward"] < 0).float().mean().round(decimals=1)  # 0.25·4 / (0.25·4 + 0.75)
+    tensor(0.6000)
+    >>> sampler = ShapedSampler(v=0.5, beta=2.0, key=sr.ExactKey())
+    >>> _ = filled(sampler)
     >>> sampler
     ShapedSampler(v=0.5, tilt_on='reward', held=100, pairs=1)
     >>> sampler.shaper.index.distribution()[3:100:4].sum().round(3)  # what is drawn of the bad quarter
@@ -86,9 +107,11 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
 
     def __init__(
         self,
-        v: float = 0.5,
+        v: float | None = None,
         beta: float | None = None,
         *,
+        td_errors: Callable[[Any], Any] | None = None,
+        reach: float | None = None,
         seed: int | None = None,
         report: bool = False,
         observation: Name | list[Name] = "observation",
@@ -102,26 +125,53 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         self._observation = [_name("observation", name) for name in several]
         self._report, self._follows = _checks.flag("report", report), seed is None
         self._action, self._reward, self._done = _name("action", action), _name("reward", reward), _name("done", done)
-        self._settings: dict[str, Any] = {"v": v, "beta": beta, **dials, "seed": 0 if seed is None else seed}
+        first = 0 if seed is None else seed
+        self._settings: dict[str, Any] = {"v": 0.5 if v is None else v, "beta": beta, **dials, "seed": first}
         self._lock = threading.RLock()  # a prefetching buffer samples in threads, and clears without its own lock
         self._shaper: Shaper | None = None
-        Shaper(1, **self._settings)  # checks the settings now, not at the first write
+        self._surprise: SurpriseSampler | None = None
+        self._td_errors = td_errors
+        if td_errors is None:
+            _checks.require(reach is None, "reach", "be left out without td_errors", reach)
+            Shaper(1, **self._settings)  # checks the settings now, not at the first write
+            return
+        _checks.require(callable(td_errors), "td_errors", "be a function of stored transitions", td_errors)
+        for name, value in dials.items():
+            _checks.require(value is None, name, "be left out with td_errors", value, "it is a dial of keys")
+        self._surprise = SurpriseSampler(
+            0.75 if v is None else v,
+            1.0 if beta is None else beta,
+            reach=inf if reach is None else reach,
+            seed=first,
+        )
 
     @property
     def shaper(self) -> Shaper:
-        """The shaper that draws. It exists from the first write on, when the storage's size is known."""
+        """The shaper that draws with keys. It exists from the first write on, when the storage's size is known."""
+        _checks.require(self._surprise is None, "sampler", "have keys, for a shaper", "td_errors", "it has a surprise")
         _checks.require(self._shaper is not None, "storage", "have been written to", "none so far")
         assert self._shaper is not None
         return self._shaper
 
     @property
+    def surprise(self) -> SurpriseSampler:
+        """What draws with ``td_errors``; its dials can be set at any time."""
+        _checks.require(self._surprise is not None, "sampler", "have td_errors, for a surprise", "keys")
+        assert self._surprise is not None
+        return self._surprise
+
+    @property
     def tilt_on(self) -> str:
-        """The quantity that the tilt uses: "reward", "return" or "target"."""
+        """The quantity that the tilt uses: "td_error"; with keys "reward", "return" or "target"."""
+        if self._surprise is not None:
+            return "td_error"
         return str(self._settings.get("tilt_on", "reward")) if self._shaper is None else self._shaper.tilt_on
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def mark_update(self, index: Index, *, storage: Storage | None = None) -> None:
-        """Slots were written: read their new contents."""
+        """Slots were written: read their new contents, with keys."""
+        if self._surprise is not None:
+            return
         _checks.require(storage is not None, "storage", "be given", None)
         with self._lock:
             self._read(_slots(index, storage), storage)
@@ -146,27 +196,51 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def sample(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """Draw ``batch_size`` slots: their index, and with ``report`` a dict of ``tilted`` and ``rho``.
+        """Draw ``batch_size`` slots: their index, and with ``report`` a dict of ``tilted``, and with keys ``rho``.
 
         Raises
         ------
         EmptyStorage : nothing was stored
+        BadInput : a TD error is not finite, or not one per transition
         """
         _checks.whole("batch_size", batch_size, 1)
         with self._lock:
             if not len(storage):
                 raise EmptyStorage("storage must hold a transition, got an empty one; extend the buffer first")
+            if self._surprise is not None:
+                return self._surprising(self._surprise, storage, batch_size)
             if self._shaper is None or not len(self._shaper):  # the storage was filled before this sampler was attached
                 self._read(np.arange(len(storage), dtype=np.int64), storage)
             index = self.shaper.index
-            if self._follows:  # seed the next draws from torch's generator: 256 bits for our own generator
-                device = "cpu" if self._rng is None else self._rng.device
-                words = torch.randint(-(2**63), 2**63 - 1, (4,), generator=self._rng, device=device)
-                index._here.generator[:] = words.cpu().numpy().view(np.uint64)
+            if self._follows:
+                index._here.generator[:] = self._words()
             slots, said = self.shaper.draw(batch_size), {}
             if self._report:
                 said = {"tilted": torch.from_numpy(index.tilted.copy()), "rho": torch.from_numpy(index.rho(slots))}
         return _index(slots, storage), said
+
+    def _surprising(self, chooser: SurpriseSampler, storage: Any, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """Draw by TD errors."""
+        size, (pool, _, _) = len(storage), chooser.pool
+        if pool.max(initial=0) >= size:  # of another storage, or of this one before it was emptied
+            chooser.clear()
+        if self._follows:
+            chooser.restart(self._words())
+
+        def found(slots: Ints) -> Any:
+            data = storage.get(_index(slots, storage))
+            with torch.no_grad():
+                errors = cast(Any, self._td_errors)(torch.stack(data) if isinstance(data, list) else data)
+            return errors.cpu().numpy() if isinstance(errors, torch.Tensor) else errors
+
+        slots = chooser.draw(size, batch_size, found)
+        return _index(slots, storage), {"tilted": torch.from_numpy(chooser.tilted)} if self._report else {}
+
+    def _words(self) -> Any:
+        """256 bits of torch's generator, or the buffer's: the state of our own generator for the next draws."""
+        device = "cpu" if self._rng is None else self._rng.device
+        words = torch.randint(-(2**63), 2**63 - 1, (4,), generator=self._rng, device=device)
+        return words.cpu().numpy().view(np.uint64)
 
     def due(self, k: int, storage: Storage | None = None) -> Any:
         """Up to k slots whose target should be computed now; a storage of several dimensions must be given."""
@@ -191,23 +265,30 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
 
     def _empty(self) -> None:
         with self._lock:
-            if self._shaper is not None:
-                self._shaper.clear()
+            for chooser in (self._shaper, self._surprise):
+                if chooser is not None:
+                    chooser.clear()
 
     def _state(self) -> dict[str, Any]:
         with self._lock:
+            if self._surprise is not None:
+                return {"surprise": self._surprise.state_dict()}
             if self._shaper is None:
                 return {}
             return {"capacity": self._shaper.capacity, "shaper": self._shaper.state_dict()}
 
     def _go_on(self, state: dict[str, Any]) -> None:
-        """Restore a state; that of a sampler that was never written to is empty."""
+        """Restore a state; that of a sampler that was never written to is empty, and so is that of TorchRL's uniform one."""
         with self._lock:
             if not state:
                 self._shaper = None
+                self._empty()
                 return
-            inner = state.get("shaper")
+            inner = state.get("shaper" if self._surprise is None else "surprise")
             _checks.require(isinstance(inner, dict), "state", "be as state_dict gives it", sorted(map(str, state)))
+            if self._surprise is not None:
+                self._surprise.load_state_dict(cast(dict[str, Any], inner))
+                return
             made = self._shaper
             if made is None:
                 made = Shaper(_checks.whole("capacity", state.get("capacity"), 1), **self._settings)
@@ -228,8 +309,9 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         save_state(make_folder(path) / FILE, KIND, VERSION, self._state())
 
     def loads(self, path: str | Path) -> None:
-        """Restore from what :meth:`dumps` saved."""
-        self._go_on(load_state(Path(path) / FILE, KIND, VERSION))
+        """Restore from what :meth:`dumps` saved. With ``td_errors``, a folder of another sampler will do: draws begin anew."""
+        file = Path(path) / FILE
+        self._go_on({} if self._surprise is not None and not file.exists() else load_state(file, KIND, VERSION))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_lock"}
@@ -239,6 +321,10 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
+        if self._surprise is not None:
+            return (
+                f"{type(self).__name__}(v={self._surprise.v:g}, beta={self._surprise.beta:g}, tilt_on={self.tilt_on!r})"
+            )
         v, held, pairs = self._settings["v"], 0, 0
         if self._shaper is not None:
             v, held, pairs = self._shaper.index.v, len(self._shaper), self._shaper.index.n_pairs
