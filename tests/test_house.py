@@ -26,7 +26,7 @@ LAYERS = [
     "mdp grids gym goals worlds spaces sources verdicts point",
     "schemes schedules arrays",
     "learners footprints runs stepping agent",
-    "keys pair_index shaper",
+    "keys pair_index shaper surprise",
     "theory",
     "rivals",
     "sb3 torchrl",

@@ -3,7 +3,8 @@
     add      one transition of one environment
     sample   a batch of 256, right after 4 additions, as in DQN, which trains every fourth step. The shaped buffer indexes
              new transitions at the next batch, so this is included.
-    DQN      whole runs on CartPole-v1, in wall-clock seconds
+    runs     whole runs in wall-clock seconds: DQN on CartPole-v1, without a key and with one; SAC on Pendulum-v1; DQN with a convolutional network on
+             images of 84×84×4, which are noise
 
 and the bytes per transition in addition to SB3's. Buffers are full; observations have 8 numbers, and the key is tiles of them;
 rewards are noise. Times are medians of many alternating rounds; for whole runs the best.
@@ -19,6 +20,7 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from safereplay.errors import ShapingWarning
@@ -106,40 +108,71 @@ def measure_buffer(size: int, rounds: int) -> list[Cost]:
     ]
 
 
+class Noise(gymnasium.Env[Any, Any]):
+    """Images of noise, as large as Atari's, and a reward of noise."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8), gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        super().reset(seed=seed)
+        self._images = self.np_random.integers(256, size=(16, 84, 84, 4), dtype=np.uint8)
+        return self._images[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """The next image."""
+        k, over = self.np_random.integers(16), self.np_random.random() < 0.02
+        return self._images[k], float(self.np_random.normal()), bool(over), False, {}
+
+
 def measure_run(steps: int, rounds: int) -> list[Cost]:
-    """The wall-clock time of DQN on CartPole, plain and shaped."""
+    """The wall-clock time of whole runs, plain and shaped, in turns."""
     if find_spec("stable_baselines3") is None:
         return []
     import torch
-    from stable_baselines3 import DQN
+    from stable_baselines3 import DQN, SAC
 
+    from safereplay.keys.spatial import AutoKey
     from safereplay.sb3.buffers import ShapedReplayBuffer
 
-    def learning(**options: Any) -> Callable[[], float]:
+    shaped = {"replay_buffer_class": ShapedReplayBuffer}
+    images = {"buffer_size": 2_000, "learning_starts": 100}
+    runs: list[tuple[str, Any, str, Any, int, dict[str, Any]]] = [
+        ("DQN on CartPole", DQN, "MlpPolicy", "CartPole-v1", steps, {"learning_starts": 1_000}),
+        ("SAC on Pendulum", SAC, "MlpPolicy", "Pendulum-v1", steps // 10, {}),
+        ("DQN on images", DQN, "CnnPolicy", Noise(), steps // 10, images),
+    ]
+
+    def learning(kind: Any, policy: str, env: Any, n: int, **options: Any) -> Callable[[], float]:
         def work() -> float:
-            model = DQN("MlpPolicy", "CartPole-v1", learning_starts=1_000, seed=0, device="cpu", **options)
-            return seconds_of(lambda: model.learn(steps))
+            model = kind(policy, env, seed=0, device="cpu", **options)
+            return seconds_of(lambda: model.learn(n))
 
         return work
 
+    found = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        shaped = learning(replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=DIALS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ShapingWarning)  # CartPole's reward never varies: only the time matters
-            times = in_turns([learning(), shaped], rounds + 1)
+            for name, kind, policy, env, n, options in runs:
+                ways = [learning(kind, policy, env, n, **options, **more) for more in ({}, shaped)]
+                if name.endswith("CartPole"):
+                    keyed = {**shaped, "replay_buffer_kwargs": {**DIALS, "key": AutoKey()}}
+                    ways.append(learning(kind, policy, env, n, **options, **keyed))
+                theirs, *mine = (min(t[1:]) for t in in_turns(ways, rounds + 1))  # the first compiles
+                found += [Cost(name + key, n, theirs, t) for key, t in zip(("", ", with a key"), mine, strict=False)]
     finally:
         torch.set_num_threads(threads)
-    theirs, mine = (min(t[1:]) for t in times)  # the first compiles
-    return [Cost("DQN on CartPole", steps, theirs, mine)]
+    return found
 
 
 def tasks(effort: Effort) -> list[Task]:
     """The buffer, then whole runs."""
     return [
         Task(f"SB3 buffer: {effort.slots:,} transitions", partial(measure_buffer, effort.slots, effort.draws)),
-        Task(f"SB3 DQN: {effort.dqn_steps:,} steps", partial(measure_run, effort.dqn_steps, effort.rounds)),
+        Task(f"SB3 runs: {effort.dqn_steps:,} steps", partial(measure_run, effort.dqn_steps, effort.rounds)),
     ]
 
 
@@ -147,8 +180,8 @@ def sheet(rows: Rows) -> Sheet:
     """The costs, as a table."""
     return Sheet(
         "shaped replay in SB3",
-        f"The shaped replay buffer (v = ½, β = 2, tiles) and SB3's. A batch of {BATCH} is drawn right after {EVERY} additions, which the shaped "
-        "buffer then indexes. Whole runs are wall-clock seconds on one thread, the best of alternating rounds; the others the median.",
+        f"The shaped replay buffer and SB3's. The first rows have a key (v = ½, β = 2, tiles): a batch of {BATCH} is drawn right after {EVERY} additions, which the shaped "
+        "buffer then indexes. Whole runs have none, unless it says so, and are wall-clock seconds on one thread, the best of alternating rounds; the others the median.",
         ("work", "transitions or steps", "SB3", "safereplay", "relative time"),
         [(row.work, f"{row.size:,}", *_shown(row)) for row in rows],
     )

@@ -432,7 +432,8 @@ class ShapedReplayBuffer(ReplayBuffer):
             sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
             return
         slots, errors, often = self.sampler.pool
-        worst = np.argsort(-often, kind="stable")[: _checks.whole("k", k, 1)]
+        each = np.unique(slots, return_index=True)[1]
+        worst = each[np.argsort(-often[each], kind="stable")][: _checks.whole("k", k, 1)]
         lines = [
             f"v = {self.v:g}, beta = {self.beta:g}, unit {self.sampler.unit:.4g}; {slots.size:,} transitions seen last"
         ]
