@@ -35,7 +35,7 @@ def study(
         typer.Option(help="The folder of deep.md and its pictures; default: that of the runs.", show_default=False),
     ] = None,
     worlds: Annotated[str | None, typer.Option(help="Some worlds, separated by commas.", show_default=False)] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds; default 5.", show_default=False)] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; default 20.", show_default=False)] = None,
     jobs: Annotated[int, typer.Option(help="Processes.")] = os.cpu_count() or 1,
     budget: Annotated[
         float | None, typer.Option(help="Start no new run after this many seconds.", show_default=False)
@@ -44,7 +44,7 @@ def study(
         bool, typer.Option("--report-only", help="Only write the page from the finished runs.")
     ] = False,
 ) -> int:
-    """Deep RL with shaped replay: DQN plain and shaped, and QR-DQN, on six worlds. Finished runs are not repeated."""
+    """Deep RL with shaped replay: plain and shaped replay, and rivals, on ten worlds. Finished runs are not repeated."""
     from safereplay.errors import stopping
 
     from . import report
@@ -67,7 +67,7 @@ def study(
         typer.echo(f"{outcome.done} runs done, {outcome.kept} done before, {len(failed)} failed{left}")
     with stopping(lambda: "the runs are finished, but not the page"):
         page = report.write_page(planned, out, docs or out)
-    typer.echo(page if page is not None else "no page: no world has runs of plain DQN and a random policy yet")
+    typer.echo(page if page is not None else "no page: no world has runs of the plain learner and a random policy yet")
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the study: frontiers, the risk of the contestants, learning curves, and the point's paths.
+"""Pictures of the study: the whole result, frontiers, learning curves, and the point's paths.
 
 Each family has its own colour and marker in every picture, so that no information is in colour alone.
 """
@@ -19,26 +19,51 @@ from safereplay._checks import Floats
 from safereplay.views.drawing import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, styled
 
 from .frontier import pareto, points
-from .summary import CVAR, MEAN, OURS, PLAIN, Chapter, Group, Run
+from .sentences import PART, judged, share
+from .summary import (
+    CVAR,
+    IQN,
+    KEYED,
+    LAGRANGIAN,
+    MAY_LOSE,
+    OURS,
+    PENALTY,
+    PLAIN,
+    RIVALS,
+    STATIC,
+    Chapter,
+    Group,
+    Run,
+    ratio,
+)
 
-PURPLE = "#8e4a9e"
-COLOURS = {PLAIN: ORANGE, OURS: BLUE, MEAN: GREY, CVAR: PURPLE}
-MARKERS = {PLAIN: "*", OURS: "o", MEAN: "D", CVAR: "s"}
+PURPLE, PINK, BROWN, SKY = "#8e4a9e", "#d46a9f", "#8a5a2b", "#6fb7e0"
+COLOURS = {
+    PLAIN: ORANGE,
+    OURS: BLUE,
+    KEYED: SKY,
+    PENALTY: GREEN,
+    CVAR: PURPLE,
+    IQN: PINK,
+    STATIC: BROWN,
+    LAGRANGIAN: GREY,
+}
+MARKERS = {PLAIN: "*", OURS: "o", KEYED: "P", PENALTY: "^", CVAR: "s", IQN: "D", STATIC: "p", LAGRANGIAN: "X"}
 RING: Any = {"marker": "o", "ls": "", "ms": 13, "mfc": "none", "mec": INK, "mew": 1.1}
 BELOW: Any = {"marker": "v", "ls": "", "ms": 6, "mfc": "none"}
-ACROSS = 3  # panels per row
+ACROSS = 4  # panels per row
 BINS = 24  # bins of a learning curve
 COLLAPSED = (
     0.25,
     1.0,
-)  #: settings that lose more of the gap are drawn at the edge; the second value, if a chosen setting lost the first
+)  #: settings that lose more of the gap are drawn at the edge; the second value, if the default of shaped replay lost the first
 
 
 def _panels(count: int, height: float, rows: int = 1) -> tuple[Figure, Any]:
     """A figure of ``count`` panels of ``rows`` axes each, at most :data:`ACROSS` per row: axes [count, rows]."""
     across = min(count, ACROSS)
     down = -(-count // across)
-    figure, axes = new_figure(3.0 * across + 0.2, down * height + 0.5, down * rows, across)
+    figure, axes = new_figure(2.6 * across + 0.2, down * height + 0.5, down * rows, across)
     blocks = axes.reshape(down, rows, across).transpose(0, 2, 1).reshape(-1, rows)
     for ax in blocks[count:].ravel():
         ax.set_visible(False)
@@ -60,23 +85,22 @@ def _legend(figure: Figure, names: Sequence[str], line: str = "", others: Sequen
 
 @styled
 def frontier_figure(chapters: Sequence[Chapter]) -> Figure:
-    """Mean return against P(catastrophe): all settings; lines join Pareto-optimal ones, rings mark chosen ones."""
+    """Mean return against P(catastrophe): all settings; lines join the Pareto-optimal ones of a family."""
     figure, axes = _panels(len(chapters), 2.7)
     for (ax,), chapter in zip(axes, chapters, strict=True):
         bottom = _floor(chapter)
-        for name in (CVAR, OURS):
+        for name in (*RIVALS, KEYED, OURS, PLAIN):
             _draw_family(ax, chapter, name, bottom)
-        for name in (MEAN, PLAIN):
-            for group in chapter.family(name):
-                _draw_setting(ax, group, bottom, 13 if name == PLAIN else 6.5)
-        for choice in chapter.choices.values():
-            x, y = 100 * choice.group.p.mean, max(choice.group.mean.mean, bottom)
-            ax.plot(x, y, **RING, zorder=6)
+        if chapter.default:
+            ax.plot(100 * chapter.default.p.mean, max(chapter.default.mean.mean, bottom), **RING, zorder=8)
         ax.set_title(chapter.title)
         ax.set(xlabel="P(catastrophe), %", ylabel="mean return")
         ax.margins(0.07)
         ax.set_xlim(left=min(ax.get_xlim()[0], -0.02 * ax.get_xlim()[1]))
-    others = [Line2D([], [], **RING, label="chosen"), Line2D([], [], **BELOW, mec=GREY, label="below the axis")]
+    others = [
+        Line2D([], [], **RING, label="shaped, default"),
+        Line2D([], [], **BELOW, mec=GREY, label="below the axis"),
+    ]
     _legend(figure, [name for name in COLOURS if any(chapter.family(name) for chapter in chapters)], others=others)
     return figure
 
@@ -86,24 +110,30 @@ def _floor(chapter: Chapter) -> float:
     shown = [group for name in COLOURS for group in chapter.family(name)]
     gap = chapter.plain.mean.mean - chapter.random.mean.mean
     least = min(group.mean.mean for group in shown)
-    chosen = min([choice.group.mean.mean for choice in chapter.choices.values()], default=np.inf)
     limits = [chapter.plain.mean.mean - part * gap for part in COLLAPSED]
-    limit = limits[0] if chosen > limits[0] else limits[1]
+    limit = limits[1] if chapter.default and chapter.default.mean.mean <= limits[0] else limits[0]
     fine = [g.mean.mean for g in shown if g.mean.mean > limit]
     collapsed = gap > 0 and fine and least < min(fine)
     return min(fine) - 0.05 * (max(fine) - min(fine)) if collapsed else -np.inf
 
 
 def _draw_family(ax: Axes, chapter: Chapter, name: str, bottom: float) -> None:
-    groups = chapter.dialled(name)
     if not chapter.family(name):
         return
-    found = points(groups)
+    found = points(chapter.dialled(name) if name != KEYED else chapter.family(name))
     best = found[pareto(found) & (found[:, 1] >= bottom)]
     best = best[np.argsort(best[:, 0])]
-    ax.step(100 * best[:, 0], best[:, 1], where="post", color=COLOURS[name], lw=1.6, alpha=0.55, zorder=2)
+    ax.step(
+        100 * best[:, 0],
+        best[:, 1],
+        where="post",
+        color=COLOURS[name],
+        lw=2.2 if name == OURS else 1.0,
+        alpha=0.6,
+        zorder=2,
+    )
     for group in chapter.family(name):
-        _draw_setting(ax, group, bottom, 5.5)
+        _draw_setting(ax, group, bottom, {PLAIN: 13.0, OURS: 7.0, KEYED: 7.0}.get(name, 5.0))
 
 
 def _draw_setting(ax: Axes, group: Group, bottom: float, size: float) -> None:
@@ -111,52 +141,47 @@ def _draw_setting(ax: Axes, group: Group, bottom: float, size: float) -> None:
     if mean.mean < bottom:
         ax.plot(100 * p.mean, bottom, **BELOW, mec=colour, clip_on=False, zorder=4)
         return
-    for xs, ys in (([p.low, p.high], [mean.mean] * 2), ([p.mean] * 2, [max(mean.low, bottom), mean.high])):
-        ax.plot(100 * np.array(xs), ys, color=colour, lw=0.8, alpha=0.35, zorder=1)
+    if group.family in (PLAIN, OURS):
+        for xs, ys in (([p.low, p.high], [mean.mean] * 2), ([p.mean] * 2, [max(mean.low, bottom), mean.high])):
+            ax.plot(100 * np.array(xs), ys, color=colour, lw=0.8, alpha=0.35, zorder=1)
     ax.plot(100 * p.mean, mean.mean, MARKERS[group.family], ms=size, color=colour, zorder=5, mec="white", mew=0.7)
 
 
-# -- side by side ------------------------------------------------------------------------------------------------------
+# -- the whole result --------------------------------------------------------------------------------------------------
 
 
 @styled
 def risk_figure(chapters: Sequence[Chapter]) -> Figure:
-    """P(catastrophe) of the contestants on each world, with intervals, and their losses in return."""
-    figure, axes = _panels(len(chapters), 1.75)
-    for k, ((ax,), chapter) in enumerate(zip(axes, chapters, strict=True)):
-        rows = chapter.contestants[::-1]
-        for y, group in enumerate(rows):
-            p, colour = group.p, COLOURS[group.family]
-            ax.plot(100 * np.array([p.low, p.high]), [y, y], color=colour, lw=2.2, alpha=0.4, solid_capstyle="butt")
-            size = 12 if group.family == PLAIN else 7
-            ax.plot(100 * p.mean, y, MARKERS[group.family], ms=size, color=colour, mec="white", mew=0.7)
-            ax.annotate(
-                _side_note(chapter, group),
-                (1.0, y),
-                (4, 0),
-                ("axes fraction", "data"),
-                "offset points",
-                va="center",
-                fontsize=8,
-                color="#3d4450",
-            )
-        first = k % ACROSS == 0
-        ax.set_yticks(range(len(rows)), [group.family for group in rows] if first else [""] * len(rows))
-        ax.set(ylim=(-0.6, len(rows) - 0.4), xlabel="P(catastrophe), %")
-        ax.set_xlim(left=0.0)
+    """Shaped replay at its default on each world: P(catastrophe) as a share of the plain learner's, and the loss in return, with the aim."""
+    there = judged(chapters)[::-1]
+    figure, axes = new_figure(8.6, 0.36 * len(there) + 1.2, 1, 2)
+    left, right = axes[0]
+    for y, (c, group) in enumerate(there):
+        for ax, found, met in ((left, ratio(group, c.plain), PART), (right, c.lost(group), MAY_LOSE)):
+            colour = BLUE if found.mean <= met else RED
+            ax.plot(100 * np.array([found.low, found.high]), [y, y], color=colour, lw=2.2, alpha=0.4)
+            ax.plot(100 * found.mean, y, MARKERS[OURS] if found.mean <= met else "X", ms=7, color=colour, mec="white")
+        risks = f"{share(c.plain.p.mean)} → {share(group.p.mean)}"
+        right.annotate(risks, (1.0, y), (6, 0), ("axes fraction", "data"), "offset points", va="center", fontsize=8)
+    left.set_yticks(range(len(there)), [c.title for c, _ in there])
+    right.set_yticks(range(len(there)), [""] * len(there))
+    (low, high), most = right.get_xlim(), left.get_xlim()[1]
+    far = [120 * max(ratio(g, c.plain).mean for c, g in there), 120 * max(c.lost(g).mean for c, g in there)]
+    left.set(xlabel="P(catastrophe), % of the plain learner's", xlim=(-4, np.clip(most, 110, max(200, far[0]))))
+    right.set(
+        xlabel="loss in return, % of the gap to random",
+        xlim=(np.clip(low, -50, -5), np.clip(high, 30, max(130, far[1]))),
+    )
+    for ax, plain in ((left, 100), (right, 0)):
+        ax.axvline(plain, color=ORANGE, lw=1.2, ls="--", zorder=1)
+    for ax, met in ((left, PART), (right, MAY_LOSE)):
+        ax.axvspan(ax.get_xlim()[0], 100 * met, color=BLUE, alpha=0.08, lw=0)
+        ax.set_ylim(-0.6, len(there) - 0.4)
         ax.grid(axis="y", color="#eceff3")
         ax.set_axisbelow(True)
-        ax.set_title(chapter.title)
-        ax.set_title("return", loc="right", fontsize=8, weight="normal", color="#3d4450", x=1.16)
+    note = {"xytext": (6, 8), "textcoords": "offset points", "fontsize": 8, "weight": "bold"}
+    right.annotate("plain → shaped", (1.0, 1.0), xycoords="axes fraction", **note)
     return figure
-
-
-def _side_note(chapter: Chapter, group: Group) -> str:
-    """The change in return of a setting, in percent of the gap, with its sign."""
-    lost = chapter.lost(group).mean
-    if group is chapter.plain or not np.isfinite(lost):
-        return ""
-    return f"{-100 * lost:+.0f} %".replace("-", "−") if abs(lost) >= 0.005 else "±0 %"
 
 
 # -- learning ----------------------------------------------------------------------------------------------------------
@@ -176,13 +201,13 @@ def curves_figure(chapters: Sequence[Chapter]) -> Figure:
     """Return and catastrophes of training episodes, with exploration: mean over seeds, and their range."""
     figure, axes = _panels(len(chapters), 3.6, rows=2)
     for (above, below), chapter in zip(axes, chapters, strict=True):
-        for group in chapter.contestants:
+        for group in filter(None, (chapter.plain, chapter.default)):
             _draw_curves((above, below), group)
         above.set_title(chapter.title)
         above.set(ylabel="return", xticklabels=[])
         below.set(ylabel="catastrophes, %", xlabel="steps, thousands")
         below.set_ylim(bottom=0.0)
-    _legend(figure, [n for n in COLOURS if any(g.family == n for c in chapters for g in c.contestants)], "-")
+    _legend(figure, [PLAIN, *([OURS] if any(c.default for c in chapters) else [])], "-")
     return figure
 
 

@@ -1,10 +1,10 @@
 """Risk against return: the reach of a family of settings, and the comparison of two families.
 
 Each setting is a point (P(catastrophe), mean return). A point is Pareto-optimal if no other of its family has at most its risk
-and at least its return. A dial's neutral end belongs to the family: v = 0 is plain DQN, and CVaR at α = 1 is the mean.
+and at least its return. The neutral end of every dial, the plain learner, belongs to the family.
 
-Let b be a risk budget, uniform from 0 to plain DQN's P(catastrophe), and let best(b) be the highest return among the family's
-settings within it, on the scale where a random policy is 0 and plain DQN is 1 (0 if no setting is within it, or none is
+Let b be a risk budget, uniform from 0 to the plain learner's P(catastrophe), and let best(b) be the highest return among the family's
+settings within it, on the scale where a random policy is 0 and the plain learner is 1 (0 if no setting is within it, or none is
 better than random). The *reach* of a family is the mean of best(b):
 
     reach = (1 / p_plain) ∫₀^{p_plain} best(b) db
@@ -67,24 +67,23 @@ class Comparison:
     rival: Estimate
     gain: Estimate  #: the difference of the reaches
     settings: int  #: the number of settings per family, neutral ends included
-    beyond: tuple[Group, ...]  #: the rival's Pareto-optimal settings that no shaped one matches in both
 
     @property
     def verdict(self) -> str:
-        """'further', 'less far', 'no significant difference', or 'no danger' if plain DQN has no catastrophes."""
+        """'further', 'less far', 'no significant difference', or 'no danger' if the plain learner has no catastrophes, or is no better than random."""
         if not np.isfinite(self.gain.mean):
             return "no danger"
         return {1: "further", -1: "less far", 0: "no significant difference"}[significance(self.gain)]
 
 
 def compare(ours: Sequence[Group], rivals: Sequence[Group], plain: Group, random: Group) -> Comparison:
-    """The reaches of two families with equal numbers of settings, the first ones of each; and the unmatched settings."""
+    """The reaches of two families with equal numbers of settings, the first ones of each."""
     count = min(len(ours), len(rivals))
     seeds = min(group.seeds for group in [*ours[:count], *rivals[:count]])
     (a, a_samples), (b, b_samples) = (_reach(family[:count], plain, random) for family in (ours, rivals))
     gain = Estimate(a - b, *interval(a_samples - b_samples, seeds))
     reached = [Estimate(x, *interval(samples, seeds)) for x, samples in ((a, a_samples), (b, b_samples))]
-    return Comparison(reached[0], reached[1], gain, count, beyond(ours, rivals))
+    return Comparison(reached[0], reached[1], gain, count)
 
 
 def _reach(family: Sequence[Group], plain: Group, random: Group) -> tuple[float, Floats]:
@@ -94,11 +93,3 @@ def _reach(family: Sequence[Group], plain: Group, random: Group) -> tuple[float,
     now, one = points(family), np.ones(1)
     ends = (plain.p.mean * one, plain.mean.mean * one, random.mean.mean * one)
     return float(reach(now[:, :1], now[:, 1:], *ends)[0]), samples
-
-
-def beyond(ours: Sequence[Group], rivals: Sequence[Group]) -> tuple[Group, ...]:
-    """The rival's Pareto-optimal settings that no shaped setting matches in both risk and return."""
-    mine, theirs = points(ours), points(rivals)
-    best = pareto(theirs)
-    matched = np.asarray(((mine[:, None, 0] <= theirs[:, 0]) & (mine[:, None, 1] >= theirs[:, 1])).any(0))
-    return tuple(group for group, b, m in zip(rivals, best, matched, strict=True) if b and not m)

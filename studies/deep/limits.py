@@ -1,6 +1,6 @@
 """The prediction of theory for a run: on tabular worlds, the exact limit of shaped replay.
 
-:func:`~safereplay.shaped_limit` computes the Q of p̃ = (1 − ρ)q + ρŵ, with the run's v, β and tilt. Its greedy policy is run on
+:func:`~safereplay.shaped_limit` computes the Q of p̃ = (1 − ρ)q + ρŵ, with the run's v and β, and with keys its tilt. Its greedy policy is run on
 the same evaluation episodes as the network's, with the same seeds. Policies that agree in all visited states have equal
 returns in every episode; any difference in a visited state shows.
 """
@@ -15,15 +15,15 @@ import numpy as np
 
 from safereplay._checks import Floats
 from safereplay.errors import BadInput
-from safereplay.schemes import EntropicReplay
+from safereplay.schemes import EntropicReplay, SurpriseReplay
 from safereplay.theory.shaped import shaped_limit
 
 from .records import Job
-from .summary import OURS, PLAIN, REWARD, Chapter, Group
+from .summary import KEYED, OURS, PLAIN, Chapter, Group
 from .training import evaluate
 from .worlds import world_named
 
-SHAPED = (PLAIN, OURS, REWARD)  #: families whose limit is known: matched mixing
+SHAPED = (PLAIN, OURS, KEYED)  #: families whose limit is known
 
 
 class TablePolicy:
@@ -51,7 +51,7 @@ def prediction(group: Group, job: Job) -> Prediction | None:
     s = job.setting
     if group.family not in SHAPED or world_named(s["world"]).mdp is None or s["tilt_on"] == "return":
         return None
-    told = _told(s["world"], s["v"], s["beta"], s["tilt_on"], s["episodes"])
+    told = _told(s["world"], s["v"], s["beta"], s["key"], s["tilt_on"], s["episodes"])
     if told is None:
         return None
     same = sum(np.array_equal(run.evaluation.returns, np.array(told["returns"])) for run in group.runs)
@@ -59,12 +59,12 @@ def prediction(group: Group, job: Job) -> Prediction | None:
 
 
 @cache
-def _told(world: str, v: float, beta: float, tilt_on: str, episodes: int) -> dict[str, Any] | None:
+def _told(world: str, v: float, beta: float, key: str, tilt_on: str, episodes: int) -> dict[str, Any] | None:
     spec = world_named(world)
     assert spec.mdp is not None
     try:
-        Q = shaped_limit(spec.mdp(), EntropicReplay(beta), v, tilt_on)
-    except BadInput:  # the only possible reason: targets that do not converge
+        Q = shaped_limit(spec.mdp(), EntropicReplay(beta) if key else SurpriseReplay(beta=beta), v, tilt_on)
+    except BadInput:  # the only possible reason: an iteration that does not converge
         return None
     return evaluate(TablePolicy(Q), spec, episodes, "test")
 

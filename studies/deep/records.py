@@ -29,7 +29,14 @@ from .worlds import WORLDS, World, world_named
 
 FORMAT, SHAPED_FORMAT = 1, 2  #: versions of a run and its file, without shaped replay and with it
 PATHS = 6  #: stored evaluation paths per run
-TITLES = {"delayed": "delayed cliff", "lander": "LunarLander in wind", "lava": "MiniGrid lava"}
+TITLES = {
+    "delayed": "delayed cliff",
+    "lava": "MiniGrid lava",
+    "lander": "LunarLander in wind",
+    "betting": "betting game",
+    "maze": "guarded maze",
+    "cheetah": "fined cheetah",
+}
 MAPPED = ("point",)  #: worlds whose observations are positions on a map
 
 Perform: TypeAlias = Callable[[dict[str, Any], int], dict[str, Any]]
@@ -196,7 +203,8 @@ def read_record(file: Path) -> Record:
 
 
 def _episodes(block: dict[str, Any]) -> Episodes:
-    return Episodes(_floats(block["returns"]), np.array(block["unsafe"], dtype=bool))
+    steps = float(block.get("mean_steps", "nan"))
+    return Episodes(_floats(block["returns"]), np.array(block["unsafe"], dtype=bool), steps)
 
 
 def _floats(values: Any) -> Floats:

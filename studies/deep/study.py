@@ -5,9 +5,11 @@
 A file is written whole or not at all, and a run that has a file is not repeated. So a killed study continues where it stopped,
 and runs of other machines are merged by copying their files.
 
-**What is compared.** On every world: plain DQN; shaped replay over v and β (with the tilt on the target if harm is delayed, and one
-setting with the tilt on the reward for comparison); literal mixing at one setting; QR-DQN by its mean, and by CVaR over α. All use the
-world's network, learning rate and budget. The point has all v and β, the other worlds a cross. A random policy is the return's 0.
+**What is compared.** On every world: the plain learner, DQN or SAC; shaped replay without keys, at its default and at two other v; shaped replay with the world's
+key at one setting; an extra penalty on harm; QR-DQN and IQN that are greedy on CVaR; static CVaR; a Lagrangian with a cost critic. Each family with a
+dial has three settings. All use the world's network, learning rate and budget. A random policy is the return's 0. On continuous actions only replay and penalties are compared.
+
+The default of shaped replay comes first, then its other settings, then rivals, each by seed: a stopped study has some seeds of the main comparison complete.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from safereplay._files import make_folder
 from safereplay.errors import MissingExtra, stopping
 
 from .records import Job, Perform, perform, write_record
-from .summary import CVAR, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
+from .summary import CVAR, IQN, KEYED, LAGRANGIAN, OURS, PENALTY, PLAIN, RANDOM, STATIC
 from .training import Setting
 from .worlds import WORLDS, world_named
 
-VS = (0.25, 0.5, 0.75)
-BETAS = (2.0, 1.0, 4.0, 16.0)  #: the default first: comparisons with equal numbers of settings take the first ones
+VS = (0.75, 0.5, 0.85)  #: without keys, the default first; β is 1
+KEY = {"key": "world", "v": 0.5, "beta": 2.0}  #: the defaults with keys
+PENALTIES = (1.0, 2.0, 4.0)  #: as multiples of what a catastrophe costs already
 ALPHAS = (0.25, 0.1, 0.5)
-LATE = ("delayed",)  #: worlds with harm one step after its cause
-WHOLE = ("point",)  #: worlds with the whole grid of v and β; the others have a cross in it
-LONG = ("lander",)  #: slow worlds: v at the default β only, two values of α, no literal mixing
+LIMITS = (0.02, 0.05, 0.0)  #: of the Lagrangian, on the share of training episodes with harm
+LATE = ("delayed",)  #: worlds with harm one step after its cause: keys are tilted on the target
 #: The relative cost of a step, roughly.
 COSTS = {"random": 0.05, "dqn": 1.0, "static": 1.2, "lagrangian": 1.6, "qrdqn": 2.5, "iqn": 2.9, "sac": 8.0}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -55,7 +57,8 @@ class Preset(NamedTuple):
     """The size of a study."""
 
     worlds: tuple[str, ...]
-    seeds: int = 5
+    seeds: int = 20  #: of the plain learner and of the default of shaped replay
+    fewer: int = 5  #: of all other settings
     steps: int = 0  #: 0 for each world's default
     episodes: int = 300  #: evaluation episodes
     selection: int = 100  #: selection episodes
@@ -68,44 +71,55 @@ class Preset(NamedTuple):
         return self._replace(worlds=tuple(dict.fromkeys(world_named(name).name for name in self.worlds)))
 
 
-FULL = Preset(tuple(WORLDS))
+FULL = Preset(
+    tuple(name for name in WORLDS if name != "lander")
+)  #: no budget here lets DQN land in nine of ten episodes
 SMOKE = Preset(("cliff", "point"), seeds=2, steps=300, episodes=20, selection=10, small=True)
 EARLY = {"learning_starts": 100}  # else a smoke run would hardly learn
 
 
 def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(family, dial, what differs from plain DQN) of every setting on a world, the default tilt first."""
+    """(family, dial, what differs from the plain learner) of every setting on a world, defaults first."""
+    n = 1 if small else None
     yield RANDOM, "", {"algorithm": "random"}
     yield PLAIN, "", {}
+    for v in VS[:n]:
+        yield OURS, f"v = {v:g}", {"v": v}
     late: dict[str, Any] = {"tilt_on": "target"} if world in LATE else {}
-    shaped = [
-        (v, beta)
-        for beta in BETAS
-        for v in VS
-        if world in WHOLE or beta == BETAS[0] or (v == 0.5 and world not in LONG)
-    ]
-    for v, beta in [(0.5, BETAS[0])] if small else shaped:
-        yield OURS, f"v = {v:g}, β = {beta:g}", {"v": v, "beta": beta, **late}
-    if late:
-        yield REWARD, f"v = 0.5, β = {BETAS[0]:g}", {"v": 0.5, "beta": BETAS[0]}
-    if not small and world not in LONG:
-        yield LITERAL, f"v = 0.5, β = {BETAS[0]:g}", {"v": 0.5, "beta": BETAS[0], "mixing": "literal", **late}
+    yield KEYED, f"v = {KEY['v']:g}, β = {KEY['beta']:g}", {**KEY, **late}
+    for k in PENALTIES[:n]:
+        yield PENALTY, f"{k:g} × harm", {"penalty": k * world_named(world).harm}
     if _plain(world) == "sac":
         return
-    yield MEAN, "", {"algorithm": "qrdqn"}
-    for alpha in ALPHAS[: 1 if small else 2 if world in LONG else 3]:
-        yield CVAR, f"α = {alpha:g}", {"algorithm": "qrdqn", "alpha": alpha}
+    for family, algorithm in ((CVAR, "qrdqn"), (IQN, "iqn"), (STATIC, "static")):
+        for alpha in ALPHAS[:n]:
+            yield family, f"α = {alpha:g}", {"algorithm": algorithm, "alpha": alpha}
+    for limit in LIMITS[:n]:
+        yield LAGRANGIAN, f"d = {limit:g}", {"algorithm": "lagrangian", "limit": limit}
 
 
 def plan(preset: Preset) -> list[Job]:
-    """All runs of a study, longest first, then by seed, so that a stopped study has some seeds complete."""
+    """All runs of a study: the default of shaped replay first, then its dial, then rivals, each by seed, and long runs first."""
     jobs = [
         Job(family, dial, _setting(preset, world, seed, changes), preset.selection)
         for world in preset.worlds
         for seed in range(preset.seeds)
         for family, dial, changes in families(world, preset.small)
+        if seed < preset.fewer or _is_main(family, changes)
     ]
-    return sorted(jobs, key=lambda job: (-_cost(job.setting), job.setting["seed"]))
+    return sorted(jobs, key=lambda job: (_stage(job), job.setting["seed"], -_cost(job.setting)))
+
+
+def _is_main(family: str, changes: dict[str, Any]) -> bool:
+    """Whether a setting belongs to the main comparison: plain, random, and the default of shaped replay."""
+    return family in (RANDOM, PLAIN) or (family == OURS and changes["v"] == VS[0])
+
+
+def _stage(job: Job) -> int:
+    """When a run's turn comes."""
+    if _is_main(job.family, job.setting):
+        return 0
+    return 1 if job.family in (OURS, KEYED, PENALTY) else 2
 
 
 def _setting(preset: Preset, world: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:

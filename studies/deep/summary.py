@@ -9,8 +9,9 @@ replacement, and within each seed its episodes. With five seeds, plain percentil
 about as wide as the range of the seeds. 0 catastrophes in 1,500 episodes do not mean a probability of 0, so an interval of
 P(catastrophe) is never narrower than Wilson's for its episodes.
 
-**The rule**, stated before any run: among a family's settings that lose at most :data:`MAY_LOSE` of the return between plain DQN
+**The rule**, stated before any run: among a family's settings that lose at most :data:`MAY_LOSE` of the return between the plain learner
 and a random policy, the one with the lowest P(catastrophe); at a tie, with the higher return. If none does, the one that loses least.
+Shaped replay at its default is reported as well, without any choice.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from safereplay.views.intervals import Estimate
 
 RESAMPLES = 4000
 INNER = 400  # samples of a run's episodes; each resample takes one
-MAY_LOSE = 0.15  #: of the gap in return between plain DQN and a random policy
+MAY_LOSE = 0.15  #: of the gap in return between the plain learner and a random policy
+FAILS = 0.5  #: of the gap: a seed that loses more has failed
 CONFIDENCE = 0.95
 
 
@@ -38,6 +40,7 @@ class Episodes(NamedTuple):
 
     returns: Floats  #: [E]
     unsafe: Bools  #: [E]
+    steps: float = float("nan")  #: per episode
 
     @property
     def p(self) -> float:
@@ -108,9 +111,9 @@ class Group:
         mean = float(np.mean([run.evaluation.mean for run in self.runs]))
         return Estimate(mean, *interval(self.replicates[:, 1], self.seeds))
 
-    def selected(self, seeds: Sequence[int] | None = None) -> tuple[float, float]:
-        """P(catastrophe) and mean return on the selection episodes, of some seeds or of all."""
-        runs = [run for run in self.runs if seeds is None or run.seed in seeds]
+    def selected(self, without: int | None = None) -> tuple[float, float]:
+        """P(catastrophe) and mean return on the selection episodes, of all seeds or of all but one."""
+        runs = [run for run in self.runs if run.seed != without]
         return float(np.mean([run.selection.p for run in runs])), float(np.mean([run.selection.mean for run in runs]))
 
 
@@ -166,6 +169,15 @@ def difference(a: Group, b: Group, column: int) -> Estimate:
     return Estimate(means[0] - means[1], *interval(samples, min(a.seeds, b.seeds)))
 
 
+def ratio(group: Group, plain: Group) -> Estimate:
+    """P(catastrophe) as a multiple of the plain learner's; nan if that has none. At least as wide as for a known P of the plain learner."""
+    below = plain.p.mean if plain.p.mean > 0 else float("nan")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = interval(group.replicates[:, 0] / plain.replicates[:, 0], min(group.seeds, plain.seeds))
+    ends = np.fmin(low, group.p.low / below), np.fmax(high, group.p.high / below)
+    return Estimate(group.p.mean / below, float(ends[0]), float(ends[1]))
+
+
 def significance(found: Estimate) -> int:
     """1 if the whole interval is above 0, −1 if it is below, else 0 (also if there is no interval)."""
     return int(found.low > 0) - int(found.high < 0)
@@ -180,13 +192,12 @@ class Choice:
 
     group: Group
     kept: bool  #: whether any setting loses at most what the rule allows
-    scaled: bool  #: whether plain DQN is better than random, so that a loss has a scale
     agreeing: int  #: the number of equal choices with one seed left out
     of: int
 
 
 def loss(mean: float, plain: float, random: float) -> float:
-    """The loss in return, as a share of the gap between plain DQN and a random policy; nan if there is no gap.
+    """The loss in return, as a share of the gap between the plain learner and a random policy; nan if there is no gap.
 
     >>> loss(9.0, plain=10.0, random=0.0)
     0.1
@@ -208,18 +219,17 @@ def choose(groups: Sequence[Group], plain: Group, random: Group) -> Choice | Non
     """Apply the rule to the selection episodes; None if the family has no runs."""
     if not groups:
         return None
-    best, kept = _by_the_rule(groups, plain, random, None)
+    best, kept = _by_the_rule(groups, plain, random)
     seeds = sorted(set.intersection(*({run.seed for run in g.runs} for g in [*groups, plain])))
-    again = [_by_the_rule(groups, plain, random, [s for s in seeds if s != out])[0] for out in seeds if len(seeds) > 1]
-    scaled = plain.selected()[1] > random.selected()[1]
-    return Choice(best, kept, scaled, sum(g is best for g in again), len(again))
+    again = [_by_the_rule(groups, plain, random, without)[0] for without in seeds if len(seeds) > 1]
+    return Choice(best, kept, sum(g is best for g in again), len(again))
 
 
 def _by_the_rule(
-    groups: Sequence[Group], plain: Group, random: Group, seeds: Sequence[int] | None
+    groups: Sequence[Group], plain: Group, random: Group, without: int | None = None
 ) -> tuple[Group, bool]:
-    top, bottom = plain.selected(seeds)[1], random.selected()[1]
-    found = [(group, *group.selected(seeds)) for group in groups]
+    top, bottom = plain.selected(without)[1], random.selected()[1]
+    found = [(group, *group.selected(without)) for group in groups]
     meets = [x for x in found if loss(x[2], top, bottom) <= MAY_LOSE]
     if meets:
         return min(meets, key=lambda x: (x[1], -x[2]))[0], True
@@ -228,19 +238,13 @@ def _by_the_rule(
 
 # -- a world -----------------------------------------------------------------------------------------------------------
 
-PLAIN, OURS, LITERAL, REWARD, MEAN, CVAR, RANDOM = (
-    "DQN",
-    "shaped DQN",
-    "literal mixing",
-    "shaped DQN on the reward",
-    "QR-DQN",
-    "QR-DQN CVaR",
-    "random",
-)
-
+RANDOM, PLAIN, OURS, KEYED = "random", "plain", "shaped", "shaped with keys"
+PENALTY, CVAR, IQN, STATIC, LAGRANGIAN = "penalty", "QR-DQN CVaR", "IQN CVaR", "static CVaR", "Lagrangian"
+RIVALS = (PENALTY, CVAR, IQN, STATIC, LAGRANGIAN)  #: families with a dial, besides ours
 
 #: The order in which families are listed.
-FAMILIES = (PLAIN, OURS, REWARD, LITERAL, MEAN, CVAR, RANDOM)
+FAMILIES = (PLAIN, OURS, KEYED, *RIVALS, RANDOM)
+DEFAULT = "v = 0.75"  #: the dial of shaped replay at its default
 
 
 @dataclass(frozen=True)
@@ -257,7 +261,7 @@ class Chapter:
 
     @cached_property
     def plain(self) -> Group:
-        """Plain DQN."""
+        """The plain learner, DQN or SAC."""
         return self.family(PLAIN)[0]
 
     @cached_property
@@ -266,21 +270,32 @@ class Chapter:
         return self.family(RANDOM)[0]
 
     @cached_property
+    def default(self) -> Group | None:
+        """Shaped replay at its default, if it was run."""
+        return next((group for group in self.family(OURS) if group.dial == DEFAULT), None)
+
+    @cached_property
     def choices(self) -> dict[str, Choice]:
         """The rule's choice for each family that has a dial."""
-        found = {name: choose(self.family(name), self.plain, self.random) for name in (OURS, CVAR)}
+        found = {name: choose(self.family(name), self.plain, self.random) for name in (OURS, *RIVALS)}
         return {name: choice for name, choice in found.items() if choice is not None}
 
     @cached_property
-    def contestants(self) -> tuple[Group, ...]:
-        """Plain DQN, shaped DQN as chosen, QR-DQN by its mean, and by CVaR as chosen; those that were run."""
-        chosen = {name: (choice.group,) for name, choice in self.choices.items()}
-        return tuple(g for name in (PLAIN, OURS, MEAN, CVAR) for g in chosen.get(name, self.family(name)))
+    def contestants(self) -> dict[str, Group]:
+        """One setting of each family that was run: shaped replay at its default, rivals as the rule chooses."""
+        found = {PLAIN: self.plain, OURS: self.default, KEYED: next(iter(self.family(KEYED)), None)}
+        rivals = {name: self.choices[name].group for name in RIVALS if name in self.choices}
+        return {name: group for name, group in found.items() if group is not None} | rivals
 
     def lost(self, group: Group) -> Estimate:
-        """The share of the gap between plain DQN and random that a setting loses."""
+        """The share of the gap between the plain learner and random that a setting loses."""
         return lost(group, self.plain, self.random)
 
+    def failed(self, group: Group) -> int:
+        """The number of seeds that lose more than half of the gap between the plain learner's mean and random."""
+        ends = self.plain.mean.mean, self.random.mean.mean
+        return sum(loss(run.evaluation.mean, *ends) > FAILS for run in group.runs)
+
     def dialled(self, name: str) -> tuple[Group, ...]:
-        """A family with the neutral end of its dial first: v = 0, or α = 1."""
-        return self.family({OURS: PLAIN, CVAR: MEAN}[name]) + self.family(name)
+        """A family with the neutral end of its dial first, the plain learner."""
+        return (self.plain, *self.family(name))

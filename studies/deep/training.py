@@ -12,9 +12,9 @@
     cvar_target  bool     whether QR-DQN's target chooses its action by CVaR_α too, or by the mean
     limit        float    "lagrangian": the limit on the share of training episodes with harm
     penalty      float    reward shaping: what an unsafe step costs more in training, in the world's unit
-    tilt_on      str      "reward", "return" or "target"
-    mixing       str      "matched" or "literal"
-    key          str      "" for the world's key, or the name of a key class with its defaults, such as "ExactKey"
+    tilt_on      str      with a key: "reward", "return" or "target"
+    mixing       str      with a key: "matched" or "literal"
+    key          str      "" for replay without keys, "world" for the world's key, or the name of a key class, such as "ExactKey"
     seed         int      of the learner, its exploration and its environment, below 10⁶
     steps        int      0 for the world's default
     episodes     int      greedy episodes of the evaluation
@@ -31,7 +31,7 @@
     checks       list of evaluations during training, with a "step" each
     curve        {"step": [...], "return": [...], "catastrophe": [0 or 1, ...]}, one entry per episode of training
     greedy       the greedy action of every state, for worlds that are tables; else None; also None for "static"
-    replay       a summary of the shaped buffer at the end, or None
+    replay       a summary of the shaped buffer's pairs at the end, or None without keys
     versions     {"python", "torch", "stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "safereplay"}
 
 **evaluation**: ``episodes``, ``mean_return``, ``se_return``, ``catastrophes``, ``p_catastrophe``, ``goals``,
@@ -265,13 +265,12 @@ def _shaping(setting: Setting, gamma: float) -> dict[str, Any]:
     """The arguments that shape replay."""
     from safereplay.sb3.buffers import ShapedReplayBuffer
 
-    name, arguments = world_named(setting.world).key
+    chosen: dict[str, Any] = {"v": setting.v, "beta": setting.beta, "gamma": gamma, "seed": setting.seed}
     if setting.key:
-        name, arguments = setting.key, {}
-    key = getattr(import_module("safereplay"), name)(**arguments)
-    chosen = {"v": setting.v, "beta": setting.beta, "key": key, "mixing": setting.mixing, "tilt_on": setting.tilt_on}
-    fixed = {"gamma": gamma, "seed": setting.seed}
-    return {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": chosen | fixed}
+        name, arguments = world_named(setting.world).key if setting.key == "world" else (setting.key, {})
+        key = getattr(import_module("safereplay"), name)(**arguments)
+        chosen |= {"key": key, "mixing": setting.mixing, "tilt_on": setting.tilt_on}
+    return {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": chosen}
 
 
 def _shaping_callbacks(setting: Setting) -> list[Any]:
@@ -360,10 +359,9 @@ def _greedy(model: Any, world: World) -> list[int] | None:
 
 
 def _replay(model: Any) -> dict[str, Any] | None:
-    shaper = getattr(model.replay_buffer, "shaper", None)
-    if shaper is None:
+    if not getattr(model.replay_buffer, "is_keyed", False):
         return None
-    table = shaper.index.pair_table()
+    table = model.replay_buffer.shaper.index.pair_table()
     rho = np.asarray(table["rho"])
     return {
         "pairs": int(rho.size),

@@ -51,13 +51,14 @@ class World:
     model, where there is one: state s is then the s-th unit vector. ``key`` names the class of pair keys and its
     arguments. ``learner`` names the plain learner: "dqn", or "sac" for continuous actions. ``dqn``, ``qrdqn`` and
     ``sac`` are the learners' arguments; a ``reward_scale`` among them takes the place of the world's.
-    ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
+    ``harm`` is what a catastrophe costs in reward; an extra penalty is a multiple of it. ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
     """
 
     name: str
     about: str
     catastrophe: str
     maker: Callable[[bool], Env]
+    harm: float
     time_limit: int
     gamma: float
     reward_scale: float
@@ -198,6 +199,7 @@ WORLDS: dict[str, World] = {
             catastrophe="a fall off the cliff, which ends the episode",
             maker=partial(_one_hot, _cliff),
             mdp=_cliff,
+            harm=12.0,
             time_limit=100,
             gamma=0.95,
             reward_scale=20.0,
@@ -212,6 +214,7 @@ WORLDS: dict[str, World] = {
             catastrophe="a reward of −100, which does not end the episode",
             maker=partial(_one_hot, _volatile),
             mdp=_volatile,
+            harm=100.0,
             time_limit=100,
             gamma=0.9,
             reward_scale=150.0,
@@ -226,6 +229,7 @@ WORLDS: dict[str, World] = {
             catastrophe="the step that hits the ground, one after the slip",
             maker=partial(_one_hot, _delayed),
             mdp=_delayed,
+            harm=12.0,
             time_limit=100,
             gamma=0.95,
             reward_scale=20.0,
@@ -239,6 +243,7 @@ WORLDS: dict[str, World] = {
             about="A 2-D point walks to a goal; the straight line runs past a pit that gusts can throw it into.",
             catastrophe="a fall into the pit, which ends the episode",
             maker=_point,
+            harm=18.0,
             time_limit=100,
             gamma=0.99,
             reward_scale=20.0,
@@ -254,6 +259,7 @@ WORLDS: dict[str, World] = {
             about="A MiniGrid world with slip: a short bridge along lava, or a long way behind a wall.",
             catastrophe="a step into the lava, which ends the episode",
             maker=_lava,
+            harm=25.0,
             time_limit=100,
             gamma=0.98,
             reward_scale=30.0,
@@ -267,6 +273,7 @@ WORLDS: dict[str, World] = {
             about="LunarLander-v3 with wind and turbulence: land between the flags and do not crash; these steps are too few to learn it well.",
             catastrophe="a crash, or flying out of sight: the episode ends with −100",
             maker=_lander,
+            harm=100.0,
             time_limit=1_000,
             gamma=0.99,
             reward_scale=100.0,
@@ -283,6 +290,7 @@ WORLDS: dict[str, World] = {
             about="EnvPool's highway: three lanes of slower cars; the reward is the speed above 20 m/s, so overtaking pays.",
             catastrophe="a crash, which ends the episode",
             maker=partial(_traffic, "highway", 7.0),
+            harm=7.0,
             time_limit=30,
             gamma=0.9,
             reward_scale=10.0,
@@ -297,6 +305,7 @@ WORLDS: dict[str, World] = {
             about="EnvPool's merge: slower cars ahead, and one that enters from a ramp; the reward is the speed above 20 m/s.",
             catastrophe="a crash, which ends the episode",
             maker=partial(_traffic, "merge", 5.0),
+            harm=5.0,
             time_limit=40,
             gamma=0.9,
             reward_scale=10.0,
@@ -312,6 +321,7 @@ WORLDS: dict[str, World] = {
             catastrophe="ruin, which ends the game",
             maker=partial(_one_hot, _betting),
             mdp=_betting,
+            harm=10.0,
             time_limit=100,
             gamma=0.99,
             reward_scale=15.0,
@@ -323,9 +333,10 @@ WORLDS: dict[str, World] = {
         World(
             name="maze",
             about="The guarded maze: the short way passes a guard, who seldom takes a large fee; the long way is safe.",
-            catastrophe="the guard takes the fee, which does not end the episode",
+            catastrophe="the guard's fee, which does not end the episode",
             maker=partial(_one_hot, _maze),
             mdp=_maze,
+            harm=64.0,
             time_limit=100,
             gamma=0.99,
             reward_scale=70.0,
@@ -339,6 +350,7 @@ WORLDS: dict[str, World] = {
             about="MuJoCo's HalfCheetah: the reward is its speed, and above 3 m/s a step is fined 20 with probability 0.05.",
             catastrophe="a fine, which does not end the episode",
             maker=_cheetah,
+            harm=20.0,
             time_limit=200,
             gamma=0.99,
             reward_scale=5.0,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted_study import steady
 
-from studies.deep.frontier import beyond, compare, pareto, reach
+from studies.deep.frontier import compare, pareto, reach
 
 PLAIN, RANDOM = steady("plain", 0.2, 10.0), steady("random", 0.5, 0.0)
 POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=8).map(
@@ -48,24 +48,10 @@ def test_where_plain_meets_no_catastrophe_there_is_nothing_to_reach():
     assert compare([calm], [calm], calm, RANDOM).verdict == "no danger"
 
 
-def test_the_rivals_that_none_of_ours_matches_are_named():
-    ours = [steady("ours", 0.1, 9.0), steady("ours", 0.02, 7.0)]
-    rivals = [
-        steady("matched", 0.12, 8.0),
-        steady("more return", 0.15, 9.5),
-        steady("beaten at home", 0.15, 9.4),
-        steady("less risk", 0.0, 1.0),
-    ]
-    assert [g.family for g in beyond(ours, rivals)] == ["more return", "less risk"]
-    assert beyond(rivals, rivals) == ()
-
-
 def test_families_are_compared_with_equally_many_settings_from_the_front():
-    """Our third setting would reach furthest, and the rival has but two; what it matches it matches all the same."""
+    """Our third setting would reach furthest, and the rival has two only."""
     ours = [PLAIN, steady("ours", 0.1, 9.0), steady("ours", 0.0, 10.0, dial="best")]
     rivals = [PLAIN, steady("rival", 0.05, 9.5)]
     found = compare(ours, rivals, PLAIN, RANDOM)
     assert found.settings == 2
     assert found.ours.mean == pytest.approx(0.5 * 0.9)
-    assert found.beyond == ()
-    assert [g.family for g in compare(ours[:2], rivals, PLAIN, RANDOM).beyond] == ["rival"]

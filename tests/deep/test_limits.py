@@ -6,7 +6,7 @@ import pytest
 import safereplay as sr
 from studies.deep.limits import TablePolicy, prediction
 from studies.deep.records import Job
-from studies.deep.summary import LITERAL, OURS
+from studies.deep.summary import CVAR, KEYED, OURS
 from studies.deep.training import Setting, evaluate, train
 from studies.deep.worlds import world_named
 
@@ -19,23 +19,38 @@ class Planted:
         self.runs = [type("Run", (), {"evaluation": type("E", (), {"returns": np.array(r)})}) for r in returns]
 
 
-def job(**changes):
-    return Job(OURS, "", Setting("cliff", v=0.5, beta=2.0, **changes).to_dict(), 10)
+def job(world="cliff", **changes):
+    return Job(OURS, "", Setting(world, **changes).to_dict(), 10)
 
 
-def test_a_network_is_the_same_only_if_every_episode_is():
+KEYS = {"v": 0.5, "beta": 2.0, "key": "world"}
+
+
+@pytest.mark.parametrize(
+    ("family", "scheme", "setting"),
+    [(OURS, sr.SurpriseReplay(), {"v": 0.75}), (KEYED, sr.EntropicReplay(2.0), KEYS)],
+)
+def test_a_network_is_the_same_only_if_every_episode_is(family, scheme, setting):
     world = world_named("cliff")
-    limit = evaluate(TablePolicy(sr.shaped_limit(world.mdp(), v=0.5)), world, 300)
+    limit = evaluate(TablePolicy(sr.shaped_limit(world.mdp(), scheme, v=setting["v"])), world, 300)
     other = [*limit["returns"][:-1], limit["returns"][-1] + 1]
-    found = prediction(Planted(OURS, limit["returns"], other), job())
+    found = prediction(Planted(family, limit["returns"], other), job(**setting))
     assert (found.same, found.of) == (1, 2)
     assert found.p == limit["p_catastrophe"] < 0.05
     assert found.mean == limit["mean_return"]
 
 
 def test_what_has_no_known_limit_is_left_out():
-    assert prediction(Planted(LITERAL, [0.0]), job(mixing="literal")) is None
-    assert prediction(Planted(OURS, [0.0]), Job(OURS, "", Setting("point", v=0.5).to_dict(), 10)) is None
+    assert prediction(Planted(CVAR, [0.0]), job(algorithm="qrdqn", alpha=0.1)) is None
+    assert prediction(Planted(OURS, [0.0]), job("point", v=0.75)) is None
+
+
+def test_the_limit_without_keys_is_that_of_the_settings_own_dial():
+    """The guarded maze: v = 0.5 passes the guard, v = 0.75 goes around; with keys at v = 0.5 it goes around as well."""
+    settings = [{"v": 0.5}, {"v": 0.75}, KEYS]
+    found = [prediction(Planted(OURS, [0.0]), job("maze", **setting)).p for setting in settings]
+    assert found[0] > 0.0
+    assert found[1:] == [0.0, 0.0]
 
 
 def test_targets_settle_where_one_fixed_slope_does_not():
@@ -43,8 +58,8 @@ def test_targets_settle_where_one_fixed_slope_does_not():
     mdp = world_named("delayed").mdp()
     with pytest.raises(sr.BadInput, match="let targets converge"):
         sr.shaped_limit(mdp, sr.ScoreReplay(1.0), 0.75, "target")
-    late = Setting("delayed", v=0.75, beta=4.0, tilt_on="target").to_dict()
-    assert prediction(Planted(OURS, [0.0]), Job(OURS, "", late, 10)) is not None
+    late = job("delayed", v=0.75, beta=4.0, tilt_on="target", key="world")
+    assert prediction(Planted(KEYED, [0.0]), late) is not None
 
 
 @pytest.mark.slow
@@ -52,8 +67,8 @@ def test_where_danger_comes_late_a_network_needs_the_tilt_on_the_target():
     """The delayed cliff, v = ½, β = 2, seed 0, 300 episodes: a tilt on the reward changes nothing, on the target it halves the falls."""
     settings = [
         Setting("delayed"),
-        Setting("delayed", v=0.5, beta=2.0),
-        Setting("delayed", v=0.5, beta=2.0, tilt_on="target"),
+        Setting("delayed", **KEYS),
+        Setting("delayed", **KEYS, tilt_on="target"),
     ]
     plain, reward, target = (train(setting)["evaluation"]["p_catastrophe"] for setting in settings)
     assert reward == plain > 0.1
@@ -68,5 +83,5 @@ def test_a_shaped_network_comes_to_the_tabular_limit_of_the_same_rho_and_tilt(na
     limit = evaluate(TablePolicy(sr.shaped_limit(world.mdp(), sr.EntropicReplay(4.0), v=0.5)), world, 300)
     plain = evaluate(TablePolicy(sr.shaped_limit(world.mdp(), v=0.0)), world, 300)
     assert plain["returns"] != limit["returns"]
-    runs = [train(Setting(name, v=0.5, beta=4.0, seed=seed))["evaluation"]["returns"] for seed in range(5)]
+    runs = [train(Setting(name, v=0.5, beta=4.0, key="world", seed=seed))["evaluation"]["returns"] for seed in range(5)]
     assert sum(returns == limit["returns"] for returns in runs) >= 4

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from planted_study import PRESET, plant
 
@@ -10,11 +11,12 @@ from safereplay.views.document import to_markdown
 from studies.deep import report, sentences
 from studies.deep.records import collect
 from studies.deep.study import plan
-from studies.deep.summary import CVAR, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
+from studies.deep.summary import CVAR, DEFAULT, IQN, KEYED, LAGRANGIAN, OURS, PENALTY, PLAIN, RANDOM, RIVALS, STATIC
 from studies.deep.tuning import Trial
+from studies.deep.worlds import world_named
 
-LATE = PRESET._replace(worlds=("delayed",))
-DIAL = "v = 0.5, β = 1"
+ROAD = PRESET._replace(worlds=("highway",))
+NEAR = f"{OURS}, {DEFAULT}"
 
 
 def chapter(folder, planted=None, preset=PRESET, **kwargs):
@@ -28,29 +30,71 @@ def page(folder, planted=None, preset=PRESET, **kwargs):
     return to_markdown(report.TITLE, report.compose(collect(jobs, folder), jobs, set()))
 
 
+def cells(text, start, end):
+    """The rows of the tables between two marks, without their headers."""
+    part = text[text.index(start) : text.index(end)]
+    lines = [line for line in part.splitlines() if line.startswith("|") and "---" not in line]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "P(c" not in line]
+
+
+def main_numbers(rows, column):
+    return [row[column].split(" [")[0] for row in rows]
+
+
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_headline_table_holds_what_was_planted(tmp_path):
-    text = page(tmp_path)
-    rows = [line for line in text.splitlines() if re.match(r"\| (point)? \| (DQN|shaped|QR)", line)][:4]
-    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
-    assert [c[1] for c in cells] == [PLAIN, OURS, MEAN, CVAR]
-    assert [c[3].split(" [")[0] for c in cells] == ["20.0 %", "2.0 %", "20.0 %", "10.0 %"]
-    assert [c[4] for c in cells] == ["", "0.10", "1.00", "0.50"]
-    assert [c[5].split(" [")[0] for c in cells] == ["10.0", "9.50", "10.0", "9.00"]
-    assert [c[6].split(" [")[0] for c in cells] == ["", "1.7 %", "0 %", "3.3 %"]  # of the 30 between 10 and −20
+def test_the_results_hold_what_was_planted(tmp_path):
+    rows = cells(page(tmp_path, {f"{OURS}, v = 0.85": (0.0, 9.0)}), "## Results", "## Frontiers")
+    assert [row[0] for row in rows] == ["point", "", "point", *[""] * 6]
+    assert [row[1] for row in rows] == [PLAIN, OURS, OURS, KEYED, *RIVALS]
+    assert [row[2] for row in rows[:4]] == ["—", "v = 0.75 (default)", "v = 0.85", "v = 0.5, β = 2"]
+    rows = rows[:5]
+    assert main_numbers(rows, 3) == ["20.0 %", "2.0 %", "0 %", "4.0 %", "6.0 %"]
+    assert main_numbers(rows, 4) == ["", "0.10", "0.00", "0.20", "0.30"]
+    assert main_numbers(rows, 5) == ["10.0", "9.50", "9.00", "9.50", "9.00"]
+    assert main_numbers(rows, 6) == ["", "1.7 %", "3.3 %", "1.7 %", "3.3 %"]  # of the 30 between 10 and −20
+    assert all(re.fullmatch(r"\S+ \[\S+, \S+\]", row[4]) for row in rows[1:])
+
+
+def test_the_main_comparison_needs_no_rule(tmp_path):
+    """The default is far worse on the selection episodes than other settings; it is shown all the same."""
+    planted = {NEAR: {"p": 0.02, "mean": 9.5, "selected": (0.9, -15.0)}}
+    rows = cells(page(tmp_path, planted), "## Results", "## Frontiers")
+    assert rows[1][2] == "v = 0.75 (default)"
+    assert rows[2][2] == "v = 0.5"
+
+
+def test_a_seed_fails_if_it_loses_more_than_half_of_the_gap(tmp_path):
+    """Between 10 and −20 the half is −5; the plain learner's own seeds are measured by its mean, 4."""
+    found = chapter(tmp_path / "a", {NEAR: lambda seed: (0.02, -5.1 if seed < 2 else -4.9)})
+    assert found.failed(found.default) == 2
+    assert found.failed(found.plain) == 0
+    assert "| 2 of 5 |" in page(tmp_path / "a", {NEAR: lambda seed: (0.02, -5.1 if seed < 2 else -4.9)})
+    found = chapter(tmp_path / "b", {PLAIN: lambda seed: (0.2, -20.0 if seed == 0 else 10.0)})
+    assert found.failed(found.plain) == 1
+
+
+def test_without_a_gap_no_seed_can_fail(tmp_path):
+    rows = cells(page(tmp_path, {PLAIN: (0.2, -30.0)}), "## Results", "## Frontiers")
+    assert {row[7] for row in rows} == {"—"}
+
+
+def test_families_that_all_lose_too_much_are_named(tmp_path):
+    said = "No setting loses at most 15 % on the selection episodes, so the one that loses least is shown: point (IQN CVaR)."
+    assert said in page(tmp_path / "a", {IQN: (0.0, 5.0)})
+    assert "No setting loses" not in page(tmp_path / "b")
 
 
 def test_every_setting_is_in_the_last_table_and_the_chosen_are_marked(tmp_path):
-    text = page(tmp_path, {f"{OURS}, v = 0.75, β = 2": (0.01, 9.0)}, seconds=12.5)
-    table = text[text.index("## All settings") : text.index("## Trials of the tuning")]
-    rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
-    assert len(rows) == 18  # literal mixing is not planted
-    marked = [row for row in rows if "✓" in row]
-    assert [row.split("|")[3].strip() for row in marked] == ["v = 0.75, β = 2", "α = 0.25"]
-    assert all("| 5 |" in row and "12.5 |" in row for row in rows)
-    assert "1.0 %, 9.00" in marked[0]  # on the selection episodes
+    text = page(tmp_path, {f"{OURS}, v = 0.85": (0.01, 9.0)}, seconds=12.5)
+    rows = cells(text, "## All settings", "## Trials of the tuning")
+    assert len(rows) == 21
+    marked = [row for row in rows if row[0] == "✓"]
+    assert [row[1] for row in marked] == [OURS, *RIVALS]
+    assert marked[0][2] == "v = 0.85"
+    assert marked[0][7] == "1.0 %, 9.00"  # on the selection episodes
+    assert all(row[3] == "5" and row[8] == "12.5" for row in rows)
 
 
 def test_cost_is_the_ratio_of_medians_on_one_machine(tmp_path):
@@ -63,20 +107,20 @@ def test_cost_is_the_ratio_of_medians_on_one_machine(tmp_path):
     file.write_text(json.dumps(record))
     found = collect(jobs, tmp_path)
     text = to_markdown(report.TITLE, report.compose(found, jobs, set()))
-    assert "| point | 10.0 | 11.0 (1.10×) |" in text
+    assert "| point | 10.0 | 11.0 (1.10×) | 10.0 (1.00×) |" in text
     assert report.seconds(found.chapters[0].family(OURS), "another one") == 1e6
 
 
 def test_catastrophes_of_training_are_shares_of_its_episodes(tmp_path):
     text = page(tmp_path, {PLAIN: {"p": 0.2, "mean": 10.0, "training": 0.4}}, training=0.3)
-    assert "| point | 40.0 % | 30.0 % | 30.0 % | 30.0 % |" in text
+    assert f"| point | 40.0 % |{' 30.0 % |' * 7}" in text
 
 
-def test_the_method_counts_runs_seeds_and_episodes(tmp_path):
-    text = page(tmp_path, {LITERAL: (0.02, 9.5)})
-    assert "95 runs, 5 seeds per setting, 200 evaluation episodes per run" in text
+def test_the_method_counts_runs_seeds_episodes_and_dials(tmp_path):
+    text = page(tmp_path, preset=PRESET._replace(seeds=6))
+    assert "108 runs, 5 to 6 seeds per setting, 200 evaluation episodes per run" in text
     assert "judged on 100 selection episodes" in text
-    assert "settings per world: 12 of shaped DQN, 3 of QR-DQN CVaR." in text
+    assert "shaped: v = 0.75 or v = 0.5 or v = 0.85; shaped with keys: v = 0.5, β = 2; penalty: 1 × harm or" in text
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text
     assert "**point**, 1,000 steps: A 2-D point" in text
     assert "Not complete" not in text
@@ -96,8 +140,13 @@ def test_what_was_tried_in_tuning_is_listed_for_the_worlds_of_the_page(tmp_path,
     assert "elsewhere" not in table
 
 
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
 def test_a_study_that_is_not_complete_says_how_much_is_missing(tmp_path):
-    assert "**Not complete**: 5 of 95 planned runs are missing." in page(tmp_path)
+    text = page(tmp_path, only=(PLAIN, RANDOM, OURS))
+    assert "**Not complete**: 80 of 105 planned runs are missing." in text
+    assert "Lagrangian |" not in text
 
 
 def test_a_world_without_plain_or_random_runs_waits(tmp_path):
@@ -109,203 +158,199 @@ def test_a_world_without_plain_or_random_runs_waits(tmp_path):
 
 
 def test_a_page_can_be_written_of_plain_and_random_alone(tmp_path):
-    text = page(tmp_path, only=(PLAIN, RANDOM))
-    assert "shaped replay was not run" in text
+    jobs = plant(tmp_path, only=(PLAIN, RANDOM))
+    text = report.write_page(jobs, tmp_path, tmp_path / "docs").read_text()
+    assert "The aim cannot be judged yet" in text
+    assert "deep-risk" not in text
+
+
+def test_another_setting_is_never_taken_for_the_default(tmp_path):
+    jobs = plant(tmp_path)
+    for job in jobs:
+        if (job.family, job.dial) == (OURS, DEFAULT):
+            (tmp_path / "runs" / job.file).unlink()
+    found = collect(jobs, tmp_path)
+    text = to_markdown(report.TITLE, report.compose(found, jobs, set()))
+    assert found.chapters[0].default is None
+    assert "Not judged" not in text
+    assert "The aim cannot be judged yet" in text
+
+
+def test_one_seed_gives_numbers_without_intervals(tmp_path):
+    rows = cells(page(tmp_path, preset=PRESET._replace(seeds=1)), "## Results", "## Frontiers")
+    assert rows[1][5:] == ["9.50", "1.7 %", "0 of 1"]
 
 
 def test_pictures_that_the_page_shows_exist_and_paths_are_drawn_where_there_are_some(tmp_path):
-    point = PRESET._replace(worlds=("point",))
-    jobs = plant(tmp_path, preset=point, paths=[[[0.1, 0.3], [0.5, 0.15]]])
+    jobs = plant(tmp_path, paths=[[[0.1, 0.3], [0.5, 0.15]]])
     text = report.write_page(jobs, tmp_path, tmp_path / "docs").read_text()
     shown = re.findall(r"\(img/(deep-\w+)\.png\)", text)
     assert shown == ["deep-risk", "deep-paths", "deep-frontier", "deep-curves"]
     for name in shown:
         assert (tmp_path / "docs" / "img" / f"{name}.svg").stat().st_size > 1000
         assert (tmp_path / "docs" / "img" / f"{name}.png").stat().st_size > 1000
-    assert "deep-paths" not in page(tmp_path / "none", preset=point)
+    assert "deep-paths" not in page(tmp_path / "none")
 
 
-# -- the headline ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("ours", "said"),
-    [
-        ((0.02, 9.5), "P(catastrophe) falls from 20.0 % to 2.0 %, to 0.10 of plain DQN's; it costs 1.7 % of the gap to random in return."),
-        ((0.02, 13.0), "falls from 20.0 % to 2.0 %, to 0.10 of plain DQN's; the return is 10.0 % of the gap to random higher."),
-        ((0.21, 9.5), "no significant difference in P(catastrophe) from plain DQN (21.0 % and 20.0 %); it costs 1.7 %"),
-        ((0.40, 9.5), "P(catastrophe) rises from 20.0 % to 40.0 %; it costs"),
-        ((0.02, -5.0), "it costs 50.0 % of the gap to random in return. No setting lost at most 15 % on the selection"),
-    ],
-)  # fmt: skip
-def test_the_headline_says_what_happened(ours, said, tmp_path):
-    assert said in sentences.headline(chapter(tmp_path, {OURS: ours}))
-
-
-def test_where_plain_is_no_better_than_random_a_loss_has_no_scale(tmp_path):
-    text = sentences.headline(chapter(tmp_path, {PLAIN: (0.2, -30.0)}))
-    assert "plain DQN does no better than random, so a loss in return has no scale." in text
-    assert "No setting lost" not in text
+# -- the aim -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("ours", "plain", "said"),
+    ("default", "said"),
     [
-        ((0.04, 9.0), (0.2, 10.0), "is met on point."),
-        ((0.05, 9.0), (0.2, 10.0), "is not met on point."),
-        ((0.02, 5.0), (0.2, 10.0), "is not met on point."),
-        ((0.0, 9.0), (0.0, 10.0), "cannot be judged: too few catastrophes."),
+        ((0.065, 9.0), "On 1 of 1 worlds shaped replay at its default, with no key"),
+        ((0.07, 9.0), "not met on point (too little less risk)."),
+        ((0.02, 5.0), "not met on point (too much return lost)."),
+        ((0.10, 5.0), "On 0 of 1 worlds"),
+        ((0.10, 5.0), "not met on point (too little less risk and too much return lost)."),
+        ((0.07, 9.0), "significantly above the plain learner's on no world."),
+        ((0.40, 9.0), "significantly above the plain learner's on point."),
     ],
 )
-def test_the_aim_is_met_or_not(ours, plain, said, tmp_path):
-    assert sentences.aim([chapter(tmp_path, {OURS: ours, PLAIN: plain})]).endswith(said)
+def test_the_aim_is_met_or_not_with_its_reason(default, said, tmp_path):
+    """Other settings of shaped replay are good; the default alone counts."""
+    assert said in sentences.aim([chapter(tmp_path, {NEAR: default})])
 
 
-def test_the_aim_names_the_worlds_on_both_sides(tmp_path):
-    met, missed = chapter(tmp_path / "a"), chapter(tmp_path / "b", {OURS: (0.1, 9.0)}, LATE)
-    assert "is met on point, and not on delayed cliff." in sentences.aim([met, missed])
+def test_an_aim_that_is_met_has_no_exceptions(tmp_path):
+    text = sentences.aim([chapter(tmp_path)])
+    assert "not met" not in text
+    assert "Not judged" not in text
 
 
-@pytest.mark.parametrize(
-    ("rival", "said"),
-    [
-        ((0.2, 5.0), "less risk and more return"),
-        ((0.2, 9.5), sentences.VERSUS[-1, 0]),
-        ((0.2, 10.0), "less risk for less return"),
-        ((0.02, 5.0), sentences.VERSUS[0, 1]),
-        ((0.02, 9.5), sentences.VERSUS[0, 0]),
-        ((0.02, 10.0), sentences.VERSUS[0, -1]),
-        ((0.0, 5.0), "more return for more risk"),
-        ((0.0, 9.5), sentences.VERSUS[1, 0]),
-        ((0.0, 10.0), "more risk and less return"),
-    ],
-)
-def test_each_of_the_nine_ways_to_stand_beside_a_rival(rival, said, tmp_path):
-    ours = (0.05 if rival[0] == 0.0 else 0.02, 9.5)
-    assert sentences.against(chapter(tmp_path, {OURS: ours, MEAN: rival}), MEAN) == said
+@pytest.mark.parametrize("plain", [(0.005, 10.0), (0.2, -21.0)])
+def test_worlds_without_danger_or_without_learning_are_not_judged(plain, tmp_path):
+    worlds = [chapter(tmp_path / "a"), chapter(tmp_path / "b", {PLAIN: plain}, ROAD)]
+    text = sentences.aim(worlds)
+    assert "On 1 of 1 worlds" in text
+    assert "Not judged: highway" in text
+    assert sentences.aim(worlds[1:]).startswith("The aim cannot be judged yet")
 
 
 # -- frontiers ---------------------------------------------------------------------------------------------------------
 
 
-def reach_row(folder, planted):
-    text = page(folder, planted)
-    row = next(line for line in text.splitlines() if line.startswith("| point | 4 |"))
-    return [cell.strip() for cell in row.split("|")[2:-1]], text
-
-
 def test_the_frontier_that_reaches_further_is_named_in_both_directions(tmp_path):
-    row, text = reach_row(tmp_path / "a", {OURS: (0.02, 9.5), CVAR: (0.1, 5.0)})
-    assert [cell.split(" [")[0] for cell in row] == [
-        "4",
-        "0.89",
-        "0.42",
-        "0.47",
-        "shaped replay reaches further",
-        "none",
-    ]
-    assert "Shaped replay reaches further than QR-DQN with CVaR on point." in text
-    row, text = reach_row(tmp_path / "b", {OURS: (0.1, 5.0), CVAR: (0.02, 9.5)})
-    assert [cell.split(" [")[0] for cell in row[1:5]] == ["0.42", "0.89", "−0.47", "QR-DQN with CVaR reaches further"]
-    assert row[5].startswith("α = 0.25 (2.0 %, 9.50), α = 0.1 (2.0 %, 9.50)")
-    assert "It reaches less far on point." in text
-    row, text = reach_row(tmp_path / "c", {OURS: (0.1, 9.0), CVAR: (0.1, 9.0)})
-    assert row[4:] == ["no significant difference", "none"]
-    assert "No significant difference (95 %) on point." in text
+    """One neutral end and three equal settings: 0.89 for (0.02, 9.5), and 0.42 for (0.1, 5)."""
+    rivals = {PENALTY: (0.1, 5.0), CVAR: (0.02, 9.5), IQN: (0.02, 9.5)}
+    text = page(tmp_path / "a", {OURS: (0.02, 9.5), **rivals}, only=(PLAIN, RANDOM, OURS, *rivals))
+    (row,) = [cell for cell in cells(text, "## Frontiers", "## During") if cell[0] == "point"]
+    assert row[1].startswith("**0.47 [")
+    assert row[1].endswith("]** further")
+    assert row[2].startswith("0.00 [")
+    assert "(4 with the plain learner)" in text
+    assert "Of 3 comparisons" in text
+    assert "- **penalty**: further on point." in text
+    assert "- **QR-DQN CVaR**: no significant difference on point." in text
+    text = page(tmp_path / "b", {OURS: (0.1, 5.0), LAGRANGIAN: (0.02, 9.5)})
+    (row,) = [cell for cell in cells(text, "## Frontiers", "## During") if cell[0] == "point"]
+    assert row[5].startswith("**−0.47 [")
+    assert row[5].endswith("]** less far")
+    assert "- **Lagrangian**: less far on point." in text
 
 
 def test_without_danger_there_is_no_reach(tmp_path):
-    row, _ = reach_row(tmp_path, {PLAIN: (0.0, 10.0)})
-    assert row[1:4] == ["—"] * 3
-    assert row[4] == sentences.REACHES["no danger"]
+    text = page(tmp_path, {PLAIN: (0.0, 10.0)})
+    assert f"| point |{' — |' * 5}" in text
+
+
+# -- speed -------------------------------------------------------------------------------------------------------------
+
+
+def test_speeds_follow_from_returns_crashes_and_steps(tmp_path):
+    """A return of 9.5 with 2 % crashes at a cost of 7, in 20 steps: 20 + 10·(9.5 + 0.14)/20 = 24.82 m/s."""
+    rows = cells(page(tmp_path, preset=ROAD), "## Speed and crashes", "## During")
+    assert [row[1] for row in rows] == [PLAIN, OURS, KEYED, *RIVALS]
+    assert rows[1][4] == "24.8 [24.8, 24.8]"
+    assert rows[1][3].startswith("2.0 % [")
+    assert "## Speed" not in page(tmp_path / "none")
+
+
+@pytest.mark.parametrize("world", report.TRAFFIC)
+def test_the_speed_of_the_page_is_the_speed_of_the_car(world):
+    """Two random episodes of the real environment: the mean of info["speed"], to rounding."""
+    env, rng = world_named(world).make(judged=True), np.random.default_rng(0)
+    seen, returns, crashes = [], 0.0, 0
+    for seed in range(2):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            _, reward, terminated, truncated, info = env.step(int(rng.integers(5)))
+            seen.append(info["speed"])
+            returns, crashes, over = returns + reward, crashes + info["unsafe"], terminated or truncated
+    run = type(
+        "Run", (), {"evaluation": type("E", (), {"mean": returns / 2, "p": crashes / 2, "steps": len(seen) / 2})}
+    )
+    found = report.speeds(type("C", (), {"world": world}), type("G", (), {"runs": [run]}))
+    assert crashes > 0
+    assert found == [pytest.approx(np.mean(seen))]
 
 
 # -- where it does not help --------------------------------------------------------------------------------------------
 
 
-def shortcoming(folder, start, planted=None, preset=PRESET, **kwargs):
+def shortcoming(folder, start, planted=None, **kwargs):
     """The paragraph that begins so, or nothing."""
-    lines = sentences.shortcomings([chapter(folder, planted, preset, **kwargs)])
+    lines = sentences.shortcomings([chapter(folder, planted, **kwargs)])
     return next((line for line in lines if line.startswith(start)), None)
 
 
 def test_training_is_called_unsafe_where_more_than_half_remains(tmp_path):
+    start = "**It does not make training safe.**"
     remains = {OURS: {"p": 0.02, "mean": 9.5, "training": 0.2}}
-    text = shortcoming(tmp_path / "a", "**It does not make training safe.**", remains)
-    assert "30.0 % to 20.0 % (point). On point more than half of plain DQN's remain." in text
-    gone = {OURS: {"p": 0.02, "mean": 9.5, "training": 0.1}}
-    text = shortcoming(tmp_path / "b", "**Training.**", gone)
-    assert "30.0 % to 10.0 % (point). That is less than half" in text
+    assert shortcoming(tmp_path / "a", start, remains).endswith("remain on point (30.0 % to 20.0 %).")
+    assert shortcoming(tmp_path / "b", start, {OURS: {"p": 0.02, "mean": 9.5, "training": 0.1}}) is None
 
 
 def test_worlds_without_effect_and_without_danger_are_named(tmp_path):
     start = "**Without effect.**"
-    assert "On point the chosen setting does not lower" in shortcoming(tmp_path / "a", start, {OURS: (0.2, 9.5)})
-    assert "On point plain DQN has fewer than 1 % catastrophes" in shortcoming(
-        tmp_path / "b", start, {PLAIN: (0.005, 10)}
-    )
+    assert "On point the default does not lower" in shortcoming(tmp_path / "a", start, {NEAR: (0.2, 9.5)})
+    calm = shortcoming(tmp_path / "b", start, {PLAIN: (0.005, 10)})
+    assert "On point the plain learner has less than 1.0 % catastrophes." in calm
     assert shortcoming(tmp_path / "c", start) is None
 
 
-def test_the_reward_tilt_on_late_danger_is_judged_by_the_data(tmp_path):
-    text = shortcoming(tmp_path / "a", "**Danger that comes late.**", {REWARD: (0.19, 10.0)}, LATE)
-    assert "does not lower P(catastrophe) significantly (20.0 % without, 19.0 % with it)" in text
-    assert "The tilt on the target lowers it to 2.0 %." in text
-    text = shortcoming(tmp_path / "b", "**Danger that comes late.**", {REWARD: (0.19, 10.0), OURS: (0.2, 9.5)}, LATE)
-    assert "The tilt on the target does not lower it either: 20.0 %." in text
-    text = shortcoming(tmp_path / "c", "On the delayed cliff", {REWARD: (0.02, 10.0)}, LATE)
-    assert "even a tilt on the reward lowers P(catastrophe) (20.0 % without, 2.0 % with it)" in text
-
-
-@pytest.mark.parametrize(
-    ("literal", "said"),
-    [
-        (
-            (0.1, 2.0),
-            "is worse than matched mixing at the same v and β on point (10.0 % and 2.00, matched 2.0 % and 9.50).",
-        ),
-        ((0.02, 9.5), "is neither better nor worse on point"),
-        ((0.1, 10.0), "is neither better nor worse on point"),
-        ((0.02, 10.5), "is better on point"),
-    ],
-)
-def test_literal_mixing_is_judged_beside_matched_at_the_same_dial(literal, said, tmp_path):
-    assert said in shortcoming(tmp_path, "**Literal mixing**", {LITERAL: literal})
+def test_failed_seeds_of_the_default_are_counted_with_those_of_plain(tmp_path):
+    start = "**Failed seeds.**"
+    text = shortcoming(tmp_path / "a", start, {NEAR: lambda seed: (0.02, -15.0 if seed == 3 else 9.5)})
+    assert text.endswith("point (1 of 5; plain 0 of 5).")
+    assert shortcoming(tmp_path / "b", start) is None
 
 
 def test_settings_that_are_dialled_too_far_are_named(tmp_path):
     start = "**Too much replay.**"
-    text = shortcoming(tmp_path / "a", start, {f"{OURS}, v = 0.75, β = 2": (0.0, -10.0)})
-    assert text.endswith("point (1 of 12: v = 0.75, β = 2).")
+    assert shortcoming(tmp_path / "a", start, {f"{OURS}, v = 0.85": (0.0, -10.0)}).endswith("point (v = 0.85).")
     assert shortcoming(tmp_path / "b", start) is None
 
 
-def test_seeds_that_keep_the_risk_are_counted(tmp_path):
-    start = "**Seeds differ.**"
-    uneven = {f"{OURS}, {DIAL}": lambda seed: {"p": 0.2 if seed == 3 else 0.0, "mean": 9.5, "selected": (0.0, 9.5)}}
-    assert shortcoming(tmp_path / "a", start, uneven).endswith("point (1 of 5).")
-    assert shortcoming(tmp_path / "b", start) is None
-
-
-def test_a_rival_that_is_better_is_named(tmp_path):
-    start = "**Beaten at the chosen settings**"
-    assert shortcoming(tmp_path / "a", start, {CVAR: (0.0, 10.0), OURS: (0.05, 9.5)}) == (
-        "**Beaten at the chosen settings** on point by QR-DQN CVaR (shaped DQN has more risk and less return)."
-    )
-    assert shortcoming(tmp_path / "b", start) is None
+@pytest.mark.parametrize(
+    ("rival", "named"),
+    [
+        ((0.0, 10.0), True),  # less risk, more return
+        ((0.0, 9.5), True),  # less risk
+        ((0.05, 10.0), True),  # more return
+        ((0.05, 9.5), False),  # the same
+        ((0.0, 5.0), False),  # less risk for less return
+        ((0.2, 10.0), False),  # more return for more risk
+        ((0.2, 5.0), False),
+    ],
+)
+def test_a_rival_that_is_better_in_one_and_not_worse_in_the_other_is_named(rival, named, tmp_path):
+    found = sentences.beaten_by(chapter(tmp_path, {NEAR: (0.05, 9.5), STATIC: rival}))
+    assert (STATIC in found) == named
+    assert (CVAR in found) is False  # (0.1, 9): worse in both
 
 
 def test_no_claim_is_left_when_nothing_is_wrong(tmp_path):
     good = {OURS: {"p": 0.02, "mean": 9.5, "training": 0.0}, PLAIN: {"p": 0.2, "mean": 10.0, "training": 0.0}}
-    text = page(tmp_path, good)
-    assert "- None of these shortcomings was found." in text
+    assert "- None of these shortcomings was found." in page(tmp_path, good)
 
 
 def test_the_plan_names_a_title_for_each_world(tmp_path):
-    jobs = plan(PRESET._replace(worlds=("lander", "cliff", "delayed"), seeds=1))
-    for world in ("lander", "cliff", "delayed"):
+    jobs = plan(PRESET._replace(worlds=("maze", "cliff", "delayed"), seeds=1))
+    for world in ("maze", "cliff", "delayed"):
         plant(tmp_path, preset=PRESET._replace(worlds=(world,), seeds=1))
-    assert [c.title for c in collect(jobs, tmp_path).chapters] == ["cliff", "delayed cliff", "LunarLander in wind"]
+    assert [c.title for c in collect(jobs, tmp_path).chapters] == ["cliff", "delayed cliff", "guarded maze"]
 
 
 def test_runs_that_are_kept_beside_the_page_are_linked(tmp_path):

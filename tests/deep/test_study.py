@@ -9,11 +9,12 @@ import planted_runs
 import pytest
 
 from safereplay.errors import BadFile, BadInput, MissingExtra
+from safereplay.surprise import SurpriseSampler
 from studies.deep import __main__ as command
 from studies.deep import study, worlds
 from studies.deep.records import collect, read_record
 from studies.deep.study import FULL, SMOKE, Preset, families, plan, run_jobs
-from studies.deep.summary import CVAR, FAMILIES, LITERAL, MEAN, OURS, PLAIN, RANDOM, REWARD
+from studies.deep.summary import DEFAULT, FAMILIES, IQN, KEYED, OURS, PENALTY, PLAIN, RANDOM, RIVALS
 from studies.deep.training import Setting
 
 TINY = Preset(("cliff",), seeds=3, steps=100, episodes=5, selection=4, small=True)
@@ -26,30 +27,33 @@ def counted(world):
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_point_gets_the_whole_grid_and_the_others_a_cross():
-    assert counted("point") == {RANDOM: 1, PLAIN: 1, OURS: 12, LITERAL: 1, MEAN: 1, CVAR: 3}
-    assert counted("cliff") == {RANDOM: 1, PLAIN: 1, OURS: 6, LITERAL: 1, MEAN: 1, CVAR: 3}
-    dials = [(x["v"], x["beta"]) for family, _, x in families("cliff") if family == OURS]
-    assert dials == [(0.25, 2.0), (0.5, 2.0), (0.75, 2.0), (0.5, 1.0), (0.5, 4.0), (0.5, 16.0)]
+def test_every_dial_has_three_settings_and_continuous_actions_only_replay_and_penalties():
+    replay = {RANDOM: 1, PLAIN: 1, OURS: 3, KEYED: 1, PENALTY: 3}
+    assert counted("cliff") == {**replay, **dict.fromkeys(RIVALS, 3)}
+    assert counted("cheetah") == replay
+    assert {job.setting["algorithm"] for job in plan(Preset(("cheetah",)))} == {"random", "sac"}
 
 
-def test_a_long_world_gets_less():
-    assert counted("lander") == {RANDOM: 1, PLAIN: 1, OURS: 3, MEAN: 1, CVAR: 2}
-    assert {x["beta"] for family, _, x in families("lander") if family == OURS} == {2.0}
+def test_the_default_of_shaped_replay_is_the_buffers():
+    """The first dial of the family, with no key and β = 1."""
+    dial, changes = next((dial, x) for family, dial, x in families("cliff") if family == OURS)
+    assert dial == DEFAULT
+    sampler = SurpriseSampler()
+    assert (Setting("cliff", **changes).v, Setting("cliff").beta, Setting("cliff").key) == (sampler.v, sampler.beta, "")
 
 
-def test_where_danger_comes_late_ours_tilts_on_the_target_and_one_setting_on_the_reward():
-    found = {family: x for family, _, x in families("delayed") if "v" in x}
-    assert found[OURS]["tilt_on"] == found[LITERAL]["tilt_on"] == "target"
-    assert "tilt_on" not in found[REWARD]
-    assert REWARD not in counted("cliff")
+def test_where_danger_comes_late_keys_tilt_on_the_target():
+    tilts = {world: {x["tilt_on"] for _, _, x in families(world) if "tilt_on" in x} for world in ("delayed", "cliff")}
+    assert tilts == {"delayed": {"target"}, "cliff": set()}
 
 
-def test_every_world_is_planned_with_five_seeds_and_every_setting_is_one():
+def test_the_main_comparison_has_twenty_seeds_and_all_else_five():
     jobs = plan(FULL)
-    assert {job.setting["world"] for job in jobs} == set(worlds.WORLDS)
-    assert {job.setting["seed"] for job in jobs} == set(range(5))
+    assert {job.setting["world"] for job in jobs} == set(worlds.WORLDS) - {"lander"}
     assert {job.family for job in jobs} == set(FAMILIES)
+    seeds = Counter((job.setting["world"], job.family, job.dial) for job in jobs)
+    for (_, family, dial), count in seeds.items():
+        assert count == (20 if family in (PLAIN, RANDOM) or (family, dial) == (OURS, DEFAULT) else 5)
     for job in jobs:
         if job.family != RANDOM:
             assert Setting.from_dict(job.setting).to_dict() == job.setting
@@ -57,12 +61,15 @@ def test_every_world_is_planned_with_five_seeds_and_every_setting_is_one():
     assert min(job.setting["episodes"] for job in jobs) >= 300
 
 
-def test_the_longest_runs_come_first_and_among_equals_whole_seeds():
-    jobs = plan(FULL._replace(worlds=("cliff", "lander")))
-    assert jobs[0].setting["world"] == "lander"
-    assert jobs[-1].family == RANDOM
-    shaped = [job.setting["seed"] for job in jobs if job.family == OURS and job.setting["world"] == "cliff"]
-    assert shaped == sorted(shaped)
+def test_the_main_comparison_comes_first_then_the_dial_then_rivals_each_by_seed():
+    jobs = plan(FULL._replace(worlds=("cliff", "point")))
+    main = [job for job in jobs if job.family in (PLAIN, RANDOM) or (job.family, job.dial) == (OURS, DEFAULT)]
+    assert jobs[: len(main)] == main
+    assert [job.setting["seed"] for job in main] == sorted(job.setting["seed"] for job in main)
+    families = [job.family for job in jobs[len(main) :]]
+    assert set(families[: families.index(IQN)]) == {OURS, KEYED, PENALTY}
+    assert set(families[families.index(IQN) :]) == set(RIVALS) - {PENALTY}
+    assert jobs[0].setting["world"] == "point"  # the longer one
 
 
 def test_two_runs_share_a_file_only_if_they_do_the_same():
@@ -136,12 +143,9 @@ def test_runs_of_another_machine_are_merged_by_copying_their_files(tmp_path):
 def test_a_run_that_fails_is_told_of_in_a_line_and_stops_no_other(tmp_path):
     jobs = plan(TINY)
     done, kept, failed, left = run_jobs(jobs, tmp_path, work=planted_runs.made_up)
-    assert (done, kept, left) == (len(jobs) - 2, 0, 0)
-    assert set(failed) == {
-        "cliff, QR-DQN, seed 1: ValueError: this one is planted",
-        "cliff, QR-DQN CVaR, α = 0.25, seed 1: ValueError: this one is planted",
-    }
-    assert collect(jobs, tmp_path).missing == 2
+    assert (done, kept, left) == (len(jobs) - 1, 0, 0)
+    assert failed == ("cliff, QR-DQN CVaR, α = 0.25, seed 1: ValueError: this one is planted",)
+    assert collect(jobs, tmp_path).missing == 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -201,8 +205,8 @@ def test_seeds_beyond_the_plan_count_and_other_settings_do_not(tmp_path):
     run_jobs(plan(TINY._replace(seeds=4)), tmp_path, work=planted_runs.whole)
     run_jobs(plan(TINY._replace(steps=200, seeds=1)), tmp_path, work=planted_runs.whole)
     found = collect(plan(TINY), tmp_path)
-    assert [group.seeds for group in found.chapters[0].groups] == [4] * 5
-    assert (found.missing, found.strangers) == (0, 5)
+    assert [group.seeds for group in found.chapters[0].groups] == [4] * 9
+    assert (found.missing, found.strangers) == (0, 9)
     assert [run.seed for run in found.chapters[0].plain.runs] == [0, 1, 2, 3]
 
 
@@ -232,11 +236,11 @@ def test_the_command_tells_of_failures_and_leaves_with_1_then_does_what_is_left(
     monkeypatch.setattr(study, "perform", planted_runs.made_up)
     assert command.run(arguments) == 1
     told = capsys.readouterr()
-    assert "8 runs done, 0 done before, 2 failed\n" in told.out
-    assert "safereplay: failed: cliff, QR-DQN, seed 1: ValueError: this one is planted\n" in told.err
+    assert "17 runs done, 0 done before, 1 failed\n" in told.out
+    assert "safereplay: failed: cliff, QR-DQN CVaR, α = 0.25, seed 1: ValueError: this one is planted\n" in told.err
     monkeypatch.setattr(study, "perform", planted_runs.whole)
     assert command.run(arguments) == 0
-    assert "2 runs done, 8 done before, 0 failed\n" in capsys.readouterr().out
+    assert "1 runs done, 17 done before, 0 failed\n" in capsys.readouterr().out
     assert (tmp_path / "deep.md").is_file()
 
 
@@ -248,14 +252,14 @@ def test_a_report_of_nothing_says_so(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_smoke_study_runs_for_real_and_the_same_run_gives_the_same(tmp_path, capsys):
-    """With one seed on the point task: five runs, four of them of 300 steps, in this process."""
+    """With one seed on the point task: nine runs, eight of them of 300 steps, in this process."""
     out, docs = tmp_path / "study", tmp_path / "docs"
     arguments = ["--smoke", "--worlds", "point", "--seeds", "1", "--out", str(out), "--docs", str(docs), "--jobs", "1"]
     assert command.run(arguments) == 0
-    assert "5 runs done, 0 done before, 0 failed\n" in capsys.readouterr().out
-    assert "**point** (v = 0.5, β = 2)" in (docs / "deep.md").read_text()
-    assert {f.name for f in (docs / "img").iterdir()} == {
-        f"deep-{name}.{kind}" for name in ("risk", "frontier", "curves", "paths") for kind in ("svg", "png")
+    assert "9 runs done, 0 done before, 0 failed\n" in capsys.readouterr().out
+    assert "|  | shaped | v = 0.75 (default) |" in (docs / "deep.md").read_text()
+    assert {f.name for f in (docs / "img").iterdir()} >= {
+        f"deep-{name}.{kind}" for name in ("frontier", "curves", "paths") for kind in ("svg", "png")
     }
     job = next(job for job in plan(SMOKE) if job.family == OURS and job.setting["world"] == "point")
     again = json.loads(json.dumps(study.perform(job.setting, job.selection)["evaluation"]))
@@ -265,4 +269,4 @@ def test_the_smoke_study_runs_for_real_and_the_same_run_gives_the_same(tmp_path,
 @pytest.mark.slow
 def test_the_whole_smoke_study_runs_in_two_processes(tmp_path, capsys):
     assert command.run(["--smoke", "--out", str(tmp_path), "--jobs", "2"]) == 0
-    assert "20 runs done, 0 done before, 0 failed\n" in capsys.readouterr().out
+    assert "36 runs done, 0 done before, 0 failed\n" in capsys.readouterr().out

@@ -76,8 +76,10 @@ def test_a_result_says_what_the_head_of_the_module_promises():
     assert result["versions"]["torch"] == torch.__version__
 
 
-def test_a_shaped_run_tells_what_its_buffer_holds():
-    result = train(short(v=0.5))
+def test_a_run_with_keys_tells_what_its_buffer_holds_and_one_without_has_no_pairs():
+    without = train(short(v=0.5))
+    assert without["replay"] is None
+    result = train(short(v=0.5, key="world"))
     assert 24 <= result["replay"]["pairs"] <= 96
     assert 0 < result["replay"]["shaped_pairs"] < 0.7  # the pairs whose reward varies
     assert result["curve"] != train(short())["curve"]
@@ -172,7 +174,7 @@ class Steer(gymnasium.Env):
 @pytest.fixture
 def steering(monkeypatch):
     arguments = {"learning_starts": 50, "batch_size": 16, "learning_rate": 3e-3}
-    world = World("steering", "", "", lambda judged: Steer(), 10, 0.9, 1.0, 400, 0.0, learner="sac", sac=arguments)
+    world = World("steering", "", "", lambda judged: Steer(), 1.0, 10, 0.9, 1.0, 400, 0.0, learner="sac", sac=arguments)
     monkeypatch.setitem(WORLDS, "steering", world)
     return world
 

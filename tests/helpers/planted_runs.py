@@ -12,6 +12,7 @@ def block(p, mean, n, rng, noise=1.0):
     return {
         "returns": (returns - returns.mean() + mean).tolist(),
         "unsafe": rng.permutation(unsafe).astype(int).tolist(),
+        "mean_steps": 20.0,
     }
 
 

@@ -5,10 +5,17 @@ from planted_runs import block
 
 from studies.deep.records import write_record
 from studies.deep.study import Preset, plan
-from studies.deep.summary import CVAR, MEAN, OURS, PLAIN, RANDOM, Episodes, Group, Run, Training
+from studies.deep.summary import KEYED, OURS, PENALTY, PLAIN, RANDOM, RIVALS, Episodes, Group, Run, Training
 
 #: P(catastrophe) and mean return of each family, unless a test plants others.
-USUAL = {RANDOM: (0.5, -20.0), PLAIN: (0.2, 10.0), OURS: (0.02, 9.5), MEAN: (0.2, 10.0), CVAR: (0.1, 9.0)}
+USUAL = {
+    RANDOM: (0.5, -20.0),
+    PLAIN: (0.2, 10.0),
+    OURS: (0.02, 9.5),
+    KEYED: (0.04, 9.5),
+    **dict.fromkeys(RIVALS, (0.1, 9.0)),
+    PENALTY: (0.06, 9.0),
+}
 PRESET = Preset(("point",), seeds=5, steps=1000, episodes=200, selection=100)
 
 
