@@ -153,7 +153,8 @@ def _in_training(chapters: Sequence[Chapter]) -> str:
 
 
 def _without_effect(chapters: Sequence[Chapter]) -> str:
-    flat = [c.title for c, default in judged(chapters) if significance(difference(default, c.plain, 0)) >= 0]
+    found = [(c.title, difference(default, c.plain, 0)) for c, default in judged(chapters)]
+    flat = [title for title, x in found if isfinite(x.low) and significance(x) >= 0]
     calm = [c.title for c in chapters if c.plain.p.mean < DANGER]
     parts = []
     if flat:

@@ -308,6 +308,7 @@ def test_worlds_without_effect_and_without_danger_are_named(tmp_path):
     calm = shortcoming(tmp_path / "b", start, {PLAIN: (0.005, 10)})
     assert "On point the plain learner has less than 1.0 % catastrophes." in calm
     assert shortcoming(tmp_path / "c", start) is None
+    assert shortcoming(tmp_path / "d", start, {NEAR: (0.2, 9.5)}, preset=PRESET._replace(seeds=1)) is None
 
 
 def test_failed_seeds_of_the_default_are_counted_with_those_of_plain(tmp_path):
