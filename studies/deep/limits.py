@@ -51,22 +51,23 @@ def prediction(group: Group, job: Job) -> Prediction | None:
     s = job.setting
     if group.family not in SHAPED or world_named(s["world"]).mdp is None or s["tilt_on"] == "return":
         return None
-    told = _told(s["world"], s["v"], s["beta"], s["key"], s["tilt_on"], s["episodes"])
-    if told is None:
+    Q = _limit(s["world"], s["v"], s["beta"], s["key"], s["tilt_on"])
+    if Q is None:
         return None
-    same = sum(np.array_equal(run.evaluation.returns, np.array(told["returns"])) for run in group.runs)
-    return Prediction(told["p_catastrophe"], told["mean_return"], same, group.seeds)
+    told = [evaluate(TablePolicy(Q), world_named(s["world"]), s["episodes"], "test", run.seed) for run in group.runs]
+    same = sum(np.array_equal(run.evaluation.returns, x["returns"]) for run, x in zip(group.runs, told, strict=True))
+    p, mean = (float(np.mean([x[name] for x in told])) for name in ("p_catastrophe", "mean_return"))
+    return Prediction(p, mean, same, group.seeds)
 
 
 @cache
-def _told(world: str, v: float, beta: float, key: str, tilt_on: str, episodes: int) -> dict[str, Any] | None:
-    spec = world_named(world)
-    assert spec.mdp is not None
+def _limit(world: str, v: float, beta: float, key: str, tilt_on: str) -> Floats | None:
+    model = world_named(world).mdp
+    assert model is not None
     try:
-        Q = shaped_limit(spec.mdp(), EntropicReplay(beta) if key else SurpriseReplay(beta=beta), v, tilt_on)
+        return shaped_limit(model(), EntropicReplay(beta) if key else SurpriseReplay(beta=beta), v, tilt_on)
     except BadInput:  # the only possible reason: an iteration that does not converge
         return None
-    return evaluate(TablePolicy(Q), spec, episodes, "test")
 
 
 def predictions(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[tuple[Chapter, Group, Prediction | None]]:

@@ -27,7 +27,7 @@ from .summary import FAMILIES, Chapter, Episodes, Group, Run, Training
 from .training import SPLITS, arguments_of, as_action, judged
 from .worlds import WORLDS, World, world_named
 
-FORMAT, SHAPED_FORMAT = 1, 2  #: versions of a run and its file, without shaped replay and with it
+FORMAT = 3  #: the version of a run and its file
 PATHS = 6  #: stored evaluation paths per run
 TITLES = {
     "delayed": "delayed cliff",
@@ -69,12 +69,7 @@ class Job(NamedTuple):
 
 def _kind(setting: dict[str, Any], selection: int) -> str:
     what = {key: x for key, x in setting.items() if key != "seed"}
-    return digest([format_of(setting), what, selection, terms(setting)])
-
-
-def format_of(setting: dict[str, Any]) -> int:
-    """The format of a setting's runs."""
-    return SHAPED_FORMAT if setting["v"] > 0.0 else FORMAT
+    return digest([FORMAT, what, selection, terms(setting)])
 
 
 def _file(kind: str, seed: int) -> str:
@@ -126,8 +121,8 @@ def perform(setting: dict[str, Any], selection: int) -> dict[str, Any]:
             model, seconds, diary = fitted.model, fitted.seconds, fitted.diary
             unsafe = [int(x) for x in diary.unsafe]
             curve = {"step": diary.ends, "return": np.round(diary.returns, 4).tolist(), "catastrophe": unsafe}
-        evaluation = training.evaluate(model, world, setting["episodes"], "test")
-        chosen_by = training.evaluate(model, world, selection, "validation")
+        evaluation = training.evaluate(model, world, setting["episodes"], "test", setting["seed"])
+        chosen_by = training.evaluate(model, world, selection, "validation", setting["seed"])
         paths = _paths(model, world) if world.name in MAPPED else []
     return {
         "evaluation": evaluation,
@@ -165,7 +160,7 @@ def _paths(model: Any, world: World) -> list[list[list[float]]]:
 def write_record(folder: Path, job: Job, result: dict[str, Any]) -> Path:
     """Write the file of a run."""
     record = {
-        "format": format_of(job.setting),
+        "format": FORMAT,
         "setting": job.setting,
         "selection": job.selection,
         "terms": terms(job.setting),

@@ -39,8 +39,8 @@
 undiscounted and in the world's unit; a catastrophe is counted once per episode.
 
 The same setting gives the same result, bit for bit, on one machine: one thread, and every generator seeded.
-Evaluation episode i has the same seed in every run. These seeds start at 10⁹ (test) and 5·10⁸ (validation), and a
-learner's are below 10⁶.
+Evaluation episode i of a run has the seed 10⁹ + 10⁴·seed + i (test) or 5·10⁸ + 10⁴·seed + i (validation), and learners' seeds are below 10⁶. So settings are compared on
+the same episodes, and seeds have different ones: the noise of episodes falls with the number of seeds.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ OWN_REPLAY = ("static", "lagrangian")  #: learners whose replay cannot be shaped
 MIXINGS = ("literal", "matched")
 TILTS = ("reward", "return", "target")
 SPLITS = {"test": 10**9, "validation": 5 * 10**8}  #: the seed of the first evaluation episode
+PER_RUN = 10**4  #: seeds of evaluation episodes per run: runs with other seeds have other episodes
 SEEDS = 10**6  #: a learner's seed is below this
 OURS = ("net_arch", "reward_scale", "n_quantiles")  #: overrides that are not arguments of the learner
 PACKAGES = ("torch", "stable_baselines3", "sb3_contrib", "gymnasium", "numpy")
@@ -169,7 +170,7 @@ def train(setting: Setting) -> Result:
         return {
             "setting": replace(setting, steps=setting.total_steps).to_dict(),
             "seconds": run.seconds,
-            "evaluation": evaluate(run.model, world, setting.episodes, setting.split),
+            "evaluation": evaluate(run.model, world, setting.episodes, setting.split, setting.seed),
             "checks": run.checks,
             "curve": {
                 "step": run.diary.ends,
@@ -203,7 +204,9 @@ def fit(setting: Setting) -> Fitted:
         nonlocal looking
         if setting.every and run.diary.steps % setting.every == 0:
             began = time.perf_counter()
-            run.checks.append({"step": run.diary.steps, **evaluate(run.model, world, setting.episodes, setting.split)})
+            run.checks.append(
+                {"step": run.diary.steps, **evaluate(run.model, world, setting.episodes, setting.split, setting.seed)}
+            )
             looking += time.perf_counter() - began
         return True
 
@@ -289,10 +292,10 @@ def _callback(function: Any) -> Any:
 # -- evaluation -------------------------------------------------------------------------------------------------------
 
 
-def evaluate(model: Any, world: World, episodes: int, split: str = "test") -> dict[str, Any]:
-    """Greedy episodes, run in parallel; ``model`` has SB3's ``predict``. Fields as at the top of the module."""
+def evaluate(model: Any, world: World, episodes: int, split: str = "test", run: int = 0) -> dict[str, Any]:
+    """Greedy episodes, run in parallel, those of a run's seed; ``model`` has SB3's ``predict``. Fields as at the top of the module."""
     envs = [judged(model, world) for _ in range(episodes)]
-    seen = [env.reset(seed=SPLITS[split] + i)[0] for i, env in enumerate(envs)]
+    seen = [env.reset(seed=SPLITS[split] + PER_RUN * run + i)[0] for i, env in enumerate(envs)]
     returns, steps = np.zeros(episodes), np.zeros(episodes, np.int64)
     unsafe, goal, timeout = np.zeros((3, episodes), np.bool_)
     running = np.arange(episodes)
