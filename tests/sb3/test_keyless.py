@@ -297,3 +297,30 @@ def test_what_is_replayed_is_logged_and_explained(slips, capsys):
     often = [float(line.split("×")[0].split()[-1]) for line in lines]
     assert often == sorted(often, reverse=True)
     assert often[0] >= 4.0  # more where the loss is linear
+
+
+@pytest.mark.slow
+def test_networks_come_to_the_exact_limit():
+    """DQN on the cliff, one-hot, 20,000 steps, 4 seeds: the falls of each greedy policy, computed exactly, are those of the limit's (3.2 %) within 0.5 %, and plain DQN's are 11.9 %."""
+    mdp = sr.grids.cliff()
+    rows = np.eye(mdp.n_states, dtype=np.float32)
+
+    class OneHot(gymnasium.ObservationWrapper):
+        observation_space = spaces.Box(0.0, 1.0, (mdp.n_states,), np.float32)
+
+        def observation(self, observation):
+            return rows[observation]
+
+    def falls(seed, **line):
+        env = gymnasium.wrappers.TransformReward(OneHot(sr.TabularEnv(mdp)), lambda r: r / 20.0)
+        settings = {"learning_rate": 1e-3, "buffer_size": 50_000, "learning_starts": 500, "batch_size": 64}
+        settings |= {"train_freq": 2, "target_update_interval": 250, "exploration_final_eps": 0.1, "gamma": mdp.gamma}
+        env = gymnasium.wrappers.TimeLimit(env, 100)
+        more = {"exploration_fraction": 0.5, "policy_kwargs": {"net_arch": [64, 64]}, "seed": seed, "device": "cpu"}
+        model = DQN("MlpPolicy", env, **settings, **more, **line).learn(20_000)
+        policy = model.predict(rows, deterministic=True)[0]
+        return sr.evaluate(mdp, policy, start=mdp.origin, quiet=True).p_unsafe
+
+    limit = sr.evaluate(mdp, sr.shaped_limit(mdp, sr.SurpriseReplay()).argmax(1), start=mdp.origin, quiet=True).p_unsafe
+    assert falls(0) > 0.1
+    assert max(abs(falls(seed, **ONE_LINE) - limit) for seed in range(4)) < 0.005

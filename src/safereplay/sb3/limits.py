@@ -30,16 +30,17 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from scipy import stats
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecNormalize
 
 from .. import __version__, _checks, _files
 from .._checks import Bools, Floats
+from .._progress import Bar
 from ..errors import BadFile
 from .buffers import ShapedReplayBuffer
 from .callbacks import TrainingCheckpoint
@@ -54,26 +55,27 @@ POWER = 0.9  #: wanted probability of a certificate if the confirmation's estima
 #: The first seed of each set of episodes.
 EVALUATION, CONFIRMATION, CERTIFICATE = 1_000_000_000, 1_400_000_000, 1_800_000_000
 
+#: The attributes of :class:`RiskLimit` that are saved with a checkpoint.
+STATE = ("history", "every", "_level", "_rest", "_top", "_since", "_lowest")
+
 Unsafe = str | Callable[[dict[str, Any], float, bool], Any]
 
 
-class Episodes:
+class Episodes(NamedTuple):
     """The returns of some episodes, and whether each was unsafe."""
 
-    def __init__(self, returns: Any, unsafe: Any) -> None:
-        self.returns: Floats = np.asarray(returns, np.float64)
-        self.unsafe: Bools = np.asarray(unsafe, bool)
-
-    def __add__(self, other: Episodes) -> Episodes:
-        return Episodes([*self.returns, *other.returns], [*self.unsafe, *other.unsafe])
-
-    def __len__(self) -> int:
-        return self.returns.size
+    returns: Floats
+    unsafe: Bools
 
     @property
     def mean(self) -> float:
         """The mean return."""
         return float(self.returns.mean())
+
+    @property
+    def bad(self) -> int:
+        """The number of unsafe episodes."""
+        return int(self.unsafe.sum())
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Limit:
     def bound(self, episodes: Episodes, confidence: float, lowest: float) -> float:
         """The bound of P(unsafe) from above, or of CVaR from below."""
         if self.most is not None:
-            return clopper_pearson(int(episodes.unsafe.sum()), len(episodes), confidence)
+            return clopper_pearson(episodes.bad, episodes.unsafe.size, confidence)
         return lowest_cvar(episodes.returns, self.alpha, confidence, min(lowest, float(episodes.returns.min())))
 
     def keeps(self, bound: float) -> bool:
@@ -116,13 +118,13 @@ class Limit:
         """The least N from :data:`LEAST` to :data:`MOST` at which a certificate is likely, if the risk is as seen; MOST if none is."""
         if self.most is None:
             return PLANNED
-        p = (float(seen.unsafe.sum()) + 0.5) / (len(seen) + 1.0)
+        p = (seen.bad + 0.5) / (seen.unsafe.size + 1.0)
         n = LEAST
         while n < MOST:
-            allowed = (
-                np.searchsorted(stats.binom.cdf(np.arange(n + 1), n, self.most), 1.0 - confidence, side="right") - 1
-            )
-            if allowed >= 0 and stats.binom.cdf(allowed, n, p) >= POWER:
+            likely = (
+                stats.binom.cdf(np.arange(n + 1), n, self.most) <= 1.0 - confidence
+            )  # of k: whether the bound would be kept
+            if stats.binom.cdf(likely.sum() - 1, n, p) >= POWER:
                 return n
             n = math.ceil(1.25 * n)
         return MOST
@@ -318,6 +320,11 @@ class RiskLimit(TrainingCheckpoint):
             envs, own = DummyVecEnv([make] * COPIES), True
         how = "make another one: its episodes would be cut, and its randomness used"
         _checks.require(own, "eval_env", "not be the training environment", type(given).__name__, how)
+        if isinstance(envs, VecNormalize):  # the model's own statistics are used
+            envs = envs.venv
+        envs = type(self.model)._wrap_env(
+            envs, verbose=0, monitor_wrapper=False
+        )  # images are transposed as in training
         fits = envs.observation_space == self.model.observation_space and envs.action_space == self.model.action_space
         _checks.require(fits, "eval_env", "have the spaces of the training environment", envs.observation_space)
         return envs
@@ -337,8 +344,8 @@ class RiskLimit(TrainingCheckpoint):
             "v": buffer.v,
             "value": self.limit.value(found),
             "excess": self._excess(found),
-            "unsafe": int(found.unsafe.sum()),
-            "episodes": len(found),
+            "unsafe": found.bad,
+            "episodes": found.unsafe.size,
             "mean_return": found.mean,
         }
         self.history.append(entry)
@@ -354,16 +361,9 @@ class RiskLimit(TrainingCheckpoint):
                 f"step {step:,}: v = {entry['v']:.2f}, {self.limit.name} {value} ({kept}), mean return {found.mean:.4g}"
             )
             print(text, flush=True)  # noqa: T201  as SB3's callbacks do
-        state = {
-            "history": self.history,
-            "level": self._level,
-            "rest": self._rest,
-            "top": self._top,
-            "since": self._since,
-        }
-        state |= {"lowest": self._lowest, "every": self.every}
-        _files.make_folder(self.folder)
-        _files.write_atomic(self._state_file(step), json.dumps(state))
+        _files.write_atomic(self._state_file(step), json.dumps({name: getattr(self, name) for name in STATE}))
+        for old in self.history[:-2]:  # the last checkpoint may still be the one before
+            self._state_file(old["step"]).unlink(missing_ok=True)
 
     @property
     def _buffer(self) -> ShapedReplayBuffer:
@@ -376,7 +376,7 @@ class RiskLimit(TrainingCheckpoint):
         return 1.0 - (1.0 - self.confidence) / TRIES
 
     def _excess(self, found: Episodes) -> float:
-        return self.limit.excess(float(found.unsafe.sum()), len(found), found.returns, self._each, self._lowest)
+        return self.limit.excess(found.bad, found.unsafe.size, found.returns, self._each, self._lowest)
 
     def _move(self, found: Episodes) -> None:
         """The dial's level after an evaluation."""
@@ -416,9 +416,9 @@ class RiskLimit(TrainingCheckpoint):
         _files.make_folder(self.folder)
         self.model.save(self._model_file(entry["step"]))
         wanted = {x["step"] for x in self._candidates()}
-        for file in self.folder.glob("candidate-*.zip"):
-            if int(file.stem.split("-")[1]) not in wanted and int(file.stem.split("-")[1]) <= entry["step"]:
-                file.unlink(missing_ok=True)
+        for old in self.history:
+            if old["step"] not in wanted:
+                self._model_file(old["step"]).unlink(missing_ok=True)
 
     def _candidates(self) -> list[dict[str, Any]]:
         """The best evaluations: first those that kept the limit, by their return; then those with the least risk."""
@@ -435,9 +435,7 @@ class RiskLimit(TrainingCheckpoint):
             return
         try:
             state = json.loads(_files.read_text(self._state_file(step)))
-            self.history, self._level = state["history"], int(state["level"])
-            self._rest, self._top, self._since = int(state["rest"]), bool(state["top"]), int(state["since"])
-            self._lowest, self.every = float(state["lowest"]), int(state["every"])
+            self.__dict__.update({name: state[name] for name in STATE})
         except (OSError, ValueError, KeyError, TypeError):
             raise BadFile(f"{self._state_file(step)} must be written by RiskLimit, got another file") from None
 
@@ -455,28 +453,30 @@ class RiskLimit(TrainingCheckpoint):
         left = np.full(count, n // count)
         found: tuple[list[float], list[bool]] = ([], [])
         reported = False
-        while left.any():
-            seen = obs if normalizer is None else normalizer.normalize_obs(obs)
-            actions, _ = model.predict(seen, deterministic=True)
-            obs, rewards, dones, infos = envs.step(actions)
-            for i in np.flatnonzero(left):
-                info = infos[i]
-                returns[i] += float(rewards[i])
-                ended = bool(dones[i]) and not info.get("TimeLimit.truncated", False)
-                if callable(self.unsafe):
-                    flags[i] |= bool(self.unsafe(info, float(rewards[i]), ended))
-                elif self.unsafe in info:
-                    reported = True
-                    flags[i] |= float(info[self.unsafe]) > 0.0
-                if dones[i]:
-                    found[0].append(returns[i])
-                    found[1].append(bool(flags[i]))
-                    returns[i], flags[i] = 0.0, False
-                    left[i] -= 1
+        with Bar("episodes of evaluation", n) as bar:
+            while left.any():
+                bar.update(n - int(left.sum()))
+                seen = obs if normalizer is None else normalizer.normalize_obs(obs)
+                actions, _ = model.predict(seen, deterministic=True)
+                obs, rewards, dones, infos = envs.step(actions)
+                for i in np.flatnonzero(left):
+                    info = infos[i]
+                    returns[i] += float(rewards[i])
+                    ended = bool(dones[i]) and not info.get("TimeLimit.truncated", False)
+                    if callable(self.unsafe):
+                        flags[i] |= bool(self.unsafe(info, float(rewards[i]), ended))
+                    elif self.unsafe in info:
+                        reported = True
+                        flags[i] |= float(info[self.unsafe]) > 0.0
+                    if dones[i]:
+                        found[0].append(returns[i])
+                        found[1].append(bool(flags[i]))
+                        returns[i], flags[i] = 0.0, False
+                        left[i] -= 1
         if self.limit.most is not None and not callable(self.unsafe):
             how = "name another entry, or give a function of (info, reward, terminated): unsafe="
             _checks.require(reported, "eval_env", f"report harm in info[{self.unsafe!r}]", "no such entry", how)
-        return Episodes(*found)
+        return Episodes(np.array(found[0]), np.array(found[1], bool))
 
     # -- the certificate -----------------------------------------------------------------------------------------------
 
@@ -540,8 +540,8 @@ class RiskLimit(TrainingCheckpoint):
             value=self.limit.value(fresh),
             bound=bound,
             confidence=self.confidence,
-            episodes=len(fresh),
-            unsafe=int(fresh.unsafe.sum()),
+            episodes=fresh.unsafe.size,
+            unsafe=fresh.bad,
             mean_return=fresh.mean,
             first_seed=seed,
             environments=self._envs.num_envs,
