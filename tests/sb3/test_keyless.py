@@ -292,9 +292,9 @@ def test_what_is_replayed_is_logged_and_explained(slips, capsys):
     model.replay_buffer.explain(k=3)
     head, columns, *lines = capsys.readouterr().out.splitlines()
     assert head.startswith("v = 0.75, beta = 1, unit ")
-    assert columns == "reward  TD error  drawn  observation and action"
+    assert columns == "drawn  reward  TD error  observation and action"
     assert len(lines) == 3
-    often = [float(line.split("×")[0].split()[-1]) for line in lines]
+    often = [float(line.split("×")[0]) for line in lines]
     assert often == sorted(often, reverse=True)
     assert often[0] >= 4.0  # more where the loss is linear
 

@@ -437,10 +437,10 @@ class ShapedReplayBuffer(ReplayBuffer):
         lines = [
             f"v = {self.v:g}, beta = {self.beta:g}, unit {self.sampler.unit:.4g}; {slots.size:,} transitions seen last"
         ]
-        lines += ["reward  TD error  drawn  observation and action" if slots.size else "nothing was drawn yet"]
+        lines += ["drawn  reward  TD error  observation and action" if slots.size else "nothing was drawn yet"]
         for i in worst:
             r = float(self.rewards.take(slots[i]))
-            lines.append(f"{r:6.4g}  {errors[i]:8.4g}  {often[i]:4.2f}×  {self._named(int(slots[i]))}")
+            lines.append(f"{often[i]:.2f}×  {r:6.4g}  {errors[i]:8.4g}  {self._named(int(slots[i]))}")
         sys.stdout.write("\n".join(lines) + "\n")
 
     def _named(self, slot: int) -> str:
