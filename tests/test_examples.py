@@ -150,7 +150,7 @@ def test_offline_learning_makes_and_loads_a_minari_dataset(in_new_process):
     _, _, _, _, surprising, surprising_drawn, unsafe, unsafe_drawn = shaped
     assert surprising_drawn > surprising
     assert unsafe_drawn > unsafe > 0.0
-    assert "reward  TD error  drawn  observation and action" in printed
+    assert "drawn  reward  TD error  observation and action" in printed
 
 
 def test_a_minari_dataset_is_stored_as_its_episodes_were(offline, tmp_path, monkeypatch):
