@@ -432,16 +432,17 @@ class ShapedReplayBuffer(ReplayBuffer):
             sys.stdout.write(self.shaper.explain(k, self._named) + "\n")
             return
         slots, errors, often = self.sampler.pool
-        each = np.unique(slots, return_index=True)[1]
-        worst = each[np.argsort(-often[each], kind="stable")][: _checks.whole("k", k, 1)]
+        k, found = _checks.whole("k", k, 1), dict[str, None]()  # each line once: tables have many equal transitions
         lines = [
             f"v = {self.v:g}, beta = {self.beta:g}, unit {self.sampler.unit:.4g}; {slots.size:,} transitions seen last"
         ]
         lines += ["drawn  reward  TD error  observation and action" if slots.size else "nothing was drawn yet"]
-        for i in worst:
+        for i in np.argsort(-often, kind="stable"):
+            if len(found) == k:
+                break
             r = float(self.rewards.take(slots[i]))
-            lines.append(f"{often[i]:.2f}×  {r:6.4g}  {errors[i]:8.4g}  {self._named(int(slots[i]))}")
-        sys.stdout.write("\n".join(lines) + "\n")
+            found[f"{often[i]:.2f}×  {r:6.4g}  {errors[i]:8.4g}  {self._named(int(slots[i]))}"] = None
+        sys.stdout.write("\n".join([*lines, *found]) + "\n")
 
     def _named(self, slot: int) -> str:
         """A short name of a pair: the observation and action in a slot."""
