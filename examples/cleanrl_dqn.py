@@ -28,7 +28,7 @@ class Args:
 
     env_id: str = "safereplay/Cliff-v0"
     seed: int = 1
-    v: float = 0.75  #: bad surprises are drawn up to 1/(1 − v) times as often; 0 is plain DQN
+    v: float = 0.8  #: bad surprises are drawn up to 1/(1 − v) times as often; 0 is plain DQN
     total_timesteps: int = 20_000
     num_envs: int = 2
     learning_rate: float = 1e-3

@@ -1,6 +1,6 @@
 """DQN in one file, plain and with shaped replay: the sampler of safereplay in a custom loop.
 
-    python examples/dqn.py                                          # the paper's cliff, plain (v = 0) and shaped (0.75)
+    python examples/dqn.py                                          # the paper's cliff, plain (v = 0) and shaped (0.8)
     python examples/dqn.py --v 0                                    # plain only
     python examples/dqn.py --env CartPole-v1 --steps 50000          # any environment with discrete actions
     python examples/dqn.py --env LunarLander-v3 --catastrophe -100  # a reward of -100 or less is a catastrophe
@@ -29,7 +29,7 @@ class Settings:
     """The settings of a run; each field is a flag of the command line."""
 
     env: str = "safereplay/Cliff-v0"
-    v: float = 0.75  #: bad surprises are drawn up to 1/(1 − v) times as often; 0 is plain DQN
+    v: float = 0.8  #: bad surprises are drawn up to 1/(1 − v) times as often; 0 is plain DQN
     beta: float = 1.0  #: > 0 cautious, 0 neutral, < 0 bold; it has no unit
     steps: int = 20_000
     seed: int = 0
@@ -179,7 +179,7 @@ def parsed(arguments: list[str] | None = None) -> list[Settings]:
     """The runs of the command line: every v with every seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for field in fields(Settings):
-        several = {"v": [0.0, 0.75], "seed": [0]}.get(field.name)
+        several = {"v": [0.0, 0.8], "seed": [0]}.get(field.name)
         flag, kind = "--" + field.name.replace("_", "-"), type(field.default)
         if several is not None:
             parser.add_argument(flag, type=kind, nargs="+", default=several, help=f"one or more (default: {several})")

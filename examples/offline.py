@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--env", default="safereplay/Cliff-v0", help="the environment of --buffer, or to collect from")
     parser.add_argument("--collect", type=int, default=20_000, help="random steps, without --dataset and --buffer")
     parser.add_argument("--steps", type=int, default=8_000, help="gradient steps")
-    parser.add_argument("--v", type=float, nargs="+", default=[0.0, 0.75], help="0 is plain")
+    parser.add_argument("--v", type=float, nargs="+", default=[0.0, 0.8], help="0 is plain")
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--gamma", type=float, default=0.95)
     parser.add_argument("--unsafe", type=float, default=-float("inf"), help="rewards up to this are unsafe, too")

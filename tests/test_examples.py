@@ -67,12 +67,12 @@ def test_a_dqn_is_one_short_file_that_imports_little(name, lines):
 
 
 def test_it_runs_from_the_command_line_plain_and_shaped(in_new_process):
-    printed = in_new_process(EXAMPLES / "dqn.py", *SMALL, "--v", "0", "0.75", "--seed", "1")
+    printed = in_new_process(EXAMPLES / "dqn.py", *SMALL, "--v", "0", "0.8", "--seed", "1")
     assert printed.startswith("safereplay/Cliff-v0: 300 steps, 5 episodes of evaluation\n    v  seed   return")
     plain, shaped = table(printed)
-    assert [plain[:2], shaped[:2]] == [[0.0, 1.0], [0.75, 1.0]]
+    assert [plain[:2], shaped[:2]] == [[0.0, 1.0], [0.8, 1.0]]
     assert plain[5] == 0.0  # nothing is drawn by its surprise
-    assert 0.0 < shaped[5] < 0.75
+    assert 0.0 < shaped[5] < 0.8
 
 
 def are_equal(one, two):
@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_network_and_shaping_another(dqn):
 
 
 def test_any_environment_with_discrete_actions_will_do(dqn, capsys):
-    dqn.main([*SMALL, "--env", "CartPole-v1", "--v", "0.75", "--catastrophe", "1.0"])
+    dqn.main([*SMALL, "--env", "CartPole-v1", "--v", "0.8", "--catastrophe", "1.0"])
     ((_, _, mean, bad, in_training, _, _),) = table(capsys.readouterr().out)
     assert mean >= 1.0
     assert bad == in_training == 1.0  # every reward of CartPole is 1, which was said to be a catastrophe
@@ -107,7 +107,7 @@ def test_shaped_replay_falls_off_the_cliff_less_often_than_plain(dqn):
         policies = [dqn.train(dqn.Settings(v=v, seed=seed, steps=10_000))[0].online(torch.eye(24)) for seed in range(3)]
         return np.array([sr.evaluate(mdp, Q.argmax(1).numpy()).p_unsafe for Q in policies])
 
-    plain, shaped = p_unsafe(0.0), p_unsafe(0.75)
+    plain, shaped = p_unsafe(0.0), p_unsafe(0.8)
     assert (shaped < plain).all()
     assert shaped.mean() < 0.6 * plain.mean()
 
@@ -115,10 +115,10 @@ def test_shaped_replay_falls_off_the_cliff_less_often_than_plain(dqn):
 def test_a_script_of_the_style_of_cleanrl_runs_from_the_command_line(in_new_process):
     few = ["--total-timesteps", 300, "--learning-starts", 100, "--eval-episodes", 3, "--eval-steps", 20]
     printed = in_new_process(EXAMPLES / "cleanrl_dqn.py", *few)
-    assert printed.startswith("safereplay/Cliff-v0, v = 0.75, seed 1: mean return ")
+    assert printed.startswith("safereplay/Cliff-v0, v = 0.8, seed 1: mean return ")
 
 
-@pytest.mark.parametrize("v", [0.0, 0.75])
+@pytest.mark.parametrize("v", [0.0, 0.8])
 def test_a_script_of_the_style_of_cleanrl_repeats_itself(cleanrl, v):
     args = cleanrl.Args(v=v, total_timesteps=300, learning_starts=100, buffer_size=200)
     assert are_equal(cleanrl.train(args), cleanrl.train(args))
@@ -138,7 +138,7 @@ def rows_of(printed):
     """What the offline example prints for each run, as numbers."""
     lines = printed.splitlines()[2:]
     return [
-        [float(number.rstrip("%")) for number in line.split()] for line in lines if line.split()[0] in ("0.00", "0.75")
+        [float(number.rstrip("%")) for number in line.split()] for line in lines if line.split()[0] in ("0.00", "0.80")
     ]
 
 
@@ -177,7 +177,7 @@ def test_offline_learning_takes_a_buffer_that_sb3_saved(offline, tmp_path, capsy
     offline.main([*FEW, "--buffer", str(tmp_path / "plain.pkl"), "--env", "CartPole-v1", "--unsafe", "1.0"])
     printed = capsys.readouterr().out
     assert printed.startswith("252 transitions, 100.0% unsafe; 100 gradient steps\n")
-    assert [row[:2] for row in rows_of(printed)] == [[0.0, 0.0], [0.75, 0.0]]
+    assert [row[:2] for row in rows_of(printed)] == [[0.0, 0.0], [0.8, 0.0]]
 
 
 def test_offline_learning_refuses_what_it_cannot_use_in_one_line(offline, tmp_path):
@@ -203,6 +203,6 @@ def test_offline_too_shaped_replay_falls_off_the_cliff_less_often(offline, tmp_p
         policy, _ = model.predict(np.arange(24), deterministic=True)
         return sr.evaluate(sr.grids.cliff(), policy).p_unsafe
 
-    plain, shaped = (np.array([p_unsafe(v, seed) for seed in range(3)]) for v in (0.0, 0.75))
+    plain, shaped = (np.array([p_unsafe(v, seed) for seed in range(3)]) for v in (0.0, 0.8))
     assert (shaped < plain).all()
     assert shaped.mean() < 0.6 * plain.mean()

@@ -148,11 +148,11 @@ def test_the_tilt_is_sound_and_its_measure_monotone():
 
 def test_the_limit_makes_the_tilted_error_of_every_pair_0():
     mdp = sr.grids.cliff()
-    Q = sr.shaped_limit(mdp, sr.SurpriseReplay(), v=0.75)
+    Q = sr.shaped_limit(mdp, sr.SurpriseReplay(), v=0.8)
     y = mdp.r + mdp.gamma * np.where(mdp.terminal, 0.0, Q.max(1)[mdp.s_next])
     d = y - Q.ravel()[mdp.pair]
     u = error_unit(mdp, Q)
-    residue = np.bincount(mdp.pair, mdp.p * d * (0.25 + 0.75 * surprise(d, u, 1.0)))
+    residue = np.bincount(mdp.pair, mdp.p * d * (0.2 + 0.8 * surprise(d, u, 1.0)))
     assert np.abs(residue).max() < 1e-6
     assert 2.0 < u < 6.0
 
@@ -176,7 +176,7 @@ def test_a_memory_of_transitions_comes_to_the_limit():
     k = np.minimum(np.searchsorted(cumulated, before + rng.random(pair.size), side="right"), mdp.row[pair + 1] - 1)
     r, after, ends = mdp.r[k], mdp.s_next[k], mdp.terminal[k]
     policies = {}
-    for v in (0.0, 0.75):
+    for v in (0.0, 0.8):
         Q, sampler = np.zeros(mdp.n_pairs), sr.SurpriseSampler(v, seed=1)
 
         def errors(slots, Q=Q):
@@ -190,4 +190,4 @@ def test_a_memory_of_transitions_comes_to_the_limit():
         off = np.abs(Q - limit.ravel())[pairs].max()
         assert off < 0.1 * np.ptp(limit)
         policies[v] = sr.verdict(mdp, Q.reshape(mdp.n_states, -1).argmax(1))
-    assert policies == {0.0: "risky", 0.75: "safe"}
+    assert policies == {0.0: "risky", 0.8: "safe"}

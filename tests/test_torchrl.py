@@ -312,7 +312,7 @@ def ramp(n, shape=None):
     return data if shape is None else data.reshape(shape)
 
 
-def chi_squared(buffer, v=0.75, beta=1.0, draws=200_000):
+def chi_squared(buffer, v=0.8, beta=1.0, draws=200_000):
     """The distance of draws from ∝ (1 − v) + v·h(δ), and the bound on it that a true sampler breaks with p = 10⁻⁶.
 
     Eight batches share a pool, which multiplies the variance of a slot's count by at most 1 + e²/((1 + e)·w̄), if 1 + e is the
@@ -434,7 +434,7 @@ def test_a_smaller_storage_gets_another_pool():
 
 def test_without_keys_it_says_its_dials_and_what_it_has_not():
     sampler = key_free(beta=2.0).sampler
-    assert repr(sampler) == "ShapedSampler(v=0.75, beta=2, tilt_on='td_error')"
+    assert repr(sampler) == "ShapedSampler(v=0.8, beta=2, tilt_on='td_error')"
     with pytest.raises(sr.BadInput, match="sampler must have keys, for a shaper, got 'td_errors'; it has a surprise"):
         sampler.due(3)
     with pytest.raises(sr.BadInput, match="sampler must have td_errors, for a surprise, got 'keys'"):

@@ -804,7 +804,7 @@ class SurpriseReplay(Scheme):
 
     All four properties of a sound tilt hold.
 
-    **When it fails.** Where every step has a chance of a small loss, a large κ makes each look bad: on the cliff κ above 0.9 refuses to move.
+    **When it fails.** Where every step has a chance of a loss, a large κ makes each look bad: on the cliff the limit at κ = 0.95 ends the risk at once, by a jump.
 
     Parameters
     ----------
@@ -813,7 +813,7 @@ class SurpriseReplay(Scheme):
 
     >>> import safereplay as sr
     >>> mdp = sr.grids.cliff()
-    >>> Q = [sr.fixed_point(mdp, sr.SurpriseReplay(kappa), v=1.0, mixing="anchored") for kappa in (0.0, 0.75)]
+    >>> Q = [sr.fixed_point(mdp, sr.SurpriseReplay(kappa), v=1.0, mixing="anchored") for kappa in (0.0, 0.8)]
     >>> [sr.verdict(mdp, q.argmax(1)) for q in Q]
     ['risky', 'safe']
 
@@ -821,12 +821,12 @@ class SurpriseReplay(Scheme):
     """
 
     MIXING: ClassVar[str] = "anchored"
-    COMPARED: ClassVar[dict[str, float]] = {"kappa": 0.75}
+    COMPARED: ClassVar[dict[str, float]] = {"kappa": 0.8}
     DIAL: ClassVar[str] = "kappa"
-    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.25, 0.5, 0.67, 0.75, 0.85, 0.95)
+    SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.25, 0.5, 0.67, 0.8, 0.9, 0.95)
     UNIT: ClassVar[str] = "1/reward"
 
-    kappa: float = dial(0.75, "[0, 1)")
+    kappa: float = dial(0.8, "[0, 1)")
     beta: float = 1.0
 
     @staticmethod

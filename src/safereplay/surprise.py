@@ -41,6 +41,7 @@ import numpy as np
 from . import _checks
 from ._checks import Bools, Floats, Ints
 
+V, BETA = 0.8, 1.0  #: the defaults of v and β
 BATCHES = 8  #: batches per pool
 KEPT = 0.99  #: of the sums of |δ| and δ², from pool to pool
 ARRAYS = ("generator", "sums", "pool", "errors")  #: arrays of a state
@@ -68,13 +69,13 @@ class SurpriseSampler:
 
     >>> import numpy as np, safereplay as sr
     >>> rewards = np.where(np.arange(1000) % 10 == 0, -9.0, 1.0)  # one in ten is bad; the value 0 is their mean
-    >>> sampler = sr.SurpriseSampler(v=0.75, seed=0)
+    >>> sampler = sr.SurpriseSampler(v=0.8, seed=0)
     >>> batches = [sampler.draw(1000, 256, lambda slots: rewards[slots]) for _ in range(100)]
-    >>> float((rewards[np.concatenate(batches)] < 0).mean().round(1))  # 0.1·4 / (0.1·4 + 0.9)
-    0.3
+    >>> float((rewards[np.concatenate(batches)] < 0).mean().round(1))  # 0.1·5 / (0.1·5 + 0.9)
+    0.4
     """
 
-    def __init__(self, v: float = 0.75, beta: float = 1.0, *, reach: float = inf, seed: int = 0) -> None:
+    def __init__(self, v: float = V, beta: float = BETA, *, reach: float = inf, seed: int = 0) -> None:
         self.v, self.beta, self.reach = v, beta, reach
         self._bits = np.random.SFC64(_checks.whole("seed", seed, 0))
         self._rng = np.random.Generator(self._bits)

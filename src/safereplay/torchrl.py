@@ -38,7 +38,7 @@ from ._checks import AnyArray, Floats, Ints
 from ._files import load_state, make_folder, save_state
 from .errors import BadInput, MissingExtra
 from .shaper import Dials, Shaper, last_of_each
-from .surprise import SurpriseSampler
+from .surprise import BETA, SurpriseSampler, V
 
 try:
     import torch
@@ -72,7 +72,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
 
     Parameters
     ----------
-    v : float, optional; largest share of replays in a pair's updates; default: 0.75, or 0.5 with keys
+    v : float, optional; largest share of replays in a pair's updates; default: 0.8, or 0.5 with keys
     beta : float, optional; how strongly bad outcomes are preferred (good ones if β < 0); default: 1, or the scheme's with keys
     td_errors : callable, optional; maps stored transitions, as ``storage.get(index)`` returns them, to their TD errors, [n] or [n, 1]; it is
         called without gradients, on a pool of eight batches for every eighth batch, and is not saved
@@ -95,7 +95,7 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
     ...     buffer.extend(TensorDict(data, [100]))
     ...     return buffer
     >>> buffer = filled(ShapedSampler(td_errors=lambda batch: batch["next", "reward"], seed=0))  # every value is 0 here
-    >>> (buffer.sample()["next", "reward"] < 0).float().mean().round(decimals=1)  # 0.25·4 / (0.25·4 + 0.75)
+    >>> (buffer.sample()["next", "reward"] < 0).float().mean().round(decimals=1)  # 0.25·5 / (0.25·5 + 0.75)
     tensor(0.6000)
     >>> sampler = ShapedSampler(v=0.5, beta=2.0, key=sr.ExactKey())
     >>> _ = filled(sampler)
@@ -139,8 +139,8 @@ class ShapedSampler(Sampler):  # type: ignore[misc]  # TorchRL has no types
         for name, value in dials.items():
             _checks.require(value is None, name, "be left out with td_errors", value, "it is a dial of keys")
         self._surprise = SurpriseSampler(
-            0.75 if v is None else v,
-            1.0 if beta is None else beta,
+            V if v is None else v,
+            BETA if beta is None else beta,
             reach=inf if reach is None else reach,
             seed=first,
         )

@@ -95,7 +95,7 @@ def _opening(chapters: Sequence[Chapter], drawn: set[str], missing: str) -> list
         *(Picture(name, caption) for name, caption in captions.items() if name in drawn),
         Text(
             "One line in a Stable-Baselines3 script (`replay_buffer_class=ShapedReplayBuffer`) shapes what is replayed: transitions that turned out worse than expected "
-            "are drawn up to 1/(1 − v) times as often as others; by default v = 0.75. This page measures the effect on the risk of the learned policy, the cost in return, and the "
+            "are drawn up to 1/(1 − v) times as often as others; by default v = 0.8. This page measures the effect on the risk of the learned policy, the cost in return, and the "
             "difference to rivals. The *plain* learner is DQN, or SAC for the cheetah."
         ),
     ]

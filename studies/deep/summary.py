@@ -244,7 +244,7 @@ RIVALS = (PENALTY, CVAR, IQN, STATIC, LAGRANGIAN)  #: families with a dial, besi
 
 #: The order in which families are listed.
 FAMILIES = (PLAIN, OURS, KEYED, *RIVALS, RANDOM)
-DEFAULT = "v = 0.75"  #: the dial of shaped replay at its default
+DEFAULT = "v = 0.8"  #: the dial of shaped replay at its default
 
 
 @dataclass(frozen=True)

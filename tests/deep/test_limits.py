@@ -28,7 +28,7 @@ KEYS = {"v": 0.5, "beta": 2.0, "key": "world"}
 
 @pytest.mark.parametrize(
     ("family", "scheme", "setting"),
-    [(OURS, sr.SurpriseReplay(), {"v": 0.75}), (KEYED, sr.EntropicReplay(2.0), KEYS)],
+    [(OURS, sr.SurpriseReplay(), {"v": 0.8}), (KEYED, sr.EntropicReplay(2.0), KEYS)],
 )
 def test_a_network_is_the_same_only_if_every_episode_is(family, scheme, setting):
     world = world_named("cliff")
@@ -42,12 +42,12 @@ def test_a_network_is_the_same_only_if_every_episode_is(family, scheme, setting)
 
 def test_what_has_no_known_limit_is_left_out():
     assert prediction(Planted(CVAR, [0.0]), job(algorithm="qrdqn", alpha=0.1)) is None
-    assert prediction(Planted(OURS, [0.0]), job("point", v=0.75)) is None
+    assert prediction(Planted(OURS, [0.0]), job("point", v=0.8)) is None
 
 
 def test_the_limit_without_keys_is_that_of_the_settings_own_dial():
-    """The guarded maze: v = 0.5 passes the guard, v = 0.75 goes around; with keys at v = 0.5 it goes around as well."""
-    settings = [{"v": 0.5}, {"v": 0.75}, KEYS]
+    """The guarded maze: v = 0.5 passes the guard, v = 0.8 goes around; with keys at v = 0.5 it goes around as well."""
+    settings = [{"v": 0.5}, {"v": 0.8}, KEYS]
     found = [prediction(Planted(OURS, [0.0]), job("maze", **setting)).p for setting in settings]
     assert found[0] > 0.0
     assert found[1:] == [0.0, 0.0]

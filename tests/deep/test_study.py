@@ -257,7 +257,7 @@ def test_the_smoke_study_runs_for_real_and_the_same_run_gives_the_same(tmp_path,
     arguments = ["--smoke", "--worlds", "point", "--seeds", "1", "--out", str(out), "--docs", str(docs), "--jobs", "1"]
     assert command.run(arguments) == 0
     assert "9 runs done, 0 done before, 0 failed\n" in capsys.readouterr().out
-    assert "|  | shaped | v = 0.75 (default) |" in (docs / "deep.md").read_text()
+    assert "|  | shaped | v = 0.8 (default) |" in (docs / "deep.md").read_text()
     assert {f.name for f in (docs / "img").iterdir()} >= {
         f"deep-{name}.{kind}" for name in ("frontier", "curves", "paths") for kind in ("svg", "png")
     }

@@ -58,7 +58,7 @@ def test_one_line_is_enough_and_the_same_seed_gives_the_same_run(slips, paramete
 def test_observations_environments_and_targets_of_every_kind(slips, kind, n_envs, options):
     model = trained(slips, steps=900, n_envs=n_envs, kind=kind, **options)
     assert model.replay_buffer.full
-    assert 0.0 < model.replay_buffer.tilted.mean() <= 0.75 or model.replay_buffer.sampler.unit > 0.0
+    assert 0.0 < model.replay_buffer.tilted.mean() <= 0.8 or model.replay_buffer.sampler.unit > 0.0
 
 
 def test_the_slot_that_is_half_overwritten_is_never_drawn(slips):
@@ -164,7 +164,7 @@ def road(seed, scale=1.0, **dials):
 
 
 def test_the_default_takes_the_safe_road_and_plain_replay_the_other():
-    """The limits: plain 0.7 and 0.8; shaped 0.7 and 0.38 in the mean of the tilted outcomes."""
+    """The limits: plain 0.7 and 0.8; shaped 0.7 and 0.29 in the mean of the tilted outcomes."""
     assert [road(seed, v=0.0) for seed in range(2)] == [1, 1]
     assert [road(seed) for seed in range(2)] == [0, 0]
 
@@ -251,13 +251,13 @@ def test_a_loop_without_a_model_attaches_a_function(slips):
         buffer.attach(3)
     buffer.attach(lambda batch: batch.rewards)
     shares = [float((buffer.sample(256).rewards < 0).float().mean()) for _ in range(40)]
-    assert np.mean(shares) == pytest.approx(0.4 / 1.3, abs=0.02)
+    assert np.mean(shares) == pytest.approx(0.5 / 1.4, abs=0.02)
 
 
 def test_dials_of_keys_belong_to_a_key_and_the_others_can_be_turned(slips):
     model = trained(slips)
     buffer = model.replay_buffer
-    assert (buffer.v, buffer.beta, buffer.is_keyed, buffer.key, buffer.tilt_on) == (0.75, 1.0, False, None, None)
+    assert (buffer.v, buffer.beta, buffer.is_keyed, buffer.key, buffer.tilt_on) == (0.8, 1.0, False, None, None)
     with pytest.raises(
         sr.BadInput, match="buffer must have a key, for a shaper, got 'none'; give one, for example key="
     ):
@@ -285,18 +285,18 @@ def test_what_is_replayed_is_logged_and_explained(slips, capsys):
     model = trained(slips, steps=0)
     model.learn(1_000, callback=callback)
     found = callback.measures()
-    assert 0.0 < found["share_replayed"] < 0.75
+    assert 0.0 < found["share_replayed"] < 0.8
     assert found["share_unsafe"] > found["share_unsafe_stored"] > 0.0
     assert found["unit"] == model.replay_buffer.sampler.unit > 0.0
     assert callback.most_replayed() == []
     model.replay_buffer.explain(k=3)
     head, columns, *lines = capsys.readouterr().out.splitlines()
-    assert head.startswith("v = 0.75, beta = 1, unit ")
+    assert head.startswith("v = 0.8, beta = 1, unit ")
     assert columns == "drawn  reward  TD error  observation and action"
     assert len(lines) == 3
     often = [float(line.split("×")[0]) for line in lines]
     assert often == sorted(often, reverse=True)
-    assert often[0] >= 4.0  # more where the loss is linear
+    assert often[0] >= 5.0  # more where the loss is linear
 
 
 @pytest.mark.slow

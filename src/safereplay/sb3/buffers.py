@@ -44,7 +44,7 @@ from ..keys import PairKey
 from ..keys.spatial import AutoKey
 from ..schemes import Scheme
 from ..shaper import FIRST_LOOK, Shaper
-from ..surprise import SurpriseSampler
+from ..surprise import BETA, SurpriseSampler, V
 from .stored import Stored, advise, as_stored, check_rewards, column, give_advice, is_stored, merged, rows, unsafe_flags
 from .values import reach, td_errors
 
@@ -86,7 +86,7 @@ class ShapedReplayBuffer(ReplayBuffer):
     Parameters
     ----------
     buffer_size, observation_space, action_space, device, n_envs, optimize_memory_usage, handle_timeout_termination : SB3's
-    v : float in [0, 1), or [0, 1] with a key; largest share of replays in a pair's updates; 0 is SB3's own buffer; default: 0.75, or 0.5 with a key
+    v : float in [0, 1), or [0, 1] with a key; largest share of replays in a pair's updates; 0 is SB3's own buffer; default: 0.8, or 0.5 with a key
     beta : float, optional; how strongly replays prefer bad outcomes (good ones if β < 0); default: 1, or 2 with a key
     key : PairKey, optional; decides which transitions belong to one pair; default: none, or :class:`~safereplay.AutoKey` with one of the next four
     scheme, mixing, tilt_on : as in :class:`~safereplay.Shaper`, with a key
@@ -169,9 +169,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self._dials: dict[str, Any] = {"n_steps": n_steps, "gamma": gamma, "seed": seed}
         self._dials |= {name: None for name in KEYED if name != "scheme"}
         if not self.is_keyed:
-            made = SurpriseSampler(
-                0.75 if v is None else v, 1.0 if beta is None else beta
-            )  # refuses bad arguments here
+            made = SurpriseSampler(V if v is None else v, BETA if beta is None else beta)  # refuses bad arguments here
             self._v, self._beta = made.v, made.beta
             return
         if horizon is None:
