@@ -45,10 +45,10 @@ def main_numbers(rows, column):
 
 
 def test_the_results_hold_what_was_planted(tmp_path):
-    rows = cells(page(tmp_path, {f"{OURS}, v = 0.85": (0.0, 9.0)}), "## Results", "## Frontiers")
+    rows = cells(page(tmp_path, {f"{OURS}, v = 0.65": (0.0, 9.0)}), "## Results", "## Frontiers")
     assert [row[0] for row in rows] == ["point", "", "point", *[""] * 6]
     assert [row[1] for row in rows] == [PLAIN, OURS, OURS, KEYED, *RIVALS]
-    assert [row[2] for row in rows[:4]] == ["—", "v = 0.8 (default)", "v = 0.9", "v = 0.5, β = 2"]
+    assert [row[2] for row in rows[:4]] == ["—", "v = 0.8 (default)", "v = 0.65", "v = 0.5, β = 2"]
     rows = rows[:5]
     assert main_numbers(rows, 3) == ["20.0 %", "2.0 %", "0 %", "4.0 %", "6.0 %"]
     assert main_numbers(rows, 4) == ["", "0.10", "0.00", "0.20", "0.30"]
@@ -62,7 +62,7 @@ def test_the_main_comparison_needs_no_rule(tmp_path):
     planted = {NEAR: {"p": 0.02, "mean": 9.5, "selected": (0.9, -15.0)}}
     rows = cells(page(tmp_path, planted), "## Results", "## Frontiers")
     assert rows[1][2] == "v = 0.8 (default)"
-    assert rows[2][2] == "v = 0.5"
+    assert rows[2][2] == "v = 0.75"
 
 
 def test_a_seed_fails_if_it_loses_more_than_half_of_the_gap(tmp_path):
@@ -87,12 +87,12 @@ def test_families_that_all_lose_too_much_are_named(tmp_path):
 
 
 def test_every_setting_is_in_the_last_table_and_the_chosen_are_marked(tmp_path):
-    text = page(tmp_path, {f"{OURS}, v = 0.85": (0.01, 9.0)}, seconds=12.5)
+    text = page(tmp_path, {f"{OURS}, v = 0.65": (0.01, 9.0)}, seconds=12.5)
     rows = cells(text, "## All settings", "## Trials of the tuning")
     assert len(rows) == 21
     marked = [row for row in rows if row[0] == "✓"]
     assert [row[1] for row in marked] == [OURS, *RIVALS]
-    assert marked[0][2] == "v = 0.9"
+    assert marked[0][2] == "v = 0.65"
     assert marked[0][7] == "1.0 %, 9.00"  # on the selection episodes
     assert all(row[3] == "5" and row[8] == "12.5" for row in rows)
 
@@ -120,7 +120,7 @@ def test_the_method_counts_runs_seeds_episodes_and_dials(tmp_path):
     text = page(tmp_path, preset=PRESET._replace(seeds=6))
     assert "108 runs, 5 to 6 seeds per setting, 200 evaluation episodes per run" in text
     assert "judged on 100 selection episodes" in text
-    assert "shaped: v = 0.8 or v = 0.5 or v = 0.9; shaped with keys: v = 0.5, β = 2; penalty: 1 × harm or" in text
+    assert "shaped: v = 0.8 or v = 0.75 or v = 0.65; shaped with keys: v = 0.5, β = 2; penalty: 1 × harm or" in text
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text
     assert "**point**, 1,000 steps: A 2-D point" in text
     assert "Not complete" not in text
@@ -320,7 +320,7 @@ def test_failed_seeds_of_the_default_are_counted_with_those_of_plain(tmp_path):
 
 def test_settings_that_are_dialled_too_far_are_named(tmp_path):
     start = "**Too much replay.**"
-    assert shortcoming(tmp_path / "a", start, {f"{OURS}, v = 0.85": (0.0, -10.0)}).endswith("point (v = 0.85).")
+    assert shortcoming(tmp_path / "a", start, {f"{OURS}, v = 0.65": (0.0, -10.0)}).endswith("point (v = 0.65).")
     assert shortcoming(tmp_path / "b", start) is None
 
 
