@@ -69,6 +69,10 @@ def test_errors_are_computed_once_for_eight_batches():
     for _ in range(2 * BATCHES):
         sampler.draw(100, 32, lambda slots: seen.append(slots.size) or np.ones(slots.size))
     assert seen == [BATCHES * 32] * 2
+    seldom = sr.SurpriseSampler(every=32, seed=0)
+    for _ in range(33):
+        seldom.draw(100, 32, lambda slots: seen.append(slots.size) or np.ones(slots.size))
+    assert seen == [BATCHES * 32] * 4
 
 
 def test_without_errors_nothing_is_tilted():
@@ -119,6 +123,7 @@ BAD = [
     ({"beta": float("nan")}, "beta must be finite, got nan"),
     ({"reach": 0.0}, r"reach must be in \(0, inf\), got 0"),
     ({"seed": -1}, "seed must be at least 0, got -1"),
+    ({"every": 0}, "every must be at least 1, got 0"),
 ]
 
 

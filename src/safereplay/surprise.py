@@ -21,8 +21,8 @@ shifts with constants, and the operator is a γ-contraction with one fixed point
 training δ is mostly error; then u is large, and the tilt ignores what is small compared with it. β and v have no unit: multiplying all rewards by a constant changes no draw.
 For a pair of two outcomes u is about half the distance between them. Q decides what is expected, so delayed harm is seen as soon as Q has learned it.
 
-**Cost.** TD errors are computed on a *pool* of eight batches, drawn uniformly, once for eight batches. Each batch is then uniform, except for a share that is drawn
-from the pool ∝ h. So the extra cost per batch is one forward pass of the size of a batch.
+**Cost.** TD errors are computed on a *pool* of eight batches, drawn uniformly, once for ``every`` = 8 batches. Each batch is then uniform, except for a share that is drawn
+from the pool ∝ h. So the extra cost per batch is one forward pass of the size of a batch; with ``every`` = 32 it is a quarter of that.
 
 **The loss.** Where a loss is linear, as the Huber loss of DQN beyond a TD error of 1, a squared error's fixed point is a mean and the loss's is not: rare disasters
 have no effect. With ``reach`` = 1, a draw is also weighted by max(1, |δ|), which restores the mean (Fujimoto, Meger & Precup 2020).
@@ -42,7 +42,7 @@ from . import _checks
 from ._checks import Bools, Floats, Ints
 
 V, BETA = 0.8, 1.0  #: the defaults of v and β
-BATCHES = 8  #: batches per pool
+BATCHES = 8  #: the size of a pool, in batches
 KEPT = 0.99  #: of the sums of |δ| and δ², from pool to pool
 ARRAYS = ("generator", "sums", "pool", "errors")  #: arrays of a state
 
@@ -65,6 +65,7 @@ class SurpriseSampler:
     v : float in [0, 1); a bad surprise is drawn up to 1/(1 − v) times as often as other transitions; 0 is uniform
     beta : float; a surprise of u/β counts in full, u being the unit of the memory's TD errors; < 0 prefers good surprises
     reach : float; the TD error beyond which the loss is linear: 1 for the Huber loss of DQN, infinite (default) for the squared error
+    every : int; number of batches for which a pool of TD errors is used; more is cheaper, and its errors are older
     seed : int; of the draws
 
     >>> import numpy as np, safereplay as sr
@@ -75,8 +76,11 @@ class SurpriseSampler:
     0.4
     """
 
-    def __init__(self, v: float = V, beta: float = BETA, *, reach: float = inf, seed: int = 0) -> None:
+    def __init__(
+        self, v: float = V, beta: float = BETA, *, reach: float = inf, every: int = BATCHES, seed: int = 0
+    ) -> None:
         self.v, self.beta, self.reach = v, beta, reach
+        self.every = _checks.whole("every", every, 1)
         self._bits = np.random.SFC64(_checks.whole("seed", seed, 0))
         self._rng = np.random.Generator(self._bits)
         self._sums: Floats = np.zeros(2)  # of |δ| and δ²
@@ -168,7 +172,7 @@ class SurpriseSampler:
         pool = pool if slots is None else slots(pool)
         errors = _checks.finite_array("TD errors", td_errors(pool)).ravel()
         _checks.require(errors.size == pool.size, "TD errors", f"have one number per slot, {pool.size}", errors.size)
-        self._pool, self._errors, self._left = pool, errors, BATCHES
+        self._pool, self._errors, self._left = pool, errors, self.every
         self._sums = KEPT * self._sums + (np.abs(errors).sum(), (errors**2).sum())
 
     def clear(self) -> None:
@@ -180,15 +184,21 @@ class SurpriseSampler:
         state: Any = self._bits.state
         words = [*state["state"]["state"].tolist(), state["has_uint32"], state["uinteger"]]
         arrays = (np.array(words, np.uint64), self._sums, self._pool, self._errors)
-        dials = {"v": self.v, "beta": self.beta, "reach": self.reach if self.reach < inf else None, "left": self._left}
+        dials = {
+            "v": self.v,
+            "beta": self.beta,
+            "reach": self.reach if self.reach < inf else None,
+            "left": self._left,
+            "every": self.every,
+        }
         return {**dials, **{name: array.copy() for name, array in zip(ARRAYS, arrays, strict=True)}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state; an invalid one raises an error and changes nothing."""
-        for name in ("v", "beta", "reach", "left", *ARRAYS):
+        for name in ("v", "beta", "reach", "left", "every", *ARRAYS):
             _checks.require(isinstance(state, dict) and name in state, "state", f"have the entry {name!r}", state)
         reach = inf if state["reach"] is None else state["reach"]
-        made = SurpriseSampler(state["v"], state["beta"], reach=reach)
+        made = SurpriseSampler(state["v"], state["beta"], reach=reach, every=state["every"])
         words, sums, pool, errors = (np.asarray(state[name]).copy() for name in ARRAYS)
         _checks.require(words.shape == (6,) and sums.shape == (2,), "state", "have 6 words and 2 sums", words.shape)
         same = pool.shape == errors.shape == (pool.size,)

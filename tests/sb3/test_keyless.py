@@ -174,7 +174,7 @@ def test_rewards_that_are_large_for_the_huber_loss_have_the_same_effect():
     assert [road(seed, scale=40.0) for seed in range(2)] == [0, 0]
 
 
-def test_images_are_passed_to_the_networks_as_stored():
+def test_images_are_passed_to_the_networks_as_stored(slips):
     class Pictures(gymnasium.Env):
         observation_space, action_space = spaces.Box(0, 255, (36, 36, 1), np.uint8), spaces.Discrete(2)
 
@@ -187,6 +187,8 @@ def test_images_are_passed_to_the_networks_as_stored():
 
     model = DQN("CnnPolicy", Pictures(), **{**SMALL, "buffer_size": 100}, **ONE_LINE).learn(120)
     assert model.replay_buffer.sampler.unit > 0.0
+    assert model.replay_buffer.sampler.every == 32  # forward passes of images cost most
+    assert trained(slips, steps=60).replay_buffer.sampler.every == 8
 
 
 def test_vecnormalize_is_applied_to_the_errors_as_to_the_batches(slips):

@@ -34,6 +34,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
@@ -44,7 +45,7 @@ from ..keys import PairKey
 from ..keys.spatial import AutoKey
 from ..schemes import Scheme
 from ..shaper import FIRST_LOOK, Shaper
-from ..surprise import BETA, SurpriseSampler, V
+from ..surprise import BATCHES, BETA, SurpriseSampler, V
 from .stored import Stored, advise, as_stored, check_rewards, column, give_advice, is_stored, merged, rows, unsafe_flags
 from .values import reach, td_errors
 
@@ -54,6 +55,7 @@ FEW = 8  #: external steps are few if they are less than 1/FEW of the buffer; el
 AT_ONCE = 1024  #: about the number of transitions that are passed to the shaper at once
 HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 NO_HER = "shaped replay and hindsight (HER) cannot be combined; use HerReplayBuffer without a dial, or this without HER"
+EVERY_IMAGES = 32  #: batches per pool of TD errors if observations are images, whose forward passes cost most
 KEYED = ("key", "scheme", "mixing", "tilt_on", "horizon")  #: dials that only a buffer with a key has
 OWN = (ReplayBuffer._get_samples, DictReplayBuffer._get_samples)  #: methods that this module replaces
 
@@ -277,7 +279,8 @@ class ShapedReplayBuffer(ReplayBuffer):
         """What chooses the slots of a buffer without a key."""
         _checks.require(not self.is_keyed, "buffer", "have no key, for a sampler", self.key, "it has a shaper")
         if self._sampler is None:
-            self._sampler = SurpriseSampler(self._v, self._beta, seed=self._own_seed())
+            every = EVERY_IMAGES if _has_images(self.observation_space) else BATCHES
+            self._sampler = SurpriseSampler(self._v, self._beta, every=every, seed=self._own_seed())
         return self._sampler
 
     @property
@@ -581,6 +584,13 @@ class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
     >>> type(ShapedReplayBuffer(10, Box(0.0, 1.0), Discrete(2), n_steps=3, gamma=0.9)).__name__
     'ShapedNStepReplayBuffer'
     """
+
+
+def _has_images(space: spaces.Space[Any]) -> bool:
+    """Whether observations are images, or have one among their parts."""
+    if isinstance(space, spaces.Dict):
+        return any(_has_images(part) for part in space.spaces.values())
+    return is_image_space(space)
 
 
 def _caller(buffer: ShapedReplayBuffer) -> Any:
