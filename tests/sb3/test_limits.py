@@ -224,3 +224,11 @@ def test_another_file_is_no_certificate(tmp_path):
     (tmp_path / "other.json").write_text("[1]")
     with pytest.raises(sr.BadFile, match=r"other.json must be a certificate, got another file"):
         Certificate.load(tmp_path / "other.json")
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    trained = model()
+    with pytest.raises(sr.CannotWrite, match="must be a folder"):
+        trained.learn(300, callback=RiskLimit(Roads, 0.1, folder=tmp_path / "file"))
+    assert trained.num_timesteps == 0

@@ -296,6 +296,7 @@ class RiskLimit(TrainingCheckpoint):
         buffer = getattr(self.model, "replay_buffer", None)
         if not isinstance(buffer, ShapedReplayBuffer):
             _checks.fail("replay_buffer_class", "be ShapedReplayBuffer, for a limit on risk", type(buffer).__name__)
+        _files.make_folder(self.folder)  # a folder that cannot be written to is refused before training
         self._end = int(self.locals.get("total_timesteps", 0))
         self._envs = self._made_envs()
         self.every = max((self._end - self.model.num_timesteps) // self.evaluations, 1)
@@ -413,7 +414,6 @@ class RiskLimit(TrainingCheckpoint):
 
     def _store(self, entry: dict[str, Any]) -> None:
         """Save the model if it is among the best so far; delete models that are not any more."""
-        _files.make_folder(self.folder)
         self.model.save(self._model_file(entry["step"]))
         wanted = {x["step"] for x in self._candidates()}
         for old in self.history:
