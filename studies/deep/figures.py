@@ -25,6 +25,7 @@ from .summary import (
     IQN,
     KEYED,
     LAGRANGIAN,
+    LIMITED,
     MAY_LOSE,
     OURS,
     PENALTY,
@@ -37,10 +38,11 @@ from .summary import (
     ratio,
 )
 
-PURPLE, PINK, BROWN, SKY = "#8e4a9e", "#d46a9f", "#8a5a2b", "#6fb7e0"
+PURPLE, PINK, BROWN, SKY, TEAL = "#8e4a9e", "#d46a9f", "#8a5a2b", "#6fb7e0", "#12857c"
 COLOURS = {
     PLAIN: ORANGE,
     OURS: BLUE,
+    LIMITED: TEAL,
     KEYED: SKY,
     PENALTY: GREEN,
     CVAR: PURPLE,
@@ -48,7 +50,17 @@ COLOURS = {
     STATIC: BROWN,
     LAGRANGIAN: GREY,
 }
-MARKERS = {PLAIN: "*", OURS: "o", KEYED: "P", PENALTY: "^", CVAR: "s", IQN: "D", STATIC: "p", LAGRANGIAN: "X"}
+MARKERS = {
+    PLAIN: "*",
+    OURS: "o",
+    LIMITED: "h",
+    KEYED: "P",
+    PENALTY: "^",
+    CVAR: "s",
+    IQN: "D",
+    STATIC: "p",
+    LAGRANGIAN: "X",
+}
 RING: Any = {"marker": "o", "ls": "", "ms": 13, "mfc": "none", "mec": INK, "mew": 1.1}
 BELOW: Any = {"marker": "v", "ls": "", "ms": 6, "mfc": "none"}
 ACROSS = 4  # panels per row
@@ -89,7 +101,7 @@ def frontier_figure(chapters: Sequence[Chapter]) -> Figure:
     figure, axes = _panels(len(chapters), 2.7)
     for (ax,), chapter in zip(axes, chapters, strict=True):
         bottom = _floor(chapter)
-        for name in (*RIVALS, KEYED, OURS, PLAIN):
+        for name in (*RIVALS, KEYED, LIMITED, OURS, PLAIN):
             _draw_family(ax, chapter, name, bottom)
         if chapter.default:
             ax.plot(100 * chapter.default.p.mean, max(chapter.default.mean.mean, bottom), **RING, zorder=8)
@@ -120,7 +132,7 @@ def _floor(chapter: Chapter) -> float:
 def _draw_family(ax: Axes, chapter: Chapter, name: str, bottom: float) -> None:
     if not chapter.family(name):
         return
-    found = points(chapter.dialled(name) if name != KEYED else chapter.family(name))
+    found = points(chapter.family(name) if name in (KEYED, LIMITED) else chapter.dialled(name))
     best = found[pareto(found) & (found[:, 1] >= bottom)]
     best = best[np.argsort(best[:, 0])]
     ax.step(
@@ -133,7 +145,7 @@ def _draw_family(ax: Axes, chapter: Chapter, name: str, bottom: float) -> None:
         zorder=2,
     )
     for group in chapter.family(name):
-        _draw_setting(ax, group, bottom, {PLAIN: 13.0, OURS: 7.0, KEYED: 7.0}.get(name, 5.0))
+        _draw_setting(ax, group, bottom, {PLAIN: 13.0, OURS: 7.0, KEYED: 7.0, LIMITED: 7.0}.get(name, 5.0))
 
 
 def _draw_setting(ax: Axes, group: Group, bottom: float, size: float) -> None:

@@ -111,14 +111,14 @@ def perform(setting: dict[str, Any], selection: int) -> dict[str, Any]:
 
     world = world_named(setting["world"])
     curve: dict[str, Any] = {"step": [], "return": [], "catastrophe": []}
-    seconds = 0.0
+    seconds, certificate = 0.0, None
     with training.one_thread():
         if setting["algorithm"] == "random":
             space: Any = world.make(judged=True).action_space
             model: Any = RandomPolicy(space if isinstance(space, Box) else int(space.n), setting["seed"])
         else:
             fitted = training.fit(training.Setting.from_dict(setting))  # type: ignore[arg-type]  # from_dict knows kinds
-            model, seconds, diary = fitted.model, fitted.seconds, fitted.diary
+            model, seconds, diary, certificate = fitted.model, fitted.seconds, fitted.diary, fitted.certificate
             unsafe = [int(x) for x in diary.unsafe]
             curve = {"step": diary.ends, "return": np.round(diary.returns, 4).tolist(), "catastrophe": unsafe}
         evaluation = training.evaluate(model, world, setting["episodes"], "test", setting["seed"])
@@ -130,6 +130,7 @@ def perform(setting: dict[str, Any], selection: int) -> dict[str, Any]:
         "seconds": seconds,
         "curve": curve,
         "paths": paths,
+        **({"certificate": certificate} if certificate else {}),
         "versions": {**training.versions(), **_machine()},
     }
 
@@ -189,7 +190,10 @@ def read_record(file: Path) -> Record:
         )
         made_on = str(result["versions"].get("cpu", ""))
         paths = tuple(np.array(path) for path in result["paths"])
-        run = Run(int(setting["seed"]), judged[0], judged[1], training, float(result["seconds"]), paths, made_on)
+        certificate = result.get("certificate")
+        run = Run(
+            int(setting["seed"]), judged[0], judged[1], training, float(result["seconds"]), paths, made_on, certificate
+        )
         what = {key: x for key, x in setting.items() if key != "seed"}
         kind = digest([told["format"], what, selection, told["terms"]])
         return Record(kind, run, dict(result["versions"]))

@@ -18,7 +18,20 @@ from .frontier import Comparison
 from .limits import predictions
 from .records import MAPPED, Found, Job, collect
 from .sentences import share, with_interval
-from .summary import FAMILIES, KEYED, MAY_LOSE, OURS, PLAIN, RANDOM, RIVALS, Chapter, Group, ratio
+from .summary import (
+    FAMILIES,
+    KEYED,
+    LIMITED,
+    MAY_LOSE,
+    OURS,
+    PLAIN,
+    RANDOM,
+    RIVALS,
+    Chapter,
+    Group,
+    certificates,
+    ratio,
+)
 from .tuning import TRIED
 from .worlds import WORLDS
 
@@ -72,6 +85,7 @@ def compose(found: Found, jobs: Sequence[Job], drawn: set[str]) -> list[Block]:
     return [
         *_opening(chapters, drawn, f"{found.missing:,} of {len(jobs):,}" if found.missing else ""),
         *_results(chapters),
+        *_limits(chapters),
         *_frontiers(chapters),
         *_traffic(chapters),
         *_theory(chapters, jobs),
@@ -143,6 +157,42 @@ def _contestant(chapter: Chapter, group: Group, first: bool) -> list[str]:
 
 def _dial(chapter: Chapter, group: Group) -> str:
     return f"{group.dial} (default)" if group is chapter.default else group.dial or "—"
+
+
+def _limits(chapters: Sequence[Chapter]) -> list[Block]:
+    """Runs under a named limit, and how many got a certificate."""
+    found = [(c, g) for c in chapters for g in c.family(LIMITED)]
+    if not found:
+        return []
+    rows = []
+    for c, g in found:
+        told = certificates(g)
+        dials = [x["settings"]["v"] for x in told]
+        rows.append(
+            [
+                c.title,
+                g.dial,
+                share(c.plain.p.mean),
+                f"{sum(x['kept'] for x in told)} of {len(told)}",
+                with_interval(g.p, percent=True),
+                with_interval(g.mean),
+                with_interval(c.lost(g), percent=True),
+                f"{np.median(dials):.2f} [{min(dials):.2f}, {max(dials):.2f}]",
+                f"{np.median([x['episodes'] for x in told]):,.0f}",
+            ]
+        )
+    return [
+        Heading("A named limit"),
+        Text(sentences.certified(found)),
+        Text(
+            "`RiskLimit` gets a limit on P(catastrophe), half of the plain learner's to one digit, which was set before these runs. It moves v during training, and certifies the best policy on fresh episodes "
+            "(an exact bound at 95 % confidence, see [A limit on risk](sb3.md#name-a-risk)). P(catastrophe) and return below are those of the certified policy, or of the best one seen, in the evaluation episodes of this study, "
+            "which neither the controller nor the certificate used. *Episodes*: of a certificate, median."
+        ),
+        Table(
+            ["world", "limit", "plain", "certified", "P(catastrophe)", "mean return", "gap lost", "v", "episodes"], rows
+        ),
+    ]
 
 
 # -- frontiers and curves ----------------------------------------------------------------------------------------------

@@ -13,9 +13,22 @@ import numpy as np
 from safereplay.views.intervals import Estimate, listed, number
 
 from .frontier import Comparison, compare
-from .summary import FAILS, MAY_LOSE, OURS, PLAIN, RIVALS, Chapter, Group, difference, ratio, significance
+from .summary import (
+    FAILS,
+    MAY_LOSE,
+    OURS,
+    PLAIN,
+    RIVALS,
+    Chapter,
+    Group,
+    certificates,
+    difference,
+    ratio,
+    significance,
+)
 
 PART = 1 / 3  #: the aim for P(catastrophe), as a share of the plain learner's
+NEARLY = 0.9  #: of the seeds should end with a certificate
 DANGER = 0.01  #: the smallest P(catastrophe) of the plain learner at which the aim is judged
 LITTLE, MUCH = "too little less risk", "too much return lost"  #: the reasons why the aim is not met
 
@@ -94,6 +107,14 @@ def unkept(chapters: Sequence[Chapter]) -> str:
     told = [f"{title} ({', '.join(names)})" for title, names in found if names]
     least = f"No setting loses at most {100 * MAY_LOSE:.0f} % on the selection episodes, so the one that loses least is shown: "
     return f"{least}{listed(told)}." if told else ""
+
+
+def certified(found: Sequence[tuple[Chapter, Group]]) -> str:
+    """On how many worlds nine seeds in ten certify the named limit, and where fewer do."""
+    counts = {c.title: (sum(x["kept"] for x in certificates(g)), g.seeds) for c, g in found}
+    fewer = [f"{title} ({kept} of {seeds})" for title, (kept, seeds) in counts.items() if kept < NEARLY * seeds]
+    text = f"**On {len(counts) - len(fewer)} of {len(counts)} worlds at least nine seeds in ten end with a certificate of the limit.**"
+    return text + (f" Fewer do on {listed(fewer)}." if fewer else "")
 
 
 # -- frontiers ---------------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ A file is written whole or not at all, and a run that has a file is not repeated
 and runs of other machines are merged by copying their files.
 
 **What is compared.** On every world: the plain learner, DQN or SAC; shaped replay without keys, at its default and at two other v; shaped replay with the world's
-key at one setting; an extra penalty on harm; QR-DQN and IQN that are greedy on CVaR; static CVaR; a Lagrangian with a cost critic. Each family with a
+key at one setting; shaped replay under a named limit on P(catastrophe), about half of the plain learner's; an extra penalty on harm; QR-DQN and IQN that are greedy on CVaR; static CVaR; a Lagrangian with a cost critic. Each family with a
 dial has three settings. All use the world's network, learning rate and budget. A random policy is the return's 0. On continuous actions only replay and penalties are compared.
 
-The default of shaped replay comes first, then its other settings, then rivals, each by seed: a stopped study has some seeds of the main comparison complete.
+The default of shaped replay comes first, then the named limit, then its other settings, then rivals, each by seed: a stopped study has some seeds of the main comparison complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from safereplay._files import make_folder
 from safereplay.errors import MissingExtra, stopping
 
 from .records import Job, Perform, perform, write_record
-from .summary import CVAR, IQN, KEYED, LAGRANGIAN, OURS, PENALTY, PLAIN, RANDOM, STATIC
+from .summary import CVAR, IQN, KEYED, LAGRANGIAN, LIMITED, OURS, PENALTY, PLAIN, RANDOM, STATIC
 from .training import Setting
 from .worlds import WORLDS, world_named
 
@@ -57,7 +57,7 @@ class Preset(NamedTuple):
     """The size of a study."""
 
     worlds: tuple[str, ...]
-    seeds: int = 20  #: of the plain learner and of the default of shaped replay
+    seeds: int = 20  #: of the plain learner, of the default of shaped replay, and of a named limit
     fewer: int = 5  #: of all other settings
     steps: int = 0  #: 0 for each world's default
     episodes: int = 300  #: evaluation episodes
@@ -85,6 +85,8 @@ def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[s
     yield PLAIN, "", {}
     for v in VS[:n]:
         yield OURS, f"v = {v:g}", {"v": v}
+    if (most := world_named(world).named_limit) and not small:  # its evaluations would take most of the time
+        yield LIMITED, f"P ≤ {100 * most:g} %", {"v": VS[0], "limit": most}
     late: dict[str, Any] = {"tilt_on": "target"} if world in LATE else {}
     yield KEYED, f"v = {KEY['v']:g}, β = {KEY['beta']:g}", {**KEY, **late}
     for k in PENALTIES[:n]:
@@ -99,13 +101,13 @@ def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[s
 
 
 def plan(preset: Preset) -> list[Job]:
-    """All runs of a study: the default of shaped replay first, then its dial, then rivals, each by seed, and long runs first."""
+    """All runs of a study: the default of shaped replay first, then named limits, its dial, and rivals, each by seed, and long runs first."""
     jobs = [
         Job(family, dial, _setting(preset, world, seed, changes), preset.selection)
         for world in preset.worlds
         for seed in range(preset.seeds)
         for family, dial, changes in families(world, preset.small)
-        if seed < preset.fewer or _is_main(family, changes)
+        if seed < preset.fewer or family == LIMITED or _is_main(family, changes)
     ]
     return sorted(jobs, key=lambda job: (_stage(job), job.setting["seed"], -_cost(job.setting)))
 
@@ -119,7 +121,7 @@ def _stage(job: Job) -> int:
     """When a run's turn comes."""
     if _is_main(job.family, job.setting):
         return 0
-    return 1 if job.family in (OURS, KEYED, PENALTY) else 2
+    return {LIMITED: 1, OURS: 2, KEYED: 2, PENALTY: 2}.get(job.family, 3)
 
 
 def _setting(preset: Preset, world: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -71,6 +71,7 @@ class Run(NamedTuple):
     seconds: float
     paths: tuple[Floats, ...] = ()  #: [n, 2] each, if the world has a map
     machine: str = ""
+    certificate: dict[str, Any] | None = None  #: of a run under a named limit
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,11 @@ class Group:
         """P(catastrophe) and mean return on the selection episodes, of all seeds or of all but one."""
         runs = [run for run in self.runs if run.seed != without]
         return float(np.mean([run.selection.p for run in runs])), float(np.mean([run.selection.mean for run in runs]))
+
+
+def certificates(group: Group) -> list[dict[str, Any]]:
+    """The certificates of runs under a named limit."""
+    return [run.certificate for run in group.runs if run.certificate is not None]
 
 
 # -- intervals ---------------------------------------------------------------------------------------------------------
@@ -238,12 +244,12 @@ def _by_the_rule(
 
 # -- a world -----------------------------------------------------------------------------------------------------------
 
-RANDOM, PLAIN, OURS, KEYED = "random", "plain", "shaped", "shaped with keys"
+RANDOM, PLAIN, OURS, KEYED, LIMITED = "random", "plain", "shaped", "shaped with keys", "named limit"
 PENALTY, CVAR, IQN, STATIC, LAGRANGIAN = "penalty", "QR-DQN CVaR", "IQN CVaR", "static CVaR", "Lagrangian"
 RIVALS = (PENALTY, CVAR, IQN, STATIC, LAGRANGIAN)  #: families with a dial, besides ours
 
 #: The order in which families are listed.
-FAMILIES = (PLAIN, OURS, KEYED, *RIVALS, RANDOM)
+FAMILIES = (PLAIN, OURS, LIMITED, KEYED, *RIVALS, RANDOM)
 DEFAULT = "v = 0.8"  #: the dial of shaped replay at its default
 
 

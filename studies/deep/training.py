@@ -10,7 +10,8 @@
     alpha        float    QR-DQN and IQN act on CVaR_α of their quantiles; 1 is the mean. "static" is for the CVaR_α of
                           the episode, α < 1
     cvar_target  bool     whether QR-DQN's target chooses its action by CVaR_α too, or by the mean
-    limit        float    "lagrangian": the limit on the share of training episodes with harm
+    limit        float    "lagrangian": the limit on the share of training episodes with harm. Shaped replay without a key: a limit on
+                          P(unsafe), for which RiskLimit moves v; the evaluated policy is the certified one. 0 is none
     penalty      float    reward shaping: what an unsafe step costs more in training, in the world's unit
     tilt_on      str      with a key: "reward", "return" or "target"
     mixing       str      with a key: "matched" or "literal"
@@ -50,7 +51,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -137,8 +141,10 @@ class Setting(Config):
         if name in OWN_REPLAY:
             _checks.require(self.v == 0, "v", f"be 0 for {name}, whose replay cannot be shaped", self.v)
         _checks.between("limit", self.limit, "[0, 1]")
-        if name != "lagrangian":
-            _checks.require(self.limit == 0, "limit", f"be 0 for {name}, which has none", self.limit)
+        if name != "lagrangian" and (self.v == 0 or self.key):
+            _checks.require(
+                self.limit == 0, "limit", f"be 0 for {name}, unless replay is shaped without a key", self.limit
+            )
         _checks.between("penalty", self.penalty, "[0, inf)")
 
     @property
@@ -185,12 +191,13 @@ def train(setting: Setting) -> Result:
 
 @dataclass
 class Fitted:
-    """A trained model, its training episodes, evaluations during training, and seconds."""
+    """A trained model, its training episodes, evaluations during training, and seconds; under a limit on risk, its certificate."""
 
     model: Any
     diary: Diary
     checks: list[dict[str, Any]]
     seconds: float
+    certificate: dict[str, Any] | None = None  #: under a limit on risk, without the evaluations during training
 
 
 def fit(setting: Setting) -> Fitted:
@@ -211,8 +218,13 @@ def fit(setting: Setting) -> Fitted:
         return True
 
     began = time.perf_counter()
-    run.model.learn(setting.total_steps, [_callback(look), *_shaping_callbacks(setting)], log_interval=10**9)
-    run.seconds = time.perf_counter() - began - looking
+    with TemporaryDirectory() as folder:
+        callbacks = _shaping_callbacks(setting, folder)
+        run.model.learn(setting.total_steps, [_callback(look), *callbacks], log_interval=10**9)
+        run.seconds = time.perf_counter() - began - looking
+        if setting.limit > 0 and setting.v > 0:
+            run.certificate = {**callbacks[0].certificate.to_dict(), "history": []}
+            run.model = type(run.model).load(Path(folder) / run.certificate["model"], device="cpu")
     return run
 
 
@@ -276,8 +288,13 @@ def _shaping(setting: Setting, gamma: float) -> dict[str, Any]:
     return {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": chosen}
 
 
-def _shaping_callbacks(setting: Setting) -> list[Any]:
-    """The callback that refreshes targets; other tilts need none."""
+def _shaping_callbacks(setting: Setting, folder: str) -> list[Any]:
+    """The callback that keeps a limit on risk, or the one that refreshes targets; other settings need none."""
+    if setting.v > 0 and setting.limit > 0:
+        from safereplay.sb3 import RiskLimit
+
+        make = partial(world_named(setting.world).make, judged=True)
+        return [RiskLimit(make, max_p_unsafe=setting.limit, folder=folder)]
     if setting.v == 0 or setting.tilt_on != "target":
         return []
     from safereplay.sb3.callbacks import ShapingCallback

@@ -52,6 +52,7 @@ class World:
     arguments. ``learner`` names the plain learner: "dqn", or "sac" for continuous actions. ``dqn``, ``qrdqn`` and
     ``sac`` are the learners' arguments; a ``reward_scale`` among them takes the place of the world's.
     ``harm`` is what a catastrophe costs in reward; an extra penalty is a multiple of it. ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
+    ``named_limit`` is the limit on P(unsafe) for ``RiskLimit``: half of the plain learner's, to one digit; 0 for none.
     """
 
     name: str
@@ -70,6 +71,7 @@ class World:
     qrdqn: Mapping[str, Any] = field(default_factory=dict)
     n_quantiles: int = 50
     mdp: Callable[[], TabularMDP] | None = None
+    named_limit: float = 0.0
     learner: str = "dqn"
     sac: Mapping[str, Any] = field(default_factory=dict)
 
@@ -200,6 +202,7 @@ WORLDS: dict[str, World] = {
             maker=partial(_one_hot, _cliff),
             mdp=_cliff,
             harm=12.0,
+            named_limit=0.06,
             time_limit=100,
             gamma=0.95,
             reward_scale=20.0,
@@ -215,6 +218,7 @@ WORLDS: dict[str, World] = {
             maker=partial(_one_hot, _volatile),
             mdp=_volatile,
             harm=100.0,
+            named_limit=0.4,
             time_limit=100,
             gamma=0.9,
             reward_scale=150.0,
@@ -230,6 +234,7 @@ WORLDS: dict[str, World] = {
             maker=partial(_one_hot, _delayed),
             mdp=_delayed,
             harm=12.0,
+            named_limit=0.06,
             time_limit=100,
             gamma=0.95,
             reward_scale=20.0,
@@ -244,6 +249,7 @@ WORLDS: dict[str, World] = {
             catastrophe="a fall into the pit, which ends the episode",
             maker=_point,
             harm=18.0,
+            named_limit=0.07,
             time_limit=100,
             gamma=0.99,
             reward_scale=20.0,
@@ -260,6 +266,7 @@ WORLDS: dict[str, World] = {
             catastrophe="a step into the lava, which ends the episode",
             maker=_lava,
             harm=25.0,
+            named_limit=0.07,
             time_limit=100,
             gamma=0.98,
             reward_scale=30.0,
@@ -291,6 +298,7 @@ WORLDS: dict[str, World] = {
             catastrophe="a crash, which ends the episode",
             maker=partial(_traffic, "highway", 7.0),
             harm=7.0,
+            named_limit=0.1,
             time_limit=30,
             gamma=0.9,
             reward_scale=10.0,
@@ -306,6 +314,7 @@ WORLDS: dict[str, World] = {
             catastrophe="a crash, which ends the episode",
             maker=partial(_traffic, "merge", 5.0),
             harm=5.0,
+            named_limit=0.02,
             time_limit=40,
             gamma=0.9,
             reward_scale=10.0,
@@ -322,6 +331,7 @@ WORLDS: dict[str, World] = {
             maker=partial(_one_hot, _betting),
             mdp=_betting,
             harm=10.0,
+            named_limit=0.2,
             time_limit=100,
             gamma=0.99,
             reward_scale=15.0,
@@ -337,6 +347,7 @@ WORLDS: dict[str, World] = {
             maker=partial(_one_hot, _maze),
             mdp=_maze,
             harm=64.0,
+            named_limit=0.02,
             time_limit=100,
             gamma=0.99,
             reward_scale=70.0,

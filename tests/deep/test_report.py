@@ -11,7 +11,20 @@ from safereplay.views.document import to_markdown
 from studies.deep import report, sentences
 from studies.deep.records import collect
 from studies.deep.study import plan
-from studies.deep.summary import CVAR, DEFAULT, IQN, KEYED, LAGRANGIAN, OURS, PENALTY, PLAIN, RANDOM, RIVALS, STATIC
+from studies.deep.summary import (
+    CVAR,
+    DEFAULT,
+    IQN,
+    KEYED,
+    LAGRANGIAN,
+    LIMITED,
+    OURS,
+    PENALTY,
+    PLAIN,
+    RANDOM,
+    RIVALS,
+    STATIC,
+)
 from studies.deep.tuning import Trial
 from studies.deep.worlds import world_named
 
@@ -45,7 +58,7 @@ def main_numbers(rows, column):
 
 
 def test_the_results_hold_what_was_planted(tmp_path):
-    rows = cells(page(tmp_path, {f"{OURS}, v = 0.65": (0.0, 9.0)}), "## Results", "## Frontiers")
+    rows = cells(page(tmp_path, {f"{OURS}, v = 0.65": (0.0, 9.0)}), "## Results", "## A named limit")
     assert [row[0] for row in rows] == ["point", "", "point", *[""] * 6]
     assert [row[1] for row in rows] == [PLAIN, OURS, OURS, KEYED, *RIVALS]
     assert [row[2] for row in rows[:4]] == ["—", "v = 0.8 (default)", "v = 0.65", "v = 0.5, β = 2"]
@@ -57,10 +70,29 @@ def test_the_results_hold_what_was_planted(tmp_path):
     assert all(re.fullmatch(r"\S+ \[\S+, \S+\]", row[4]) for row in rows[1:])
 
 
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (5, "**On 1 of 1 worlds at least nine seeds in ten end with a certificate of the limit.**\n"),
+        (
+            4,
+            "**On 0 of 1 worlds at least nine seeds in ten end with a certificate of the limit.** Fewer do on point (4 of 5).",
+        ),
+    ],
+)
+def test_certificates_are_counted(kept, said, tmp_path):
+    text = page(tmp_path, {LIMITED: lambda seed: {"p": 0.05, "mean": 9.4, "certified": seed < kept}})
+    assert said in text
+    [row] = cells(text, "## A named limit", "## Frontiers")
+    assert row[:4] == ["point", "P ≤ 7 %", "20.0 %", f"{kept} of 5"]
+    assert main_numbers([row], 4) + main_numbers([row], 6) == ["5.0 %", "2.0 %"]
+    assert row[7:] == ["0.75 [0.75, 0.75]", "400"]
+
+
 def test_the_main_comparison_needs_no_rule(tmp_path):
     """The default is far worse on the selection episodes than other settings; it is shown all the same."""
     planted = {NEAR: {"p": 0.02, "mean": 9.5, "selected": (0.9, -15.0)}}
-    rows = cells(page(tmp_path, planted), "## Results", "## Frontiers")
+    rows = cells(page(tmp_path, planted), "## Results", "## A named limit")
     assert rows[1][2] == "v = 0.8 (default)"
     assert rows[2][2] == "v = 0.75"
 
@@ -76,7 +108,7 @@ def test_a_seed_fails_if_it_loses_more_than_half_of_the_gap(tmp_path):
 
 
 def test_without_a_gap_no_seed_can_fail(tmp_path):
-    rows = cells(page(tmp_path, {PLAIN: (0.2, -30.0)}), "## Results", "## Frontiers")
+    rows = cells(page(tmp_path, {PLAIN: (0.2, -30.0)}), "## Results", "## A named limit")
     assert {row[7] for row in rows} == {"—"}
 
 
@@ -89,7 +121,7 @@ def test_families_that_all_lose_too_much_are_named(tmp_path):
 def test_every_setting_is_in_the_last_table_and_the_chosen_are_marked(tmp_path):
     text = page(tmp_path, {f"{OURS}, v = 0.65": (0.01, 9.0)}, seconds=12.5)
     rows = cells(text, "## All settings", "## Trials of the tuning")
-    assert len(rows) == 21
+    assert len(rows) == 22
     marked = [row for row in rows if row[0] == "✓"]
     assert [row[1] for row in marked] == [OURS, *RIVALS]
     assert marked[0][2] == "v = 0.65"
@@ -118,9 +150,12 @@ def test_catastrophes_of_training_are_shares_of_its_episodes(tmp_path):
 
 def test_the_method_counts_runs_seeds_episodes_and_dials(tmp_path):
     text = page(tmp_path, preset=PRESET._replace(seeds=6))
-    assert "108 runs, 5 to 6 seeds per setting, 200 evaluation episodes per run" in text
+    assert "114 runs, 5 to 6 seeds per setting, 200 evaluation episodes per run" in text
     assert "judged on 100 selection episodes" in text
-    assert "shaped: v = 0.8 or v = 0.75 or v = 0.65; shaped with keys: v = 0.5, β = 2; penalty: 1 × harm or" in text
+    assert (
+        "shaped: v = 0.8 or v = 0.75 or v = 0.65; named limit: P ≤ 7 %; shaped with keys: v = 0.5, β = 2; penalty: 1 × harm or"
+        in text
+    )
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text
     assert "**point**, 1,000 steps: A 2-D point" in text
     assert "Not complete" not in text
@@ -145,7 +180,7 @@ def test_what_was_tried_in_tuning_is_listed_for_the_worlds_of_the_page(tmp_path,
 
 def test_a_study_that_is_not_complete_says_how_much_is_missing(tmp_path):
     text = page(tmp_path, only=(PLAIN, RANDOM, OURS))
-    assert "**Not complete**: 80 of 105 planned runs are missing." in text
+    assert "**Not complete**: 85 of 110 planned runs are missing." in text
     assert "Lagrangian |" not in text
 
 
@@ -177,7 +212,7 @@ def test_another_setting_is_never_taken_for_the_default(tmp_path):
 
 
 def test_one_seed_gives_numbers_without_intervals(tmp_path):
-    rows = cells(page(tmp_path, preset=PRESET._replace(seeds=1)), "## Results", "## Frontiers")
+    rows = cells(page(tmp_path, preset=PRESET._replace(seeds=1)), "## Results", "## A named limit")
     assert rows[1][5:] == ["9.50", "1.7 %", "0 of 1"]
 
 

@@ -14,7 +14,7 @@ from studies.deep import __main__ as command
 from studies.deep import study, worlds
 from studies.deep.records import collect, read_record
 from studies.deep.study import FULL, SMOKE, Preset, families, plan, run_jobs
-from studies.deep.summary import DEFAULT, FAMILIES, IQN, KEYED, OURS, PENALTY, PLAIN, RANDOM, RIVALS
+from studies.deep.summary import DEFAULT, FAMILIES, IQN, KEYED, LIMITED, OURS, PENALTY, PLAIN, RANDOM, RIVALS
 from studies.deep.training import Setting
 
 TINY = Preset(("cliff",), seeds=3, steps=100, episodes=5, selection=4, small=True)
@@ -29,7 +29,7 @@ def counted(world):
 
 def test_every_dial_has_three_settings_and_continuous_actions_only_replay_and_penalties():
     replay = {RANDOM: 1, PLAIN: 1, OURS: 3, KEYED: 1, PENALTY: 3}
-    assert counted("cliff") == {**replay, **dict.fromkeys(RIVALS, 3)}
+    assert counted("cliff") == {**replay, **dict.fromkeys(RIVALS, 3), LIMITED: 1}
     assert counted("cheetah") == replay
     assert {job.setting["algorithm"] for job in plan(Preset(("cheetah",)))} == {"random", "sac"}
 
@@ -47,13 +47,13 @@ def test_where_danger_comes_late_keys_tilt_on_the_target():
     assert tilts == {"delayed": {"target"}, "cliff": set()}
 
 
-def test_the_main_comparison_has_twenty_seeds_and_all_else_five():
+def test_the_main_comparison_and_named_limits_have_twenty_seeds_and_all_else_five():
     jobs = plan(FULL)
     assert {job.setting["world"] for job in jobs} == set(worlds.WORLDS) - {"lander"}
     assert {job.family for job in jobs} == set(FAMILIES)
     seeds = Counter((job.setting["world"], job.family, job.dial) for job in jobs)
     for (_, family, dial), count in seeds.items():
-        assert count == (20 if family in (PLAIN, RANDOM) or (family, dial) == (OURS, DEFAULT) else 5)
+        assert count == (20 if family in (PLAIN, RANDOM, LIMITED) or (family, dial) == (OURS, DEFAULT) else 5)
     for job in jobs:
         if job.family != RANDOM:
             assert Setting.from_dict(job.setting).to_dict() == job.setting
@@ -61,12 +61,14 @@ def test_the_main_comparison_has_twenty_seeds_and_all_else_five():
     assert min(job.setting["episodes"] for job in jobs) >= 300
 
 
-def test_the_main_comparison_comes_first_then_the_dial_then_rivals_each_by_seed():
+def test_the_main_comparison_comes_first_then_limits_then_the_dial_then_rivals_each_by_seed():
     jobs = plan(FULL._replace(worlds=("cliff", "point")))
     main = [job for job in jobs if job.family in (PLAIN, RANDOM) or (job.family, job.dial) == (OURS, DEFAULT)]
     assert jobs[: len(main)] == main
     assert [job.setting["seed"] for job in main] == sorted(job.setting["seed"] for job in main)
     families = [job.family for job in jobs[len(main) :]]
+    assert families[:40] == [LIMITED] * 40
+    families = families[40:]
     assert set(families[: families.index(IQN)]) == {OURS, KEYED, PENALTY}
     assert set(families[families.index(IQN) :]) == set(RIVALS) - {PENALTY}
     assert jobs[0].setting["world"] == "point"  # the longer one

@@ -47,6 +47,7 @@ class Always:
         {"algorithm": "static", "alpha": 0.25},
         {"algorithm": "lagrangian", "limit": 0.1},
         {"penalty": 20.0},
+        {"v": 0.8, "limit": 0.5},
     ],
 )
 def test_the_same_setting_gives_the_same_result_bit_for_bit(options):
@@ -250,7 +251,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it():
         ({"algorithm": "lagrangian", "alpha": 0.5}, "alpha must be 1 for lagrangian, which has no quantiles, got 0.5"),
         ({"algorithm": "lagrangian", "v": 0.5}, "v must be 0 for lagrangian, whose replay cannot be shaped, got 0.5"),
         ({"algorithm": "lagrangian", "limit": 1.5}, "limit must be in [0, 1], got 1.5"),
-        ({"limit": 0.5}, "limit must be 0 for dqn, which has none, got 0.5"),
+        ({"limit": 0.5}, "limit must be 0 for dqn, unless replay is shaped without a key, got 0.5"),
+        ({"limit": 0.5, "v": 0.5, "key": "world"}, "limit must be 0 for dqn, unless replay is shaped"),
         ({"penalty": -1}, "penalty must be in [0, inf), got -1"),
         ({"v": 1.0}, "v must be in [0, 1), got 1"),
         ({"beta": "much"}, "beta must be a number, got 'much'"),

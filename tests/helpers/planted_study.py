@@ -5,7 +5,7 @@ from planted_runs import block
 
 from studies.deep.records import write_record
 from studies.deep.study import Preset, plan
-from studies.deep.summary import KEYED, OURS, PENALTY, PLAIN, RANDOM, RIVALS, Episodes, Group, Run, Training
+from studies.deep.summary import KEYED, LIMITED, OURS, PENALTY, PLAIN, RANDOM, RIVALS, Episodes, Group, Run, Training
 
 #: P(catastrophe) and mean return of each family, unless a test plants others.
 USUAL = {
@@ -13,14 +13,18 @@ USUAL = {
     PLAIN: (0.2, 10.0),
     OURS: (0.02, 9.5),
     KEYED: (0.04, 9.5),
+    LIMITED: (0.05, 9.6),
     **dict.fromkeys(RIVALS, (0.1, 9.0)),
     PENALTY: (0.06, 9.0),
 }
 PRESET = Preset(("point",), seeds=5, steps=1000, episodes=200, selection=100)
 
 
-def result(p, mean, job, selected=None, training=0.3, seconds=10.0, paths=()):
-    """What a run would have found; ``selected`` is (P, mean) on the selection episodes, the same unless given."""
+def result(p, mean, job, selected=None, training=0.3, seconds=10.0, paths=(), certified=True):
+    """What a run would have found; ``selected`` is (P, mean) on the selection episodes, the same unless given.
+
+    ``certified`` says whether a run under a named limit keeps it.
+    """
     rng = np.random.default_rng([job.setting["seed"], int(job.kind[:8], 16)])
     unsafe = rng.permutation(np.arange(100) < round(100 * training)).astype(int).tolist()
     steps = np.linspace(10, job.setting["steps"], 100).astype(int).tolist()
@@ -30,8 +34,13 @@ def result(p, mean, job, selected=None, training=0.3, seconds=10.0, paths=()):
         "seconds": seconds,
         "curve": {"step": steps, "return": np.linspace(-5, mean, 100).tolist(), "catastrophe": unsafe},
         "paths": list(paths),
+        **({"certificate": certificate(certified)} if job.family == LIMITED else {}),
         "versions": {"python": "3.11", "cpu": "a slow one", "cores": "2", "system": "Linux"},
     }
+
+
+def certificate(kept):
+    return {"kept": kept, "episodes": 400, "settings": {"v": 0.75}}
 
 
 def plant(folder, planted=None, preset=PRESET, only=None, **kwargs):
