@@ -12,8 +12,9 @@ from waiting import END
 import safereplay as sr
 from safereplay import _files
 from safereplay._files import Lock
+from safereplay.engines.parts import conform
 from safereplay.engines.spec import load_spec
-from safereplay.engines.sweeps import Store, changes, conform, merged, schema_of
+from safereplay.engines.sweeps import Store, changes, merged, schema_of
 
 ALL_KEPT = {**SMALL, "keep": ["Q", "policy", "visits", "verdict", "risk", "curves"], "curves": 3}
 
@@ -155,7 +156,7 @@ def test_a_part_that_may_not_be_read_is_not_taken_for_damaged(folder, monkeypatc
     def refused(file, columns):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("safereplay.engines.sweeps._read", refused)
+    monkeypatch.setattr("safereplay.engines.parts._read", refused)
     with pytest.raises(sr.BadFile, match="must be readable, got 'Permission denied'"):
         sr.sweep(SMALL, folder)
     assert not (folder / "damaged").exists()

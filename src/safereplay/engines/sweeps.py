@@ -10,35 +10,27 @@
 
 Without .locking, a process could find the lock taken, but with no name in it, or that of an earlier process.
 
-No file of the folder is ever half written. A part is written under a hidden name, synced to disk, and renamed. A run is
-done when its part is renamed, so readers see only whole parts. After a kill at any moment, the same call continues from
-there. A part that is damaged later is set aside, and its runs are done again. All parts have one schema, so that any
-reader can concatenate them.
+The parts are whole or absent (:mod:`safereplay.engines.parts`), so after a kill at any moment the same call continues.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import re
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from .. import __version__, _checks, _files
 from .._config import plain
 from .._progress import Bar
 from ..errors import BadFile, BadInput, CannotWrite, stopping
-from .identity import DIGITS
+from .parts import Parts
 from .spec import ALGORITHM, TAIL, Spec, load_spec
 from .work import KEEPS, Chunks, Costs, Done, Engine, ThreadsEngine
 
@@ -73,69 +65,23 @@ def schema_of(note: dict[str, Any]) -> pa.Schema:
     return pa.schema(types)
 
 
-def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly the schema's columns, in its order and types; nulls where it has none."""
-    here, n = set(table.column_names), table.num_rows
-    columns = [table[f.name].cast(f.type) if f.name in here else pa.nulls(n, f.type) for f in schema]
-    return pa.table(columns, schema=schema)
-
-
 FORMAT = 1  # the version of the folder's layout
-TEMPORARY = re.compile(r"^\..+\.(parquet|json|toml)\.[a-z0-9_]{8}$")
 SAME = ("keep", "curves", "max_steps")  # not in the rows, so it must be equal for a whole folder
 ELSEWHERE = "choose another folder"
 
 
-class Store:
-    """A folder that is open for one sweep.
-
-    ``tell`` is called with one line for each part that is set aside. After :meth:`__enter__` the folder belongs to this
-    spec, its parts have one schema, and ``done`` has the ids of its runs, as bytes.
-    """
+class Store(Parts):
+    """A folder that is open for one sweep. After :meth:`__enter__` the folder belongs to this spec."""
 
     def __init__(self, folder: str | Path, spec: Spec, extend: bool, tell: Callable[[str], None]) -> None:
-        self.folder, self.spec, self._extend, self._tell = Path(folder), spec, extend, tell
-        self.runs = self.folder / "runs"
-        self.done: set[bytes] = set()
-
-    def __enter__(self) -> Self:
-        _files.make_folder(self.folder)
-        self._lock = _files.Lock(self.folder)
-        try:
-            _files.make_folder(self.runs)
-            for folder in (self.folder, self.runs, self.folder / "specs"):
-                for file in folder.glob(".*"):
-                    if TEMPORARY.match(file.name):  # left by a killed sweep: the lock keeps other writers out
-                        file.unlink(missing_ok=True)
-            self._settle()
-            self.recount()
-        except BaseException:
-            self._lock.release()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def add(self, table: pa.Table) -> None:
-        """Write the rows of a chunk as one part."""
-        ids = "".join(table["id"].to_pylist())
-        self._write(hashlib.blake2b(ids.encode(), digest_size=8).hexdigest() + ".parquet", table)
-        self.done |= _split(ids)
+        super().__init__(folder, tell, {"safereplay": __version__, "spec": spec.digest})
+        self.spec, self._extend = spec, extend
 
     def expect(self, runs: int) -> None:
         """Record how many runs the dataset will have."""
         if self._note["runs"] != runs:
             self._note["runs"] = runs
             self._write_note()
-
-    def _write(self, name: str, table: pa.Table) -> None:
-        about = {"safereplay": __version__, "spec": self.spec.digest}
-        whole = conform(table, self._schema).replace_schema_metadata(about)
-        buffer = BytesIO()
-        rows = max(1, whole.num_rows)
-        pq.write_table(whole, buffer, row_group_size=rows, compression="zstd", write_page_checksum=True)
-        _files.write_atomic(self.runs / name, buffer.getvalue(), durable=True)
 
     def _settle(self) -> None:
         """Assign the folder to this spec, or raise an error that says why it cannot be."""
@@ -170,7 +116,7 @@ class Store:
                         (self.folder / name).unlink()
         elif old is not None:
             self._note |= {key: old[key] for key in ("columns", "content", "runs")}
-        self._schema = schema_of(self._note)
+        self.schema = schema_of(self._note)
         text = json.dumps(self.spec.plain, indent=1, default=str) if source is None else _files.read_text(source)
         file = self.folder / own_name
         if not file.exists() or _files.read_text(file) != text:
@@ -209,39 +155,6 @@ class Store:
             before = old["columns"].get(name, kind)
             _checks.require(before == kind, f"column {name}", f"stay a {before} within {self.folder}", kind, ELSEWHERE)
         return merged(old["columns"], self.spec.columns)
-
-    def recount(self) -> None:
-        """Collect the ids that are done; parts written before an extension get the new columns.
-
-        Called after an interrupt too: a part may be renamed whose runs :meth:`add` has not recorded yet.
-        """
-        for part in sorted(self.runs.glob("*.parquet")):
-            try:
-                table, schema = _read(part, ["id"])
-                if not schema.equals(self._schema):
-                    self._write(part.name, _read(part)[0])
-                self.done |= _split("".join(table["id"].to_pylist()))
-            except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-                if isinstance(error, CannotWrite):
-                    raise
-                if isinstance(error, OSError) and error.errno is not None:
-                    raise BadFile(f"{part} must be readable, got '{error.strerror}'") from None
-                aside = _files.make_folder(self.folder / "damaged") / part.name  # some readers read all of runs/
-                os.replace(part, aside)
-                _files.sync_folder(self.runs)
-                self._tell(f"{part} is damaged: set aside as {aside}, and its runs are done again")
-
-
-def _read(file: Path, columns: list[str] | None = None) -> tuple[pa.Table, pa.Schema]:
-    """The columns of a part, and its schema."""
-    with _files.opened(file) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as part:
-        return part.read(columns=columns, use_threads=False), part.schema_arrow.remove_metadata()
-
-
-def _split(ids: str) -> set[bytes]:
-    """Concatenated hex ids as a set of bytes."""
-    raw, size = bytes.fromhex(ids), DIGITS // 2
-    return {raw[k : k + size] for k in range(0, len(raw), size)}
 
 
 def read_note(folder: str | Path) -> dict[str, Any]:
