@@ -29,7 +29,7 @@ LAYERS = [
     "keys pair_index shaper surprise",
     "theory",
     "rivals",
-    "sb3 torchrl",
+    "sb3 torchrl jax",
     "views",
     "engines",
     "paper",

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _checks
-from ._checks import Bools, Floats
+from ._checks import Floats
 
 Vector = npt.NDArray[np.float32]
 
@@ -44,30 +44,37 @@ ANGLES = 2 * np.pi * np.arange(N_ACTIONS) / N_ACTIONS
 MOVES: Floats = STEP * np.column_stack([np.cos(ANGLES), np.sin(ANGLES)])  #: [8, 2], from east counter-clockwise
 
 
-def in_gusts(position: Floats) -> Bools:
+# In these functions ``xp`` is the module of the arrays: numpy, or jax.numpy.
+
+
+def in_gusts(position: Any) -> Any:
     """Whether a gust may come at positions [..., 2]."""
     x, y = position[..., 0], position[..., 1]
     left, right, bottom, top = GUSTY
-    return np.asarray((x > left) & (x < right) & (y >= bottom) & (y < top))
+    return (x > left) & (x < right) & (y >= bottom) & (y < top)
 
 
-def in_pit(position: Floats) -> Bools:
+def in_pit(position: Any) -> Any:
     """Whether positions [..., 2] are in the pit."""
     x, y = position[..., 0], position[..., 1]
     left, right, top = PIT
-    return np.asarray((x > left) & (x < right) & (y < top))
+    return (x > left) & (x < right) & (y < top)
 
 
-def at_goal(position: Floats) -> Bools:
+def at_goal(position: Any, xp: Any = np) -> Any:
     """Whether positions [..., 2] have reached the goal."""
-    return np.asarray(np.hypot(position[..., 0] - GOAL[0], position[..., 1] - GOAL[1]) < REACH)
+    return xp.hypot(position[..., 0] - GOAL[0], position[..., 1] - GOAL[1]) < REACH
 
 
-def moved(position: Floats, action: int, noise: Floats, gust: Floats | float) -> Floats:
+def moved(position: Any, action: Any, noise: Any, gust: Any, xp: Any = np) -> Any:
     """The positions after a step, [..., 2]: the move, noise [..., 2], a gust's displacement [...], then the walls."""
-    there = position + MOVES[action] + noise
-    there[..., 1] -= gust
-    return np.asarray(np.clip(there, 0.0, 1.0))
+    down = xp.stack([xp.zeros_like(gust), gust], -1)
+    return xp.clip(position + xp.asarray(MOVES)[action] + noise - down, 0.0, 1.0)
+
+
+def paid(fell: Any, arrived: Any) -> Any:
+    """The reward of a step, from whether it ends in the pit or at the goal."""
+    return COST + FALL * fell + BONUS * arrived
 
 
 class PointEnv(gymnasium.Env[Vector, int]):
@@ -114,9 +121,8 @@ class PointEnv(gymnasium.Env[Vector, int]):
             _checks.fail("action", f"be a whole number in 0..{N_ACTIONS - 1}", action)
         noise = NOISE * self.np_random.standard_normal(2)
         comes, strength = self.np_random.random(2)  # both always, so that a gust does not shift later draws
-        gust = strength * FARTHEST if comes < GUST and in_gusts(self._position) else 0.0
+        gust = np.float64(strength * FARTHEST if comes < GUST and in_gusts(self._position) else 0.0)
         here = moved(self._position, int(action), noise, gust)
         fell, arrived = bool(in_pit(here)), bool(at_goal(here))
         self._position = None if fell or arrived else here
-        reward = COST + (FALL if fell else BONUS if arrived else 0.0)
-        return here.astype(np.float32), reward, fell or arrived, False, {"unsafe": fell, "goal": arrived}
+        return here.astype(np.float32), paid(fell, arrived), fell or arrived, False, {"unsafe": fell, "goal": arrived}

@@ -47,14 +47,24 @@ KEPT = 0.99  #: of the sums of |δ| and δ², from pool to pool
 ARRAYS = ("generator", "sums", "pool", "errors")  #: arrays of a state
 
 
-def surprise(delta: Floats, unit: float, beta: float) -> Floats:
-    """h(δ) in [0, 1], for TD errors of any shape; β < 0 is for good surprises.
+def surprise(delta: Any, unit: Any, beta: Any, xp: Any = np) -> Any:
+    """h(δ) in [0, 1], for TD errors of any shape; β < 0 is for good surprises. ``xp`` is the module of the arrays: numpy, or jax.numpy.
 
     >>> surprise(np.array([-2.0, -0.5, 0.0, 3.0]), unit=1.0, beta=1.0)
     array([1. , 0.5, 0. , 0. ])
     """
-    worse = np.maximum(-delta if beta > 0.0 else delta, 0.0)
-    return np.asarray(np.minimum(worse * (abs(beta) / unit), 1.0)) if unit > 0.0 and beta != 0.0 else 0.0 * worse
+    worse = xp.maximum(-xp.sign(beta) * delta, 0.0)
+    return xp.minimum(worse * (abs(beta) / xp.where(unit > 0.0, unit, inf)), 1.0)
+
+
+def weight(delta: Any, unit: Any, v: Any, beta: Any, reach: float = inf, xp: Any = np) -> Any:
+    """How often a transition is drawn, relative to an ordinary one: 1 + v/(1 − v)·h(δ), times max(1, |δ|/reach).
+
+    >>> weight(np.array([-2.0, 0.0, 3.0]), unit=1.0, v=0.75, beta=1.0)
+    array([4., 1., 1.])
+    """
+    found = 1.0 + v / (1.0 - v) * surprise(delta, unit, beta, xp)
+    return found * xp.maximum(abs(delta) / reach, 1.0) if reach < inf else found
 
 
 class SurpriseSampler:
@@ -128,11 +138,7 @@ class SurpriseSampler:
 
     def _extra(self) -> Floats:
         """The weights above those of an ordinary transition, over the pool."""
-        h = surprise(self._errors, self.unit, self.beta)
-        weights = 1.0 + self.v / (1.0 - self.v) * h
-        if self.reach < inf:
-            weights *= np.maximum(np.abs(self._errors) / self.reach, 1.0)
-        return np.asarray(weights - 1.0)
+        return np.asarray(weight(self._errors, self.unit, self.v, self.beta, self.reach) - 1.0)
 
     def draw(self, size: int, batch: int, td_errors: Callable[[Ints], Any], slots: Any = None) -> Ints:
         """The slots of a batch, int [batch].
