@@ -71,7 +71,7 @@ COLLAPSED = (
 )  #: settings that lose more of the gap are drawn at the edge; the second value, if the default of shaped replay lost the first
 
 
-def _panels(count: int, height: float, rows: int = 1) -> tuple[Figure, Any]:
+def panels(count: int, height: float, rows: int = 1) -> tuple[Figure, Any]:
     """A figure of ``count`` panels of ``rows`` axes each, at most :data:`ACROSS` per row: axes [count, rows]."""
     across = min(count, ACROSS)
     down = -(-count // across)
@@ -82,7 +82,8 @@ def _panels(count: int, height: float, rows: int = 1) -> tuple[Figure, Any]:
     return figure, blocks[:count]
 
 
-def _legend(figure: Figure, names: Sequence[str], line: str = "", others: Sequence[Line2D] = ()) -> None:
+def legend(figure: Figure, names: Sequence[str], line: str = "", others: Sequence[Line2D] = ()) -> None:
+    """A legend of families below the panels."""
     handles = [
         Line2D([], [], color=COLOURS[name], marker=MARKERS[name], ls=line, ms=9 if name == PLAIN else 6, label=name)
         for name in names
@@ -98,7 +99,7 @@ def _legend(figure: Figure, names: Sequence[str], line: str = "", others: Sequen
 @styled
 def frontier_figure(chapters: Sequence[Chapter]) -> Figure:
     """Mean return against P(catastrophe): all settings; lines join the Pareto-optimal ones of a family."""
-    figure, axes = _panels(len(chapters), 2.7)
+    figure, axes = panels(len(chapters), 2.7)
     for (ax,), chapter in zip(axes, chapters, strict=True):
         bottom = _floor(chapter)
         for name in (*RIVALS, KEYED, LIMITED, OURS, PLAIN):
@@ -113,7 +114,7 @@ def frontier_figure(chapters: Sequence[Chapter]) -> Figure:
         Line2D([], [], **RING, label="shaped, default"),
         Line2D([], [], **BELOW, mec=GREY, label="below the axis"),
     ]
-    _legend(figure, [name for name in COLOURS if any(chapter.family(name) for chapter in chapters)], others=others)
+    legend(figure, [name for name in COLOURS if any(chapter.family(name) for chapter in chapters)], others=others)
     return figure
 
 
@@ -211,7 +212,7 @@ def binned(run: Run, ends: Floats) -> Floats:
 @styled
 def curves_figure(chapters: Sequence[Chapter]) -> Figure:
     """Return and catastrophes of training episodes, with exploration: mean over seeds, and their range."""
-    figure, axes = _panels(len(chapters), 3.6, rows=2)
+    figure, axes = panels(len(chapters), 3.6, rows=2)
     for (above, below), chapter in zip(axes, chapters, strict=True):
         for group in filter(None, (chapter.plain, chapter.default)):
             _draw_curves((above, below), group)
@@ -219,7 +220,7 @@ def curves_figure(chapters: Sequence[Chapter]) -> Figure:
         above.set(ylabel="return", xticklabels=[])
         below.set(ylabel="catastrophes, %", xlabel="steps, thousands")
         below.set_ylim(bottom=0.0)
-    _legend(figure, [PLAIN, *([OURS] if any(c.default for c in chapters) else [])], "-")
+    legend(figure, [PLAIN, *([OURS] if any(c.default for c in chapters) else [])], "-")
     return figure
 
 

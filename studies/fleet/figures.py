@@ -1,0 +1,65 @@
+"""Pictures of the study: dials, and how many networks follow the exact limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from studies.deep.figures import COLOURS, MARKERS, legend, panels
+from studies.deep.summary import KEYED, OURS, PLAIN
+
+if TYPE_CHECKING:
+    from .report import Chapter
+
+FLOOR = 0.6  #: of the gap: settings that lose more are not drawn
+
+
+def drawn(chapters: Sequence[Chapter]) -> dict[str, Figure]:
+    """All pictures, by name."""
+    return {"fleet-dials": dials(chapters), "fleet-forecast": forecast(chapters)}
+
+
+def dials(chapters: Sequence[Chapter]) -> Figure:
+    """Mean return against P(unsafe), along each dial."""
+    figure, axes = panels(len(chapters), 2.5)
+    for (ax,), c in zip(axes, chapters, strict=True):
+        lowest = c.plain.mean.mean - FLOOR * (c.plain.mean.mean - c.random)
+        for name in COLOURS:
+            shown = [g for g in c.family(name) if g.mean.mean >= lowest]
+            x, y = [100 * g.p.mean for g in shown], [g.mean.mean for g in shown]
+            ax.plot(
+                x,
+                y,
+                color=COLOURS[name],
+                marker=MARKERS[name],
+                ms=11 if name == PLAIN else 4,
+                lw=1.0,
+                zorder=9 if name == PLAIN else 3,
+            )
+        ax.set_title(c.title)
+        ax.set(xlabel="P(unsafe), %", ylabel="mean return")
+        ax.margins(0.08)
+    legend(figure, [name for name in COLOURS if any(c.family(name) for c in chapters)], line="-")
+    return figure
+
+
+def forecast(chapters: Sequence[Chapter]) -> Figure:
+    """The share of networks that follow the limit, over training."""
+    known = [c for c in chapters if any(x is not None for g in c.groups for x in g.rows["follows"])]
+    figure, axes = panels(max(len(known), 1), 2.3)
+    colours = mpl.colormaps["viridis"]
+    for (ax,), c in zip(axes, known, strict=False):
+        for name, style in ((PLAIN, "-"), (OURS, "-"), (KEYED, ":")):
+            for g in c.family(name):
+                rows = [k for k, x in enumerate(g.rows["follows"]) if x is not None]
+                if rows:
+                    y = np.mean([g.rows["follows"][k] for k in rows], axis=0)
+                    colour = COLOURS[PLAIN] if name == PLAIN else colours(0.9 * g.value)
+                    ax.plot(np.array(g.rows["at"][rows[0]]) / 1000, 100 * y, ls=style, color=colour, lw=1.2)
+        ax.set_title(c.title)
+        ax.set(xlabel="steps, thousands", ylabel="follow, %", ylim=(-3, 103))
+    return figure

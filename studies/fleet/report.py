@@ -1,0 +1,370 @@
+"""The page of the study: fleet.md and its pictures, from the rows of its networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from safereplay._checks import Floats
+from safereplay._files import make_folder, write_atomic
+from safereplay.views.document import Block, Heading, Picture, Table, Text, to_markdown
+from safereplay.views.drawing import save
+from safereplay.views.intervals import Estimate, listed, number
+from studies.deep.frontier import compare
+from studies.deep.records import TITLES, read_record
+from studies.deep.sentences import share, with_interval
+from studies.deep.summary import CVAR, FAILS, KEYED, OURS, PLAIN, RANDOM, STATIC, Group, Run, loss
+from studies.deep.training import Setting
+
+from . import figures
+from .study import FAMILIES, plan, read
+from .study import Preset as Size
+from .tasks import SHARED, random_return
+
+TITLE = "Thousands of networks"
+DEFAULT = 0.8  #: v of shaped replay
+BOOTSTRAPS = 2000
+LEAST = 5  #: failures of which signs are looked for
+
+
+class Seeds(Group):
+    """The networks of one setting, with one P(unsafe) and one mean return each."""
+
+    def __init__(self, family: str, dial: float, rows: dict[str, Any]) -> None:
+        super().__init__(family, f"{dial:g}", ())
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "value", dial)
+
+    rows: dict[str, Any]  #: columns of the study, [n] each
+    value: float  #: of the dial
+
+    @property
+    def seeds(self) -> int:
+        """The number of networks."""
+        return len(self.rows["seed"])
+
+    @cached_property
+    def replicates(self) -> Floats:
+        """P(unsafe) and mean return of bootstrap samples of seeds, [B, 2]."""
+        rng = np.random.default_rng(0)
+        at = rng.integers(self.seeds, size=(BOOTSTRAPS, self.seeds))
+        return np.stack([self.rows[name][at].mean(1) for name in ("p_unsafe", "mean")], 1)
+
+    @cached_property
+    def p(self) -> Estimate:
+        """P(unsafe), on average over networks."""
+        return self._estimate("p_unsafe", 0)
+
+    @cached_property
+    def mean(self) -> Estimate:
+        """The mean return."""
+        return self._estimate("mean", 1)
+
+    def _estimate(self, name: str, k: int) -> Estimate:
+        low, high = np.quantile(self.replicates[:, k], (0.025, 0.975))
+        return Estimate(float(self.rows[name].mean()), float(low), float(high))
+
+
+class Chapter(NamedTuple):
+    """All networks of one world."""
+
+    world: str
+    groups: tuple[Seeds, ...]
+    random: float  #: the mean return of random actions
+
+    @property
+    def title(self) -> str:
+        """The name of the world."""
+        return TITLES.get(self.world, self.world.replace("_", " "))
+
+    def family(self, name: str) -> tuple[Seeds, ...]:
+        """A family's settings, from neutral to cautious."""
+        found = [g for g in self.groups if g.family == name]
+        return tuple(sorted(found, key=lambda g: g.value, reverse=name in (CVAR, STATIC)))
+
+    @property
+    def plain(self) -> Seeds:
+        """Plain DQN."""
+        return self.family(PLAIN)[0]
+
+    @property
+    def default(self) -> Seeds | None:
+        """Shaped replay at its default."""
+        return next((g for g in self.family(OURS) if g.value == DEFAULT), None)
+
+    def lost(self, group: Seeds) -> Floats:
+        """The share of the gap between plain and random that each network loses."""
+        return np.array([loss(x, self.plain.mean.mean, self.random) for x in group.rows["mean"]])
+
+    def failed(self, group: Seeds) -> Any:
+        """Which networks lose more than half of the gap."""
+        return self.lost(group) > FAILS
+
+
+def chapters(folder: str | Path) -> list[Chapter]:
+    """The networks of a folder by world, in the plan's order; worlds without the plain learner are left out."""
+    table = read(folder)
+    columns: dict[str, Any] = {
+        name: np.array(
+            table[name].to_pylist(), dtype=object if str(table.schema.field(name).type)[:4] == "list" else None
+        )
+        for name in table.column_names
+        if name not in ("id", "policy")
+    }
+    found = []
+    order = list(dict.fromkeys([*Size().worlds, *columns["world"]]))
+    for world in order:
+        groups = []
+        here = columns["world"] == world
+        for family in FAMILIES:
+            dial = "alpha" if family in (CVAR, STATIC) else "v"
+            mine = here & (columns["family"] == family)
+            for value in np.unique(columns[dial][mine]):
+                rows = {name: x[mine & (columns[dial] == value)] for name, x in columns.items()}
+                groups.append(Seeds(family, float(value), rows))
+        if any(g.family == PLAIN for g in groups):
+            found.append(Chapter(world, tuple(groups), random_return(world)))
+    return found
+
+
+def write_page(folder: str | Path, docs: str | Path, sb3: str | Path) -> Path | None:
+    """Write fleet.md and img/fleet-*; None if there are no plain networks."""
+    if not any((Path(folder) / "runs").glob("*.parquet")):
+        return None
+    found = chapters(folder)
+    if not found:
+        return None
+    target = make_folder(docs)
+    pictures = make_folder(target / "img")
+    for name, figure in figures.drawn(found).items():
+        save(figure, pictures, name)
+    return write_atomic(target / "fleet.md", to_markdown(TITLE, compose(found, sb3)).replace("(figures/", "(img/"))
+
+
+def compose(found: Sequence[Chapter], sb3: str | Path) -> list[Block]:
+    """The page's blocks."""
+    return [
+        *_opening(found),
+        *_results(found),
+        *_dials(found),
+        *_parity(found, sb3),
+        *_forecast(found),
+        *_failures(found),
+        *_method(found),
+    ]
+
+
+def _opening(found: Sequence[Chapter]) -> list[Block]:
+    total = sum(g.seeds for c in found for g in c.groups)
+    planned = sum(map(len, plan(Size())))
+    text = f"**{total:,} networks**, trained in JAX by one program per world and family ([how](jax.md)), on {len(found)} worlds."
+    if total < planned:
+        text += f" The whole plan has {planned:,}: 500 seeds of every setting. It needs a GPU, and this page is from what has been run."
+    return [Text(text)]
+
+
+def _results(found: Sequence[Chapter]) -> list[Block]:
+    rows = []
+    for c in found:
+        for g in filter(None, (c.plain, c.default)):
+            rows.append(
+                [
+                    c.title if g is c.plain else "",
+                    g.family if g is c.plain else f"{g.family}, v = {g.dial}",
+                    str(g.seeds),
+                    with_interval(g.p, percent=True),
+                    with_interval(g.mean),
+                    "" if g is c.plain else share(float(c.lost(g).mean())),
+                    share(float(c.failed(g).mean())),
+                ]
+            )
+    return [
+        Heading("Plain and shaped"),
+        Text(
+            "Greedy policies, 300 simulated episodes per network; brackets: 95 % intervals of the mean over networks. *Gap lost*: loss in return, as a share of the gap between plain DQN and random actions. "
+            "A network has *failed* if it loses more than half of it."
+        ),
+        Table(["world", "learner", "networks", "P(unsafe)", "mean return", "gap lost", "failed"], rows),
+    ]
+
+
+def _dials(found: Sequence[Chapter]) -> list[Block]:
+    rivals = [name for name in (KEYED, CVAR, STATIC) if any(c.family(name) for c in found)]
+    blocks: list[Block] = [
+        Heading("Dials"),
+        Picture(
+            "fleet-dials",
+            "Mean return against P(unsafe), means over networks, along each family's dial; the star is plain DQN. Up and left is better.",
+        ),
+    ]
+    if not rivals:
+        return blocks
+    rows = []
+    for c in found:
+        if not c.family(OURS):
+            continue
+        ground = Seeds(RANDOM, 0.0, {"seed": np.zeros(2), "p_unsafe": np.ones(2), "mean": np.full(2, c.random)})
+        cells = []
+        for name in rivals:
+            other = c.family(name)
+            x = (
+                compare((c.plain, *_spaced(c.family(OURS), len(other))), (c.plain, *other), c.plain, ground)
+                if other
+                else None
+            )
+            if x is None or x.verdict == "no danger":
+                cells.append("—")
+            else:
+                told = with_interval(x.gain)
+                cells.append(told if x.verdict == "no significant difference" else f"**{told}** {x.verdict}")
+        rows.append([c.title, *cells])
+    return [
+        *blocks,
+        Text(
+            "The [reach](deep.md#frontiers) of shaped replay without keys, less that of each rival, with the same number of settings; bold: significant (95 %)."
+        ),
+        Table(["world", *rivals], rows),
+    ]
+
+
+def _spaced(family: Sequence[Seeds], count: int) -> list[Seeds]:
+    """``count`` settings of a family, evenly spaced, if it has more."""
+    if len(family) <= count:
+        return list(family)
+    return [family[k] for k in np.linspace(0, len(family) - 1, count).round().astype(int)]
+
+
+def _parity(found: Sequence[Chapter], sb3: str | Path) -> list[Block]:
+    """Two-sample tests against the runs of Stable-Baselines3."""
+    runs = _sb3_runs(sb3)
+    rows = []
+    for c in found:
+        for g in filter(None, (c.plain, c.default)):
+            theirs = runs.get((c.world, g.value), [])
+            if len(theirs) < 2:
+                continue
+            p, mean = (np.array([getattr(run.evaluation, name) for run in theirs]) for name in ("p", "mean"))
+            tests = [stats.ks_2samp(a, b).pvalue for a, b in ((p, g.rows["p_unsafe"]), (mean, g.rows["mean"]))]
+            told = [
+                f"{share(float(p.mean()))}, {share(g.p.mean)}",
+                f"{number(float(mean.mean()))}, {number(g.mean.mean)}",
+            ]
+            rows.append([c.title, g.family, f"{len(theirs)}, {g.seeds}", *told, *(f"{x:.2f}" for x in tests)])
+    if not rows:
+        return []
+    low = sum(float(row[k]) < 0.05 for row in rows for k in (5, 6))
+    return [
+        Heading("The same as Stable-Baselines3"),
+        Text(
+            "The same worlds, networks, budgets and hyper-parameters with Stable-Baselines3 ([the study](deep.md)), and here. P(unsafe) and mean return of networks are compared by two-sample "
+            f"Kolmogorov–Smirnov tests. Of {2 * len(rows)} p-values, {low} are below 0.05; about {2 * len(rows) / 20:.0f} would be by chance."
+        ),
+        Table(
+            ["world", "learner", "networks: SB3, here", "P(unsafe)", "mean return", "p-value of P", "of return"], rows
+        ),
+    ]
+
+
+def _sb3_runs(folder: str | Path) -> dict[tuple[str, float], list[Run]]:
+    """The runs of plain and shaped DQN without keys, by world and v."""
+    import json
+
+    found: dict[tuple[str, float], list[Run]] = {}
+    for file in sorted((Path(folder) / "runs").glob("*.json")):
+        setting = json.loads(file.read_text())["setting"]
+        usual = {name: setting[name] for name in ("beta", "alpha", "limit", "penalty", "key", "overrides")}
+        neutral = Setting("cliff").to_dict()
+        if (
+            setting["algorithm"] == "dqn"
+            and setting["world"] in SHARED
+            and all(neutral[n] == x for n, x in usual.items())
+        ):
+            found.setdefault((setting["world"], setting["v"]), []).append(read_record(file).run)
+    return found
+
+
+def _forecast(found: Sequence[Chapter]) -> list[Block]:
+    rows = []
+    for c in found:
+        for g in c.groups:
+            known = [x for x in g.rows["follows"] if x is not None]
+            if known:
+                ends = [float(np.mean([x[k] for x in known])) for k in (len(known[0]) // 2 - 1, -1)]
+                rows.append([c.title, g.family, g.dial, str(len(known)), *map(share, ends)])
+    if not rows:
+        return []
+    return [
+        Heading("Is the exact limit a good forecast?"),
+        Text(
+            "On tables the limit is known before training (`sr.shaped_limit`). A network *follows* it if its greedy policy takes a best action of the limit in every state that it reaches from the start."
+        ),
+        Picture(
+            "fleet-forecast", "The share of networks that follow the exact limit, over training; one line per setting."
+        ),
+        Table(["world", "family", "v", "networks", "follow at half of training", "at the end"], rows, folded=True),
+    ]
+
+
+def _failures(found: Sequence[Chapter]) -> list[Block]:
+    rows, signs = [], []
+    for c in found:
+        for g in c.groups:
+            bad = c.failed(g)
+            if bad.any() and bad.mean() < 0.5:
+                rows.append([c.title, g.family, g.dial, f"{int(bad.sum())} of {g.seeds}", share(float(bad.mean()))])
+            if LEAST <= bad.sum() <= g.seeds - LEAST:
+                signs.append(
+                    [c.title, g.family, g.dial, *(f"{_told_apart(g, bad, part):.2f}" for part in (0.25, 0.5, 0.75))]
+                )
+    blocks: list[Block] = [
+        Heading("Networks that fail"),
+        Text(
+            "A few networks in a hundred lose more than half of the gap, which studies with five seeds cannot show. "
+            + (
+                f"Settings with failures, of those where most networks succeed: {len(rows)}."
+                if rows
+                else "None did here."
+            )
+        ),
+    ]
+    if rows:
+        blocks.append(Table(["world", "family", "dial", "failed", "share"], rows, folded=True))
+    if signs:
+        blocks += [
+            Text(
+                "**A sign during training.** The probability that a network that will fail has a lower training reward than one that will not, at three moments of training: 0.5 is no sign, 1 is a sure one. "
+                "Training reward includes exploration, and costs nothing to look at."
+            ),
+            Table(["world", "family", "dial", "at 25 %", "at 50 %", "at 75 %"], signs, folded=True),
+        ]
+    return blocks
+
+
+def _told_apart(group: Seeds, bad: Any, part: float) -> float:
+    """The probability that a failing network has the lower training reward."""
+    reward = np.array([x[min(int(part * len(x)), len(x) - 1)] for x in group.rows["reward"]])
+    test = stats.mannwhitneyu(reward[~bad], reward[bad])
+    return float(test.statistic / (bad.sum() * (~bad).sum()))
+
+
+def _method(found: Sequence[Chapter]) -> list[Block]:
+    counts = sorted({g.seeds for c in found for g in c.groups})
+    span = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    shared = [c.title for c in found if c.world in SHARED]
+    lines = [
+        f"{span} networks per setting. Training, exploration and evaluation of a network depend on its seed alone.",
+        f"Hyper-parameters on {listed(shared)}: those of [the study with Stable-Baselines3](deep.md). On other worlds the same, 30,000 steps, and rewards divided by the largest |Q*| or TD error of Q*.",
+        "Static CVaR: the window of owed amounts is that of random episodes.",
+    ]
+    return [
+        Heading("Method"),
+        Text("\n".join(f"- {line}" for line in lines)),
+        Text(
+            "Run it with `python -m studies.fleet`; `--help` lists its options. Networks that are there are not trained again."
+        ),
+    ]

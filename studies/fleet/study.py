@@ -1,0 +1,313 @@
+"""The study as data, and how it is run: one row per network, many networks per program.
+
+    plan  →  networks that the folder lacks, by program  →  batches  →  DIR/runs/*.parquet
+
+A program is compiled once for a world and a family, and its dials are arguments. A batch has a fixed number of networks, the same for all, so that
+a network's bits do not depend on its neighbours. The id of a network is a digest of its content. A killed study continues where it was.
+
+**Families.** Plain DQN; shaped replay without keys, over v at β = 1; with keys on tables, over v at β = 2; QR-DQN that is greedy on CVaR_α, with the mean at
+α = 1; static CVaR, over α: its training does not depend on α, so one network is judged at each.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+import safereplay as sr
+from safereplay import __version__, _checks
+from safereplay._checks import Bools, Floats
+from safereplay._progress import Bar
+from safereplay.engines.identity import digest, judge_of
+from safereplay.engines.parts import Parts
+from safereplay.errors import BadInput, stopping
+from safereplay.mdp import TabularMDP
+from studies.deep.summary import CVAR, KEYED, OURS, PLAIN, STATIC
+
+from .dqn import DQN
+from .loop import Dials, Learner, Terms, Trail, judge, train
+from .qrdqn import QRDQN
+from .static import OwedWorld, static
+from .tasks import MORE, SHARED, Task, task_named
+
+FORMAT = 1  #: to be raised when the code computes other numbers
+VS = (0.2, 0.35, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+KEYED_VS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+ALPHAS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.25, 0.15, 0.1, 0.05)
+EPISODES = 300
+LOOKS = 16  #: moments of training that are stored
+FAMILIES = (PLAIN, OURS, KEYED, CVAR, STATIC)
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.string(),
+        "world": pa.string(),
+        "family": pa.string(),
+        "v": pa.float64(),
+        "beta": pa.float64(),
+        "alpha": pa.float64(),
+        "seed": pa.int64(),
+        "steps": pa.int64(),
+        "p_unsafe": pa.float64(),  # simulated, as the mean return and the steps per episode
+        "mean": pa.float64(),
+        "mean_steps": pa.float64(),
+        "exact_p_unsafe": pa.float64(),  # of the greedy policy, on tables
+        "exact_mean": pa.float64(),
+        "p_never": pa.float64(),
+        "policy": pa.list_(pa.int16()),
+        "at": pa.list_(pa.int64()),  # the steps at which training was looked at
+        "follows": pa.list_(pa.bool_()),  # whether the greedy policy was the limit's there
+        "reward": pa.list_(pa.float32()),  # per step, since the last look
+        "harm": pa.list_(pa.float32()),  # unsafe steps per episode
+    }
+)
+
+
+class Network(NamedTuple):
+    """One network of the plan."""
+
+    world: str
+    family: str
+    v: float
+    beta: float
+    alpha: float
+    steps: int
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """A digest of its content."""
+        return digest([FORMAT, list(self), _plain_terms(self.world, self.family)])
+
+
+class Preset(NamedTuple):
+    """The size of a study."""
+
+    worlds: tuple[str, ...] = (*SHARED, *MORE)
+    seeds: int = 500
+    steps: int = 0  #: 0 for each world's default
+
+    def checked(self) -> Preset:
+        """The same, after checks."""
+        _checks.require(len(self.worlds) > 0, "worlds", "name at least one world", self.worlds)
+        _checks.whole("seeds", self.seeds, 1)
+        for name in self.worlds:
+            task_named(name)
+        return self
+
+
+def settings(world: str, family: str) -> Iterator[tuple[float, float, float]]:
+    """(v, β, α) of a family's settings."""
+    if family == PLAIN:
+        yield 0.0, 1.0, 1.0
+    elif family == OURS:
+        yield from ((v, 1.0, 1.0) for v in VS)
+    elif family == KEYED and task_named(world).mdp is not None:
+        yield from ((v, 2.0, 1.0) for v in KEYED_VS)
+    elif family in (CVAR, STATIC):
+        yield from ((0.0, 1.0, alpha) for alpha in ALPHAS if family == CVAR or alpha < 1.0)
+
+
+def plan(preset: Preset, families: Sequence[str] = FAMILIES) -> list[list[Network]]:
+    """The networks of each program."""
+    found = []
+    for family in families:
+        for world in preset.worlds:
+            steps = preset.steps or task_named(world).terms.steps
+            dials = list(settings(world, family))
+            found.append([Network(world, family, *one, steps, seed) for seed in range(preset.seeds) for one in dials])
+    return [networks for networks in found if networks]
+
+
+def terms_of(task: Task, family: str) -> Terms:
+    """The terms of a family's training."""
+    scale = task.scales["qrdqn" if family == CVAR else "dqn"]
+    replay = {OURS: "shaped", KEYED: "keyed"}.get(family, "plain")
+    return task.terms._replace(reward_scale=scale, replay=replay)
+
+
+@cache
+def _plain_terms(world: str, family: str) -> list[Any]:
+    terms = terms_of(task_named(world), family)._replace(steps=0)  # a network has its own steps
+    return [list(x) if isinstance(x, tuple) else x for x in terms]
+
+
+# -- a program ---------------------------------------------------------------------------------------------------------
+
+
+class Program(NamedTuple):
+    """Compiled functions of a batch of networks."""
+
+    task: Task
+    terms: Terms
+    train: Callable[..., Any]
+    judge: Callable[..., Any]
+
+
+@cache
+def program(world: str, family: str, steps: int) -> Program:
+    """The functions of a world and a family."""
+    task = task_named(world)
+    terms = terms_of(task, family)._replace(steps=steps)
+    learner: Learner = QRDQN if family == CVAR else DQN
+    here, there = task.world, task.judged
+    if family == STATIC:
+        learner, owing = static(task.world, terms.gamma, terms.reward_scale)
+        here, there = owing, OwedWorld(task.judged, terms.gamma, terms.reward_scale, owing.window)
+    seen = jnp.zeros(0) if task.mdp is None or family == STATIC else task.world.observe(jnp.arange(task.mdp.n_states))
+
+    def watch(params: Any, dials: Dials) -> Any:
+        """The greedy action in every state of a table."""
+        return learner.act(params, seen, dials).astype(jnp.int16) if seen.size else seen
+
+    return Program(
+        task,
+        terms,
+        jax.jit(jax.vmap(partial(train, here, learner, terms, watch))),
+        jax.jit(jax.vmap(partial(judge, there, learner, episodes=EPISODES))),
+    )
+
+
+def perform(networks: Sequence[Network], width: int) -> pa.Table:
+    """Train and judge at most ``width`` networks of one program; a smaller batch is filled up."""
+    whole = [networks[k % len(networks)] for k in range(width)]
+    made = program(whole[0].world, whole[0].family, whole[0].steps)
+    keys = jnp.stack([jax.random.key(network.seed) for network in whole])
+    dials = Dials(*(jnp.array([getattr(x, name) for x in whole], jnp.float32) for name in ("v", "beta", "alpha")))
+    keys, dials = _spread((keys, dials))
+    trained = made.train(keys, dials)
+    found = made.judge(trained.params, jax.vmap(partial(jax.random.fold_in, data=1))(keys), dials)
+    trail: Trail = jax.tree.map(np.asarray, trained.trail)
+    columns = {name: np.asarray(x, float) for name, x in found._asdict().items()}
+    return pa.Table.from_pylist(
+        [_row(made, network, trail, columns, k) for k, network in enumerate(networks)], schema=SCHEMA
+    )
+
+
+def _spread(values: Any) -> Any:
+    """The values divided among all devices, if they can be."""
+    devices = jax.devices()
+    if len(jax.tree.leaves(values)[0]) % len(devices):
+        return values
+    rows = jax.sharding.PartitionSpec("n")  # type: ignore[no-untyped-call]
+    return jax.device_put(values, jax.sharding.NamedSharding(jax.sharding.Mesh(devices, "n"), rows))
+
+
+def _row(made: Program, network: Network, trail: Trail, found: dict[str, Any], k: int) -> dict[str, Any]:
+    terms, mdp = made.terms, made.task.mdp
+    copies = trail.reward.shape[1]
+    ends = np.unique(np.linspace(0, copies, min(LOOKS, copies) + 1).astype(int)[1:])
+    parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    row: dict[str, Any] = {
+        "id": network.id,
+        **network._asdict(),
+        "p_unsafe": found["p_unsafe"][k],
+        "mean": found["mean"][k],
+        "mean_steps": found["steps"][k],
+        "at": (terms.first + terms.target_every * ends).tolist(),
+        "reward": [float(trail.reward[k, part].mean()) for part in parts],
+        "harm": [float(trail.unsafe[k, part].sum() / max(trail.ends[k, part].sum(), 1)) for part in parts],
+    }
+    if mdp is None or not trail.seen.size:
+        return row
+    policies = trail.seen[k, ends - 1].astype(np.int64)
+    mean, _, p_unsafe, p_never = judge_of(mdp).of(policies[-1]).moments
+    good = best_actions(network.world, network.family, network.v, network.beta)
+    follows = None if good is None or network.alpha < 1.0 else followed(mdp, policies, good).tolist()
+    exact = {"exact_p_unsafe": p_unsafe, "exact_mean": mean, "p_never": p_never}
+    return {**row, **exact, "policy": policies[-1].tolist(), "follows": follows}
+
+
+# -- the limit ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def best_actions(world: str, family: str, v: float, beta: float) -> Bools | None:
+    """Which actions are best in the exact limit, [S, A]; None if it is unknown or does not exist."""
+    mdp = task_named(world).mdp
+    if mdp is None or family not in (PLAIN, OURS, KEYED):
+        return None
+    try:
+        Q = limit(mdp, family, v, beta)
+    except BadInput:  # an iteration that does not converge
+        return None
+    slack = 1e-9 * max(float(np.ptp(Q)), 1e-300)
+    return np.asarray(Q.max(1, keepdims=True) - slack <= Q)
+
+
+def limit(mdp: TabularMDP, family: str, v: float, beta: float) -> Floats:
+    """The exact limit Q of a family at a setting."""
+    if family == PLAIN:
+        return np.asarray(sr.exact(mdp, sr.QLearning()))
+    return sr.shaped_limit(mdp, sr.EntropicReplay(beta) if family == KEYED else sr.SurpriseReplay(beta=beta), v)
+
+
+def followed(mdp: TabularMDP, policies: Any, good: Bools) -> Bools:
+    """Whether policies [n, S] take a best action in every state that they reach from the origin.
+
+    >>> mdp = sr.grids.cliff()
+    >>> good = best_actions("cliff", PLAIN, 0.0, 1.0)
+    >>> followed(mdp, np.stack([good.argmax(1), np.zeros(24, int)]), good).tolist()
+    [True, False]
+    """
+    n, S = policies.shape
+    leads = np.zeros((S, mdp.n_actions, S), bool)
+    on = ~mdp.terminal & (mdp.p > 0)
+    leads[mdp.pair[on] // mdp.n_actions, mdp.pair[on] % mdp.n_actions, mdp.s_next[on]] = True
+    chosen = leads[np.arange(S), policies]  # [n, S, S]
+    reached = np.zeros((n, S), bool)
+    reached[:, mdp.origin] = True
+    while True:
+        more = reached | (reached[:, :, None] & chosen).any(1)
+        if (more == reached).all():
+            break
+        reached = more
+    fine = good[np.arange(S), policies]
+    return np.asarray((fine | ~reached | mdp.is_terminal).all(1))
+
+
+# -- running it --------------------------------------------------------------------------------------------------------
+
+
+class Folder(Parts):
+    """The folder of a study."""
+
+    schema = SCHEMA
+
+
+def run(plan: Sequence[list[Network]], folder: str | Path, width: int, budget: float | None = None) -> int:
+    """Train the networks of some programs that the folder lacks; return how many are missing then. After ``budget`` seconds no new batch is started."""
+    _checks.whole("width", width, 1)
+    end = float("inf") if budget is None else time.monotonic() + _checks.between("budget", budget, "[0, inf)")
+    store = Folder(folder, _tell, {"safereplay": __version__, "format": str(FORMAT)})
+    with store, stopping(lambda: f"{len(store.done):,} networks are in {folder}; run the same command to continue"):
+        lacking = [[x for x in networks if bytes.fromhex(x.id) not in store.done] for networks in plan]
+        batches = [x[k : k + width] for x in lacking for k in range(0, len(x), width)]
+        total, done = sum(map(len, batches)), 0
+        with Bar("networks", total) as bar:
+            for batch in batches:
+                if time.monotonic() >= end:
+                    break
+                store.add(perform(batch, width))
+                done += len(batch)
+                bar.update(done, f"{batch[0].world}, {batch[0].family}")
+    return total - done
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  as sweeps do
+
+
+def read(folder: str | Path) -> pa.Table:
+    """All rows of a folder."""
+    return ds.dataset(Path(folder) / "runs", format="parquet").to_table()
