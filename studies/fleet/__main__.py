@@ -63,7 +63,8 @@ def study(
     if not report_only:
         import jax
 
-        left = it.run(planned, out, width or (16 if jax.default_backend() == "cpu" else 2048), budget)
+        usual = 16 if jax.default_backend() == "cpu" else 2048
+        left = it.run(planned, out, usual if width is None else width, budget)
         if left:
             typer.echo(f"{left:,} networks left for later: run the same command to continue")
     page = report.write_page(out, docs or out, sb3)

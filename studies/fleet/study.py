@@ -223,7 +223,7 @@ def _row(made: Program, network: Network, trail: Trail, found: dict[str, Any], k
     policies = trail.seen[k, ends - 1].astype(np.int64)
     mean, _, p_unsafe, p_never = judge_of(mdp).of(policies[-1]).moments
     good = best_actions(network.world, network.family, network.v, network.beta)
-    follows = None if good is None or network.alpha < 1.0 else followed(mdp, policies, good).tolist()
+    follows = None if good is None else followed(mdp, policies, good).tolist()
     exact = {"exact_p_unsafe": p_unsafe, "exact_mean": mean, "p_never": p_never}
     return {**row, **exact, "policy": policies[-1].tolist(), "follows": follows}
 

@@ -1,0 +1,228 @@
+"""The study of many networks: its plan, its rows, what is kept after a kill, and its page."""
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import safereplay as sr
+from safereplay.errors import BadInput
+from studies.deep.summary import CVAR, KEYED, OURS, PLAIN, STATIC
+from studies.fleet import __main__ as command
+from studies.fleet import report, study
+from studies.fleet.study import FAMILIES, Network, Preset, best_actions, followed, perform, plan, read, run
+from studies.fleet.tasks import MORE, SHARED, task_named
+
+TINY = Preset(("cliff", "point"), seeds=3)
+
+
+def made_up(networks, width):
+    """Rows at once: the risk falls with v, and the seed decides the rest."""
+    rows = []
+    for x in networks:
+        rng = np.random.default_rng(x.seed)
+        p = max(0.1 - 0.1 * x.v - 0.05 * (1 - x.alpha), 0.0)
+        bad = x.seed % 20 == 7
+        rows.append(
+            {
+                "id": x.id,
+                **x._asdict(),
+                "p_unsafe": p + 0.0001 * rng.random(),
+                "mean": -50.0 if bad else 1.0 - x.v + 0.01 * rng.random(),
+                "mean_steps": 10.0,
+                "at": [1000, 2000],
+                "follows": [False, x.seed % 2 == 0] if x.family in (PLAIN, OURS) else None,
+                "reward": [0.0, -1.0 if bad else rng.random()],
+                "harm": [0.1, 0.1],
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=study.SCHEMA)
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_dial_has_at_least_ten_settings_and_five_hundred_seeds():
+    whole = plan(Preset())
+    assert {networks[0].world for networks in whole} == {*SHARED, *MORE}
+    for networks in whole:
+        found = {(x.v, x.alpha) for x in networks}
+        least = {PLAIN: 1, STATIC: 9}.get(networks[0].family, 10)
+        assert len(found) >= least
+        assert len(networks) == 500 * len(found)
+    assert sum(map(len, whole)) >= 100_000
+
+
+def test_keys_are_for_tables():
+    assert not list(study.settings("point", KEYED))
+    assert len(list(study.settings("cliff", KEYED))) == 10
+
+
+def test_a_network_has_one_id_and_another_content_another():
+    networks = [x for some in plan(TINY) for x in some]
+    assert len({x.id for x in networks}) == len(networks)
+    one = networks[0]
+    assert one._replace(steps=one.steps + 250).id != one.id
+    assert Network(*one).id == one.id
+
+
+def test_shared_tasks_have_the_terms_of_stable_baselines3():
+    cliff, point = task_named("cliff"), task_named("point")
+    assert (cliff.terms.steps, cliff.terms.gamma, cliff.terms.batch, cliff.terms.first) == (20_000, 0.95, 64, 500)
+    assert cliff.scales == {"dqn": 20.0, "qrdqn": 2.0}
+    assert (point.terms.layers, point.terms.rates) == ((128, 128), (2e-3, 1e-4))
+
+
+def test_other_tasks_keep_errors_where_the_huber_loss_is_quadratic():
+    """The windfall's prize is 17.6 more than expected, while |Q*| is 4.4."""
+    assert task_named("windfall").scales["dqn"] > 17
+    with pytest.raises(BadInput, match=r"unknown world 'clif'; did you mean 'cliff'\?"):
+        task_named("clif")
+
+
+# -- the limit ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_follows_the_limit_if_it_does_wherever_it_goes():
+    mdp = sr.grids.cliff()
+    good = best_actions("cliff", OURS, 0.8, 1.0)
+    best = good.argmax(1)
+    limit = sr.shaped_limit(mdp, sr.SurpriseReplay(beta=1.0), 0.8)
+    np.testing.assert_array_equal(best, limit.argmax(1))
+    away, reached = best.copy(), np.zeros(24, bool)
+    reached[mdp.origin] = True
+    for _ in range(24):
+        for s in np.flatnonzero(reached & ~mdp.is_terminal):
+            q = mdp.outcomes(int(s), int(best[s]))
+            reached[q.s_next[~q.terminal]] = True
+    off = np.flatnonzero(~reached & ~mdp.is_terminal)
+    away[off] = (away[off] + 1) % 4
+    wrong = best.copy()
+    wrong[mdp.origin] = (wrong[mdp.origin] + 1) % 4
+    assert followed(mdp, np.stack([best, away, wrong]), good).tolist() == [True, True, False]
+
+
+def test_what_has_no_known_limit_is_left_out():
+    assert best_actions("cliff", CVAR, 0.0, 1.0) is None
+    assert best_actions("point", OURS, 0.8, 1.0) is None
+
+
+# -- running it --------------------------------------------------------------------------------------------------------
+
+
+def test_a_network_that_is_there_is_not_trained_again(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(study, "perform", lambda networks, width: calls.append(networks) or made_up(networks, width))
+    planned = plan(TINY, [PLAIN])
+    assert run(planned, tmp_path, 2, budget=0.0) == 6
+    assert run([planned[0]], tmp_path, 2) == 0
+    assert [len(x) for x in calls] == [2, 1]
+    assert run(planned, tmp_path, 2) == 0
+    assert [len(x) for x in calls] == [2, 1, 2, 1]
+    assert read(tmp_path).num_rows == 6
+
+
+def test_a_stopped_study_keeps_its_batches_and_goes_on(tmp_path, monkeypatch, capsys):
+    def stops(networks, width):
+        if networks[0].world == "point":
+            raise KeyboardInterrupt
+        return made_up(networks, width)
+
+    monkeypatch.setattr(study, "perform", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(TINY, [PLAIN]), tmp_path, 4)
+    assert read(tmp_path).num_rows == 3
+    monkeypatch.setattr(study, "perform", made_up)
+    assert run(plan(TINY, [PLAIN]), tmp_path, 4) == 0
+    assert sorted(read(tmp_path)["id"].to_pylist()) == sorted(x.id for some in plan(TINY, [PLAIN]) for x in some)
+
+
+@pytest.mark.slow
+def test_a_networks_bits_do_not_depend_on_its_neighbours():
+    networks = [x._replace(steps=1_500) for x in plan(Preset(("cliff",), seeds=4), [OURS])[0]]
+    first = perform(networks[:4], 4).to_pylist()
+    again = perform([networks[2], *networks[10:13]], 4).to_pylist()
+    assert again[0] == first[2]
+    assert perform(networks[:1], 4).to_pylist() == first[:1]  # a batch that is filled up
+    assert jax.device_count() >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_row_has_what_the_schema_promises(family):
+    networks = [x._replace(steps=1_500) for x in plan(Preset(("cliff",), seeds=1), [family])[0][:2]]
+    for row in perform(networks, 2).to_pylist():
+        assert 0.0 <= row["p_unsafe"] <= 1.0
+        assert row["at"] == [750, 1000, 1250, 1500]
+        assert len(row["reward"]) == len(row["harm"]) == 4
+        tabular = family != STATIC
+        assert (row["policy"] is not None) == tabular
+        assert (row["follows"] is not None) == (family in (PLAIN, OURS, KEYED))
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "perform", made_up)
+    run(plan(Preset(("cliff", "point"), seeds=200)), tmp_path, 500)
+    return report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
+
+
+def test_the_page_counts_networks_and_names_failures(page):
+    assert "**14,400 networks**" in page
+    assert "| cliff | plain | 200 | 10.0 % [" in page
+    assert "| cliff | shaped | 0.5 | 10 of 200 | 5.0 % |" in page
+    assert "| cliff | plain | 0 | 200 | 0 % | 50.0 % |" in page
+    assert "The same as Stable-Baselines3" not in page
+
+
+def test_the_sign_of_failure_is_the_training_reward(page):
+    part = page[page.index("**A sign during training.**") :]
+    row = next(line for line in part.splitlines() if line.startswith("| cliff | plain | 0 |"))
+    assert row == "| cliff | plain | 0 | 0.50 | 1.00 | 1.00 |"
+
+
+def test_without_networks_there_is_no_page(tmp_path):
+    assert report.write_page(tmp_path, tmp_path, tmp_path) is None
+    assert command.run(["--out", str(tmp_path), "--report-only"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--worlds", "clif"], "unknown world 'clif'"),
+        (["--families", "plan"], "unknown family 'plan'; did you mean 'plain'?"),
+        (["--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["--width", "0"], "width must be at least 1, got 0"),
+        (["--worlds", ","], "worlds must name at least one world"),
+    ],
+)
+def test_bad_arguments_end_with_2_and_one_line(arguments, message, tmp_path, capsys):
+    assert command.run(["--out", str(tmp_path / "new"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+# -- beside Stable-Baselines3 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("v", [0.0, 0.8])
+def test_networks_are_those_of_stable_baselines3(v, tmp_path):
+    """20 seeds of each on the cliff: two-sample tests of P(unsafe) and of the return, at 0.01."""
+    import tarfile
+    from pathlib import Path
+
+    from scipy import stats
+
+    with tarfile.open(Path(__file__).parents[2] / "docs" / "deep-runs.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    theirs = report._sb3_runs(tmp_path)["cliff", v]
+    assert len(theirs) >= 12
+    family = OURS if v else PLAIN
+    networks = [x for x in plan(Preset(("cliff",), seeds=20), [family])[0] if x.v == v]
+    rows = perform(networks, 20).to_pylist()
+    for name, field in (("p_unsafe", "p"), ("mean", "mean")):
+        told = [getattr(run.evaluation, field) for run in theirs]
+        assert stats.ks_2samp(told, [row[name] for row in rows]).pvalue > 0.01
