@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 LOWEST := .venv-lowest
 
-.PHONY: help reproduce quick play test test-whole test-slow test-lowest check format bench bench-page deep-study docs site clean
+.PHONY: help reproduce quick play test test-whole test-slow test-lowest check format bench bench-page deep-study fleet-study docs site clean
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench      updates a second, beside plain Python"
 	@echo "make bench-page from the playground's slider to the screen, in a headless Chromium"
 	@echo "make deep-study deep RL with shaped replay: hours of training -> docs/deep.md"
+	@echo "make fleet-study thousands of networks in JAX: needs a GPU -> docs/fleet.md"
 	@echo "make docs       regenerate the generated pages, pictures and notebooks of docs/"
 	@echo "make site       the documentation as a site, built strictly and without network -> site/index.html"
 
@@ -93,6 +94,9 @@ bench-page: $(VENV)/dev
 
 deep-study: $(VENV)/dev
 	$(BIN)/python -m studies.deep --out deep-study --docs docs
+
+fleet-study: $(VENV)/dev
+	$(BIN)/python -m studies.fleet --out fleet-study --docs docs
 
 docs: $(VENV)/dev
 	$(BIN)/python docs/generate.py

@@ -8,6 +8,7 @@
     pairs      time per update and bytes per pair on models of 10² to 4·10⁶ pairs
     solving    exact solving, compared with quantecon and mdpsolver
     sb3        the shaped replay buffer compared with SB3's, alone and in DQN
+    jax        buffers in JAX compared with flashbax's, and DQNs in one program with SB3's
 
 Contestants alternate, so that a busy moment affects all, and the results name the machine.
 """

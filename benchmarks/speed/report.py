@@ -12,7 +12,7 @@ from typing import Any
 from safereplay import _checks
 from safereplay.errors import stopping
 
-from . import buffers, engines, learning, mushroom, pairs, sheets, solving, threads, trees
+from . import buffers, engines, jaxed, learning, mushroom, pairs, sheets, solving, threads, trees
 from .machine import machine
 from .sheets import Part, Rows, Sheet
 
@@ -29,6 +29,7 @@ PARTS: dict[str, Part] = {
         pairs.PART,
         solving.PART,
         buffers.PART,
+        jaxed.PART,
     )
 }
 DERIVED = ("ratio", "beyond")  # properties of a row besides its fields
@@ -105,6 +106,9 @@ def left_out(report: BenchReport) -> list[str]:
     absent += ["cpprb"] if "tree" in report.parts and find_spec("cpprb") is None else []
     if "sb3" in report.parts and find_spec("stable_baselines3") is None:
         lines.append("SB3 not installed, so left out: pip install 'safereplay[sb3]'")
+    if "jax" in report.parts and find_spec("jax") is None:
+        lines.append("JAX not installed, so left out: pip install 'safereplay[jax]'")
+    absent += ["flashbax"] if "jax" in report.parts and find_spec("flashbax") is None else []
     if absent:
         lines.append(f"{' and '.join(absent)} not installed, so left out: pip install 'safereplay[peers]'")
     if "mushroom" in report.parts and not report.parts["mushroom"]:

@@ -6,7 +6,7 @@ A program is compiled once for a world and a family, and its dials are arguments
 a network's bits do not depend on its neighbours. The id of a network is a digest of its content. A killed study continues where it was.
 
 **Families.** Plain DQN; shaped replay without keys, over v at β = 1; with keys on tables, over v at β = 2; QR-DQN that is greedy on CVaR_α, with the mean at
-α = 1; static CVaR, over α: its training does not depend on α, so one network is judged at each.
+α = 1; static CVaR, over α: its training does not depend on α, so one network is trained and judged at each.
 """
 
 from __future__ import annotations
@@ -178,20 +178,47 @@ def program(world: str, family: str, steps: int) -> Program:
     )
 
 
+def training(network: Network) -> Network:
+    """The network whose training serves this one: for static CVaR the same for all α."""
+    return network._replace(alpha=1.0) if network.family == STATIC else network
+
+
+def per_training(family: str) -> int:
+    """How many networks of the plan one training serves."""
+    return len(ALPHAS) - 1 if family == STATIC else 1
+
+
 def perform(networks: Sequence[Network], width: int) -> pa.Table:
-    """Train and judge at most ``width`` networks of one program; a smaller batch is filled up."""
-    whole = [networks[k % len(networks)] for k in range(width)]
-    made = program(whole[0].world, whole[0].family, whole[0].steps)
-    keys = jnp.stack([jax.random.key(network.seed) for network in whole])
-    dials = Dials(*(jnp.array([getattr(x, name) for x in whole], jnp.float32) for name in ("v", "beta", "alpha")))
-    keys, dials = _spread((keys, dials))
-    trained = made.train(keys, dials)
-    found = made.judge(trained.params, jax.vmap(partial(jax.random.fold_in, data=1))(keys), dials)
+    """Train at most ``width`` networks of one program, and judge them; a smaller batch is filled up."""
+    family = networks[0].family
+    made = program(networks[0].world, family, networks[0].steps)
+    needed = [training(x) for x in networks]
+    asked = list(dict.fromkeys(needed))
+    at = [asked.index(x) for x in needed]
+    trained = made.train(*_spread(_arguments(asked, width)))
+    filled = jnp.array(_filled(at, width * per_training(family)))
+    params = jax.tree.map(lambda leaf: leaf[filled], trained.params)
+    keys, dials = _arguments(networks, width * per_training(family))
+    found = made.judge(params, jax.vmap(partial(jax.random.fold_in, data=1))(keys), dials)
     trail: Trail = jax.tree.map(np.asarray, trained.trail)
     columns = {name: np.asarray(x, float) for name, x in found._asdict().items()}
-    return pa.Table.from_pylist(
-        [_row(made, network, trail, columns, k) for k, network in enumerate(networks)], schema=SCHEMA
-    )
+    rows = [
+        _row(made, x, jax.tree.map(lambda leaf, i=i: leaf[i], trail), {name: c[k] for name, c in columns.items()})
+        for k, (x, i) in enumerate(zip(networks, at, strict=True))
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _filled(values: Sequence[Any], width: int) -> list[Any]:
+    """The values, repeated up to a width."""
+    _checks.require(len(values) <= width, "networks", f"number at most {width} per batch", len(values))
+    return [values[k % len(values)] for k in range(width)]
+
+
+def _arguments(networks: Sequence[Network], width: int) -> tuple[Any, Dials]:
+    whole = _filled(networks, width)
+    keys = jnp.stack([jax.random.key(x.seed) for x in whole])
+    return keys, Dials(*(jnp.array([getattr(x, name) for x in whole], jnp.float32) for name in Dials._fields))
 
 
 def _spread(values: Any) -> Any:
@@ -203,24 +230,24 @@ def _spread(values: Any) -> Any:
     return jax.device_put(values, jax.sharding.NamedSharding(jax.sharding.Mesh(devices, "n"), rows))
 
 
-def _row(made: Program, network: Network, trail: Trail, found: dict[str, Any], k: int) -> dict[str, Any]:
+def _row(made: Program, network: Network, trail: Trail, found: dict[str, Any]) -> dict[str, Any]:
     terms, mdp = made.terms, made.task.mdp
-    copies = trail.reward.shape[1]
+    copies = trail.reward.size
     ends = np.unique(np.linspace(0, copies, min(LOOKS, copies) + 1).astype(int)[1:])
     parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     row: dict[str, Any] = {
         "id": network.id,
         **network._asdict(),
-        "p_unsafe": found["p_unsafe"][k],
-        "mean": found["mean"][k],
-        "mean_steps": found["steps"][k],
+        "p_unsafe": found["p_unsafe"],
+        "mean": found["mean"],
+        "mean_steps": found["steps"],
         "at": (terms.first + terms.target_every * ends).tolist(),
-        "reward": [float(trail.reward[k, part].mean()) for part in parts],
-        "harm": [float(trail.unsafe[k, part].sum() / max(trail.ends[k, part].sum(), 1)) for part in parts],
+        "reward": [float(trail.reward[part].mean()) for part in parts],
+        "harm": [float(trail.unsafe[part].sum() / max(trail.ends[part].sum(), 1)) for part in parts],
     }
     if mdp is None or not trail.seen.size:
         return row
-    policies = trail.seen[k, ends - 1].astype(np.int64)
+    policies = trail.seen[ends - 1].astype(np.int64)
     mean, _, p_unsafe, p_never = judge_of(mdp).of(policies[-1]).moments
     good = best_actions(network.world, network.family, network.v, network.beta)
     follows = None if good is None else followed(mdp, policies, good).tolist()
@@ -292,7 +319,7 @@ def run(plan: Sequence[list[Network]], folder: str | Path, width: int, budget: f
     store = Folder(folder, _tell, {"safereplay": __version__, "format": str(FORMAT)})
     with store, stopping(lambda: f"{len(store.done):,} networks are in {folder}; run the same command to continue"):
         lacking = [[x for x in networks if bytes.fromhex(x.id) not in store.done] for networks in plan]
-        batches = [x[k : k + width] for x in lacking for k in range(0, len(x), width)]
+        batches = [batch for networks in lacking for batch in _batches(networks, width)]
         total, done = sum(map(len, batches)), 0
         with Bar("networks", total) as bar:
             for batch in batches:
@@ -302,6 +329,15 @@ def run(plan: Sequence[list[Network]], folder: str | Path, width: int, budget: f
                 done += len(batch)
                 bar.update(done, f"{batch[0].world}, {batch[0].family}")
     return total - done
+
+
+def _batches(networks: list[Network], width: int) -> Iterator[list[Network]]:
+    """Batches of at most ``width`` trainings."""
+    served: dict[Network, list[Network]] = {}
+    for network in networks:
+        served.setdefault(training(network), []).append(network)
+    parts = list(served.values())
+    return ([x for part in parts[k : k + width] for x in part] for k in range(0, len(parts), width))
 
 
 def _tell(line: str) -> None:

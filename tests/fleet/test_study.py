@@ -122,6 +122,14 @@ def test_a_network_that_is_there_is_not_trained_again(tmp_path, monkeypatch):
     assert read(tmp_path).num_rows == 6
 
 
+def test_one_training_of_static_cvar_serves_every_alpha():
+    networks = plan(Preset(("cliff",), seeds=5), [STATIC])[0]
+    batches = list(study._batches(networks[4:], 2))
+    assert [x for batch in batches for x in batch] == networks[4:]
+    assert [len({x.seed for x in batch}) for batch in batches] == [2, 2, 1]
+    assert [len(x) for x in study._batches(plan(TINY, [PLAIN])[0], 2)] == [2, 1]
+
+
 def test_a_stopped_study_keeps_its_batches_and_goes_on(tmp_path, monkeypatch, capsys):
     def stops(networks, width):
         if networks[0].world == "point":

@@ -50,7 +50,7 @@ def bench(
     only: Annotated[
         str | None,
         typer.Option(
-            help="Parts, separated by commas: plain, mushroom, tree, threads, engines, pairs, solving, sb3.",
+            help="Parts, separated by commas: plain, mushroom, tree, threads, engines, pairs, solving, sb3, jax.",
             show_default=False,
         ),
     ] = None,
