@@ -75,6 +75,14 @@ def test_the_bound_of_cvar_is_below_the_true_one_as_often_as_promised():
     assert cvar(np.arange(10.0), 0.2) == 0.5
 
 
+@pytest.mark.parametrize(
+    ("arguments", "episodes"), [((0.06,), 100), ((0.02,), 200), ((0.003,), 1334), ((None, -5.0), 100)]
+)
+def test_an_evaluation_has_enough_episodes_to_see_the_limit(arguments, episodes):
+    assert RiskLimit("CartPole-v1", *arguments, unsafe=lambda *_: False).episodes == episodes
+    assert RiskLimit("CartPole-v1", *arguments, unsafe=lambda *_: False, episodes=50).episodes == 50
+
+
 def test_the_number_of_fresh_episodes_gives_the_certificate_that_it_promises():
     limit = Limit(most=0.05)
     seen = Episodes(np.zeros(300), np.arange(300) < 6)

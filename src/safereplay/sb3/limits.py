@@ -51,6 +51,10 @@ COPIES = 16  #: environments that are evaluated at once, if they can be made her
 KEPT_MODELS = 4  #: candidates whose parameters are stored, by return, and again as many by risk
 PLANNED = 2_500  #: episodes of the certificate that the controller aims at
 LEAST, MOST = 300, 10_000  #: episodes of a certificate
+USUAL, SEEN = (
+    100,
+    4,
+)  #: episodes of an evaluation, or as many as have this number of unsafe ones at the limit: fewer say too little about a small limit
 POWER = 0.9  #: wanted probability of a certificate if the confirmation's estimate is exact
 #: The first seed of each set of episodes.
 EVALUATION, CONFIRMATION, CERTIFICATE = 1_000_000_000, 1_400_000_000, 1_800_000_000
@@ -243,7 +247,8 @@ class RiskLimit(TrainingCheckpoint):
     worst : float, optional; the lowest possible return, for the certificate of a CVaR; default: the lowest one seen
     unsafe : str or callable; the name of an entry of ``info`` that is true, or above 0, in an unsafe step; or a function of (info, reward, terminated)
     folder : str or Path; for checkpoints, the best model and the certificate
-    evaluations, episodes : int; number of evaluations during training, and episodes in each
+    evaluations : int; number of evaluations during training
+    episodes : int, optional; in each of them, and a third of those that confirm a candidate; default: 100, or so many that four are unsafe at the limit
     confidence : float in (0, 1); of the certificate
     verbose : int; 1 prints a line per evaluation
 
@@ -262,7 +267,7 @@ class RiskLimit(TrainingCheckpoint):
         unsafe: Unsafe = "unsafe",
         folder: str | Path = "risk-limit",
         evaluations: int = 40,
-        episodes: int = 100,
+        episodes: int | None = None,
         confidence: float = 0.95,
         verbose: int = 0,
     ) -> None:
@@ -278,7 +283,8 @@ class RiskLimit(TrainingCheckpoint):
         _checks.require(ok, "unsafe", "be the name of an entry of info, or a function", unsafe)
         self.unsafe = unsafe
         self.evaluations = _checks.whole("evaluations", evaluations, 5)
-        self.episodes = _checks.whole("episodes", episodes, 10)
+        usual = USUAL if most is None else max(USUAL, math.ceil(SEEN / most))
+        self.episodes = usual if episodes is None else _checks.whole("episodes", episodes, 10)
         self.confidence = _checks.between("confidence", confidence, "(0, 1)")
         self.eval_env = eval_env
         self.certificate: Certificate | None = None
