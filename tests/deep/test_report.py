@@ -86,7 +86,7 @@ def test_certificates_are_counted(kept, said, tmp_path):
     [row] = cells(text, "## A named limit", "## Frontiers")
     assert row[:4] == ["point", "P ≤ 7 %", "20.0 %", f"{kept} of 5"]
     assert main_numbers([row], 4) + main_numbers([row], 6) == ["5.0 %", "2.0 %"]
-    assert row[7:] == ["0.75 [0.75, 0.75]", "400"]
+    assert row[7:] == ["0.75 [0.75, 0.75]", "400", "0 of 5"]
 
 
 def test_the_main_comparison_needs_no_rule(tmp_path):
