@@ -83,7 +83,8 @@ API = {
     ),
     "api/deep.md": ("Deep RL", "The samplers, and TorchRL.", ("surprise", "shaper", "pair_index", "torchrl")),
     "api/keys.md": ("Keys", "Which transitions are of one pair.", ("keys",)),
-    "api/sb3.md": ("Stable-Baselines3", "Replay buffers, the callback and checkpoints.", ("sb3",)),
+    "api/sb3.md": ("Stable-Baselines3", "Replay buffers, callbacks, limits on risk and checkpoints.", ("sb3",)),
+    "api/jax.md": ("JAX", "Replay buffers and worlds.", ("jax",)),
     "api/sweeps.md": ("Sweeps and comparisons", "Studies of many runs.", ("engines", "arena", "compare")),
     "api/errors.md": (
         "Errors",
@@ -102,6 +103,12 @@ ADAPTERS = [
     ("sb3.callbacks", "TrainingCheckpoint"),
     ("sb3.callbacks", "save_training"),
     ("sb3.callbacks", "load_training"),
+    ("sb3.limits", "RiskLimit"),
+    ("sb3.limits", "Certificate"),
+    ("jax.replay", "make_shaped_buffer"),
+    ("jax.replay", "make_keyed_buffer"),
+    ("jax.worlds", "TabularWorld"),
+    ("jax.worlds", "PointWorld"),
     ("torchrl", "ShapedSampler"),
 ]
 

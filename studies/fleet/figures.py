@@ -8,21 +8,31 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from safereplay.views.drawing import styled
 from studies.deep.figures import COLOURS, MARKERS, legend, panels
 from studies.deep.summary import KEYED, OURS, PLAIN
 
 if TYPE_CHECKING:
     from .report import Chapter
 
-FLOOR = 0.6  #: of the gap: settings that lose more are not drawn
+FLOOR = 1.6  #: of the gap: settings that lose more are not drawn
+FEWEST = 3  #: settings of a family for which a dial is drawn
 
 
 def drawn(chapters: Sequence[Chapter]) -> dict[str, Figure]:
     """All pictures, by name."""
-    return {"fleet-dials": dials(chapters), "fleet-forecast": forecast(chapters)}
+    found = {"fleet-forecast": forecast(chapters)}
+    return {"fleet-dials": dials(chapters), **found} if has_dials(chapters) else found
 
 
+def has_dials(chapters: Sequence[Chapter]) -> bool:
+    """Whether any family has enough settings for a picture of its dial."""
+    return any(len(c.family(g.family)) >= FEWEST for c in chapters for g in c.groups)
+
+
+@styled
 def dials(chapters: Sequence[Chapter]) -> Figure:
     """Mean return against P(unsafe), along each dial."""
     figure, axes = panels(len(chapters), 2.5)
@@ -47,6 +57,7 @@ def dials(chapters: Sequence[Chapter]) -> Figure:
     return figure
 
 
+@styled
 def forecast(chapters: Sequence[Chapter]) -> Figure:
     """The share of networks that follow the limit, over training."""
     known = [c for c in chapters if any(x is not None for g in c.groups for x in g.rows["follows"])]
@@ -62,4 +73,11 @@ def forecast(chapters: Sequence[Chapter]) -> Figure:
                     ax.plot(np.array(g.rows["at"][rows[0]]) / 1000, 100 * y, ls=style, color=colour, lw=1.2)
         ax.set_title(c.title)
         ax.set(xlabel="steps, thousands", ylabel="follow, %", ylim=(-3, 103))
+    values = sorted({(name, g.value) for c in known for name in (OURS, KEYED) for g in c.family(name)})
+    handles = [Line2D([], [], color=COLOURS[PLAIN], label=PLAIN)]
+    for name, v in values:
+        handles.append(
+            Line2D([], [], color=colours(0.9 * v), ls=":" if name == KEYED else "-", label=f"{name}, v = {v:g}")
+        )
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure

@@ -26,7 +26,7 @@ from .study import FAMILIES, plan, read
 from .study import Preset as Size
 from .tasks import SHARED, random_return
 
-TITLE = "Thousands of networks"
+TITLE = "Many networks at once"
 DEFAULT = 0.8  #: v of shaped replay
 BOOTSTRAPS = 2000
 LEAST = 5  #: failures of which signs are looked for
@@ -195,6 +195,8 @@ def _results(found: Sequence[Chapter]) -> list[Block]:
 
 def _dials(found: Sequence[Chapter]) -> list[Block]:
     rivals = [name for name in (KEYED, CVAR, STATIC) if any(c.family(name) for c in found)]
+    if not figures.has_dials(found):
+        return []
     blocks: list[Block] = [
         Heading("Dials"),
         Picture(
@@ -324,7 +326,7 @@ def _failures(found: Sequence[Chapter]) -> list[Block]:
     blocks: list[Block] = [
         Heading("Networks that fail"),
         Text(
-            "A few networks in a hundred lose more than half of the gap, which studies with five seeds cannot show. "
+            "Networks that lose more than half of the gap. If they are few in a hundred, studies with five seeds cannot show them. "
             + (
                 f"Settings with failures, of those where most networks succeed: {len(rows)}."
                 if rows
