@@ -30,7 +30,7 @@ POINTS = (
     ("safereplay.engines.sweeps:Store._write_note", 1, 0),  # the spec is in place, the note is not
     ("safereplay.engines.work:_one", 1, 0),  # the first chunk begins
     ("safereplay.engines.sweeps:Store.add", 3, 2),  # a chunk is done and not written
-    ("safereplay.engines.sweeps:_read", 2, 0),  # the parts are counted, as the sweep goes on
+    ("safereplay.engines.parts:_read", 2, 0),  # the parts are counted, as the sweep goes on
     ("safereplay.runs:OneRun.finish", 1, 0),  # a run begins
     ("safereplay.engines.work:Costs.learn", 4, 4),  # a part is in place, and nobody has noted it
     ("safereplay._progress:Bar.update", 5, 5),  # between two chunks, while threads learn
