@@ -188,7 +188,7 @@ def _limits(chapters: Sequence[Chapter]) -> list[Block]:
         Text(
             "`RiskLimit` gets a limit on P(catastrophe), half of the plain learner's to one digit, which was set before these runs. It moves v during training, and certifies the best policy on fresh episodes "
             "(an exact bound at 95 % confidence, see [A limit on risk](sb3.md#name-a-risk)). P(catastrophe) and return below are those of the certified policy, or of the best one seen, in the evaluation episodes of this study, "
-            "which neither the controller nor the certificate used. *Episodes*: of a certificate, median. A *failed* seed keeps the limit with a useless policy, one that never arrives for example; the certificate's sentence has its mean return. In a first set of runs at the merge only 14 of 20 seeds got a certificate. "
+            "which neither the controller nor the certificate used. *Episodes*: of a certificate, median. A *failed* seed keeps the limit with a policy that loses more than half of the gap, for example one that never arrives; the certificate's sentence has its mean return. In a first set of runs at the merge only 14 of 20 seeds got a certificate. "
             "So `RiskLimit` has more episodes per evaluation since then if the limit is below 4 %, and the runs at the merge were repeated; those of the guarded maze are from before."
         ),
         Table(
@@ -256,7 +256,7 @@ def speeds(chapter: Chapter, group: Group) -> list[float]:
 def _traffic(chapters: Sequence[Chapter]) -> list[Block]:
     rows = []
     for c in chapters:
-        for g in c.contestants.values() if c.world in TRAFFIC else ():
+        for g in (*c.contestants.values(), *c.family(LIMITED)) if c.world in TRAFFIC else ():
             found = speeds(c, g)
             told = f"{np.mean(found):.1f} [{min(found):.1f}, {max(found):.1f}]"
             rows.append([c.title, g.family, _dial(c, g), with_interval(g.p, percent=True), told])

@@ -295,7 +295,7 @@ def test_without_danger_there_is_no_reach(tmp_path):
 def test_speeds_follow_from_returns_crashes_and_steps(tmp_path):
     """A return of 9.5 with 2 % crashes at a cost of 7, in 20 steps: 20 + 10·(9.5 + 0.14)/20 = 24.82 m/s."""
     rows = cells(page(tmp_path, preset=ROAD), "## Speed and crashes", "## During")
-    assert [row[1] for row in rows] == [PLAIN, OURS, KEYED, *RIVALS]
+    assert [row[1] for row in rows] == [PLAIN, OURS, KEYED, *RIVALS, LIMITED]
     assert rows[1][4] == "24.8 [24.8, 24.8]"
     assert rows[1][3].startswith("2.0 % [")
     assert "## Speed" not in page(tmp_path / "none")
