@@ -49,6 +49,7 @@ def study(
     report_only: Annotated[bool, typer.Option("--report-only", help="Only write the page.")] = False,
 ) -> int:
     """Thousands of networks: DQN, shaped replay, QR-DQN and static CVaR in JAX. Networks that are there are not trained again."""
+    import safereplay.jax  # noqa: F401  says which extra is missing
     from safereplay import _checks
 
     from . import report

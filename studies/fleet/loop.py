@@ -20,10 +20,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
+from safereplay.errors import MissingExtra
 from safereplay.jax import make_keyed_buffer, make_shaped_buffer
 from safereplay.jax.worlds import World
+
+try:
+    import optax
+except ImportError:
+    raise MissingExtra("the study in JAX needs optax; install it with: pip install optax") from None
 
 Array = Any
 Tree = Any

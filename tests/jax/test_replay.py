@@ -1,5 +1,8 @@
 """Replay buffers in JAX: the distribution of their draws, the ring, and what is refused."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -246,10 +249,21 @@ def test_a_batch_larger_than_what_is_stored_is_refused():
         buffer.update(buffer.init(ITEM), jax.random.key(0), lambda t: t["x"])
 
 
+def test_without_jax_one_line_names_the_extra():
+    code = "import sys; sys.modules['jax'] = None; import safereplay.jax"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().endswith("safereplay.jax needs jax; install it with: pip install 'safereplay[jax]'")
+
+
 def test_wrong_dials_and_td_errors_are_refused():
     buffer = make_shaped_buffer(4, 4)
     state = filled(buffer, np.zeros(4))
-    with pytest.raises(BadInput, match=r"v must be in \[0, 1\), got 1"):
-        buffer.sample(state, jax.random.key(0), v=1.0)
+    for v in (1.0, jnp.float32(1.0)):
+        with pytest.raises(BadInput, match=r"v must be in \[0, 1\), got 1"):
+            buffer.sample(state, jax.random.key(0), v=v)
+    with pytest.raises(BadInput, match="v must be a number, got 'much'"):
+        buffer.sample(state, jax.random.key(0), v="much")
+    with pytest.raises(BadInput, match="beta must be finite, got nan"):
+        buffer.sample(state, jax.random.key(0), beta=float("nan"))
     with pytest.raises(BadInput, match="td_errors must give one number per transition, 4, got "):
         buffer.update(state, jax.random.key(0), lambda t: t["x"].sum())

@@ -142,7 +142,7 @@ def make_shaped_buffer(
     def sample(state: Shaped, key: Array, v: Any = V, beta: Any = BETA) -> Sample:
         """A batch; v in [0, 1) and β may be traced."""
         _require_enough(state, least)
-        _dial("v", v, "[0, 1)")
+        _dials(v, beta, "[0, 1)")
         luck, of_slot = jax.random.bits(key, (2, batch))
         unit = state.sums[1] / jnp.where(state.sums[0] > 0.0, state.sums[0], 1.0)
         here = (state.pool >= 0) & (state.pool >= state.added - size)
@@ -190,7 +190,7 @@ def make_keyed_buffer(
     def sample(state: Memory, key: Array, v: Any = 0.5, beta: Any = 2.0) -> Sample:
         """A batch; v in [0, 1] and β may be traced."""
         _require_enough(state, least)
-        _dial("v", v, "[0, 1]")
+        _dials(v, beta, "[0, 1]")
         of_slope, of_slot, of_part = jax.random.split(key, 3)
         held, k, y = jnp.arange(size) < _held(state), pair(state.experience), x(state.experience)
 
@@ -303,6 +303,8 @@ def _require_enough(state: Any, least: int) -> None:
         _checks.require(added >= least, "state", f"hold at least {least} transitions", added)
 
 
-def _dial(name: str, value: Any, interval: str) -> None:
-    if not isinstance(value, jax.core.Tracer) and jnp.ndim(value) == 0:
-        _checks.between(name, float(value), interval)
+def _dials(v: Any, beta: Any, interval: str) -> None:
+    """Refuse wrong dials; traced ones cannot be looked at."""
+    for name, value, allowed in (("v", v, interval), ("beta", beta, "(-inf, inf)")):
+        if not isinstance(value, jax.core.Tracer):
+            _checks.between(name, value.item() if isinstance(value, jax.Array) else value, allowed)
