@@ -198,11 +198,16 @@ class Certificate:
         bound = _shown(self.quantity, self.bound)
         said = f"{self.quantity} is {sign} {bound} with {self.confidence:.0%} confidence ({part}; mean return {self.mean_return:.4g})"
         asked = f"the limit of {_shown(self.quantity, self.limit)}"
-        return (
-            f"{said}: {asked} is kept."
-            if self.kept
-            else f"{said}: {asked} is not certified; this is the best policy seen."
-        )
+        verdict = "is kept." if self.kept else "is not certified; this is the best policy seen."
+        return f"{said}: {asked} {verdict}{self._price()}"
+
+    def _price(self) -> str:
+        """A sentence on the highest mean return in training, if it is higher than the certified policy's."""
+        best = max(self.history, key=lambda entry: float(entry["mean_return"]), default=None)
+        if best is None or best["mean_return"] <= self.mean_return:
+            return ""
+        value = _shown(self.quantity, best["value"])
+        return f" The highest mean return in training was {best['mean_return']:.4g}, with {self.quantity} {value}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
