@@ -224,7 +224,7 @@ class ReplayQLearning(Learner):
     DIAL: ClassVar[str] = "v"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
     scheme: Scheme = field(default_factory=VarianceReplay)
-    v: float = dial(0.5, "[0, 1]", "replay", "share of updates that are replays", (0.0, 0.95, 0.01))
+    v: float = dial(0.5, "[0, 1]", "replay", "share of updates that are replays", (0.0, 0.99, 0.01))
     mixing: str = "literal"
 
     def __post_init__(self) -> None:

@@ -222,7 +222,7 @@ class VarianceReplay(Scheme):
 
     UNIT: ClassVar[str] = "1/reward"
 
-    beta: float = dial(5.0, "(-inf, inf)", "caution", "how much the worst rewards are preferred", (-5.0, 10.0, 0.1))
+    beta: float = dial(5.0, "(-inf, inf)", "caution", "how much the worst rewards are preferred", (-5.0, 10.0, 0.05))
 
     @staticmethod
     def pair_weight(var: float) -> float:
@@ -262,7 +262,7 @@ class BoldReplay(VarianceReplay):
     [0, 1]
     """
 
-    beta: float = dial(-5.0, "(-inf, 0]")
+    beta: float = dial(-5.0, "(-inf, 0]", "boldness", "how much the best rewards are preferred", (-10.0, 0.0, 0.05))
 
 
 @dataclass(frozen=True)
@@ -289,8 +289,8 @@ class ScoreReplay(Scheme):
     ScoreReplay(beta=2.0, floor=0.0)
     """
 
-    beta: float = 1.0
-    floor: float = dial(0.0, "[0, inf)")
+    beta: float = dial(1.0, "(-inf, inf)", "caution", "how much low scores are preferred", (-5.0, 10.0, 0.05))
+    floor: float = dial(0.0, "[0, inf)", "floor", "pairs with less spread are not replayed", (0.0, 20.0, 0.1))
 
     @staticmethod
     def pair_weight(mean: float, var: float, floor: float) -> float:
@@ -349,7 +349,7 @@ class EntropicReplay(Scheme):
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
     POOLED: ClassVar[bool] = True
 
-    beta: float = 2.0
+    beta: float = dial(2.0, "(-inf, inf)", "caution", "how much low targets are preferred", (-5.0, 10.0, 0.05))
 
     @staticmethod
     def pair_weight(var: float, spread: float) -> float:
@@ -404,7 +404,7 @@ class ReturnReplay(Scheme):
 
     UNIT: ClassVar[str] = "1/reward"
 
-    beta: float = 5.0
+    beta: float = dial(5.0, "(-inf, inf)", "caution", "how much the worst targets are preferred", (-5.0, 10.0, 0.05))
 
     @staticmethod
     def pair_weight(spread: float) -> float:
@@ -448,7 +448,9 @@ class DownsideReplay(Scheme):
     [0, 1]
     """
 
-    beta: float = 1.0
+    beta: float = dial(
+        1.0, "(-inf, inf)", "caution", "how much rewards below the mean are preferred", (-5.0, 10.0, 0.05)
+    )
 
     @staticmethod
     def pair_weight(down: float) -> float:
@@ -493,7 +495,7 @@ class ErrorReplay(Scheme):
     ['risky', 'safe']
     """
 
-    beta: float = 3.0
+    beta: float = dial(3.0, "(-inf, inf)", "caution", "how much unsafe outcomes are preferred", (-5.0, 10.0, 0.05))
 
     @staticmethod
     def pair_weight(harm: float) -> float:
@@ -690,7 +692,7 @@ class CVaRReplay(Scheme):
     DIAL: ClassVar[str] = "alpha"
     SETTINGS: ClassVar[tuple[float, ...]] = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
 
-    alpha: float = dial(0.25, "(0, 1]")
+    alpha: float = dial(0.25, "(0, 1]", "tail", "the share of the worst outcomes", (0.01, 1.0, 0.01))
 
     @staticmethod
     def log_tilt(freq: float, below: float, alpha: float) -> float:
@@ -740,7 +742,7 @@ class SpectralReplay(Scheme):
     DIAL: ClassVar[str] = "beta"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
-    beta: float = 2.0
+    beta: float = dial(2.0, "(-inf, inf)", "caution", "how much low ranks are preferred", (-5.0, 10.0, 0.05))
 
     @staticmethod
     def log_tilt(freq: float, below: float, beta: float) -> float:
@@ -781,7 +783,7 @@ class ExpectileReplay(Scheme):
     DIAL: ClassVar[str] = "kappa"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
 
-    kappa: float = dial(0.6, "(-1, 1)")
+    kappa: float = dial(0.6, "(-1, 1)", "aversion", "how much more bad surprises count", (-0.99, 0.99, 0.01))
 
     @staticmethod
     def log_tilt(freq: float, y: float, value: float, kappa: float) -> float:

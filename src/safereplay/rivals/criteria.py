@@ -73,7 +73,7 @@ class Robust(Learner):
     DIALS: ClassVar[tuple[str, ...]] = ("delta",)
     DIAL: ClassVar[str] = "delta"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-    delta: float = dial(0.2, "[0, 1]")
+    delta: float = dial(0.2, "[0, 1]", "distrust", "how often the worst outcome seen is assumed", (0.0, 1.0, 0.01))
 
     @staticmethod
     def update(
@@ -155,11 +155,7 @@ class ExponentialUtility(Learner):
     DIALS: ClassVar[tuple[str, ...]] = ("theta",)
     DIAL: ClassVar[str] = "theta"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-    theta: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.real("theta", self.theta)
+    theta: float = dial(0.1, "(-inf, inf)", "aversion", "how much losses outweigh gains", (-1.0, 3.0, 0.01))
 
     @staticmethod
     def update(q: float, r: float, best: float, alpha: float, gamma: float, theta: float) -> float:

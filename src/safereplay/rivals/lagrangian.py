@@ -75,10 +75,10 @@ class LagrangianQ(HarmLedger):
     DIAL: ClassVar[str] = "limit"
     SETTINGS: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0)
     COMPARED: ClassVar[dict[str, float]] = {"trust": 1.0, "rate": 100.0}  # otherwise harm from exploration counts
-    limit: float = dial(0.05, "[0, 1]")
-    rate: float = dial(30.0, "(0, inf)")
-    power: float = dial(0.7, "[0, 1]")
-    trust: float = dial(0.0, "[0, 1]")
+    limit: float = dial(0.05, "[0, 1]", "limit", "the largest P(unsafe)", (0.0, 1.0, 0.005))
+    rate: float = dial(30.0, "(0, inf)", "rate", "how fast the price of harm changes", (1.0, 100.0, 1.0))
+    power: float = dial(0.7, "[0, 1]", "power", "how fast these changes become smaller", (0.0, 1.0, 0.05))
+    trust: float = dial(0.0, "[0, 1]", "trust", "weight of the forecast in place of what happened", (0.0, 1.0, 0.05))
 
     @staticmethod
     def score(q: float, m: float, price: float) -> float:

@@ -331,7 +331,7 @@ class MeanVariance(LedgerLearner):
     DIALS: ClassVar[tuple[str, ...]] = ("risk",)
     DIAL: ClassVar[str] = "risk"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-    risk: float = dial(0.03, "[0, inf)")
+    risk: float = dial(0.03, "[0, inf)", "price", "the price of variance", (0.0, 1.0, 0.005))
 
     @staticmethod
     def second(q: float, m: float, r: float, best: float, ahead: float, alpha: float, gamma: float) -> float:
@@ -402,8 +402,8 @@ class ErrorStates(HarmLedger):
     DIALS: ClassVar[tuple[str, ...]] = ("weight", "scale")
     DIAL: ClassVar[str] = "weight"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9, 0.99)
-    weight: float = dial(0.5, "[0, 1]")
-    scale: float = dial(100.0, "(0, inf)")
+    weight: float = dial(0.5, "[0, 1]", "weight", "how much P(unsafe) counts beside the value", (0.0, 1.0, 0.01))
+    scale: float = dial(100.0, "(0, inf)", "scale", "the price of harm at equal weights", (1.0, 200.0, 1.0))
 
     @staticmethod
     def score(q: float, m: float, weight: float, scale: float) -> float:

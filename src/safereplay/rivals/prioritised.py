@@ -88,12 +88,14 @@ class PrioritisedReplay(HistoryLearner):
     DIAL: ClassVar[str] = "priority"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0)
     WHY: ClassVar[str] = "w_t follows the TD errors of the transitions in the window, one by one"
-    priority: float = dial(0.6, "[0, 10]")
-    v: float = 0.5
-    importance: float = dial(0.0, "[0, 1]")
+    priority: float = dial(0.6, "[0, 10]", "priority", "how much large errors are preferred", (0.0, 2.0, 0.05))
+    v: float = dial(0.5, "[0, 1)", "replay", "share of updates that are replays", (0.0, 0.99, 0.01))
+    importance: float = dial(
+        0.0, "[0, 1]", "correction", "how much this preference is undone; 1: fully", (0.0, 1.0, 0.05)
+    )
     by: str = "error"
     floor: float = 0.01
-    window: int = 10_000
+    window: int = dial(10_000, "(-inf, inf)", "window", "how many transitions are kept", (100, 20_000, 100))
     first: float = 1.0
 
     def __post_init__(self) -> None:

@@ -47,7 +47,6 @@ class HistoryLearner(Learner):
     COUNTS: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         replay_chance(getattr(self, "v", 0.0))
         window = getattr(self, "window", 1)
         if isinstance(window, float) and window.is_integer():  # a sweep may pass all numbers as floats
@@ -56,6 +55,7 @@ class HistoryLearner(Learner):
         _checks.whole("window", window, 1, bits=24)
         for name in self.COUNTS:
             _checks.whole(name, getattr(self, name), 1, bits=32)
+        super().__post_init__()
 
     def recipe(self, exploration: Exploration, step_size: StepSize) -> history.Recipe:
         """The recipe that the compiled loop is built from."""
@@ -108,8 +108,8 @@ class WindowReplay(HistoryLearner):
     DIAL: ClassVar[str] = "window"
     SETTINGS: ClassVar[tuple[float, ...]] = (1, 10, 100, 1_000, 10_000, 100_000)
     WHY: ClassVar[str] = "an outcome's share of a window of N transitions keeps varying by about 1/√N"
-    v: float = 0.5
-    window: int = 10_000
+    v: float = dial(0.5, "[0, 1)", "replay", "share of updates that are replays", (0.0, 0.99, 0.01))
+    window: int = dial(10_000, "(-inf, inf)", "window", "how many transitions are kept", (100, 20_000, 100))
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,9 @@ class CombinedReplay(HistoryLearner):
     DIAL: ClassVar[str] = "batch"
     SETTINGS: ClassVar[tuple[float, ...]] = (64, 32, 16, 8, 4, 2, 1)
     WHY: ClassVar[str] = "a share 1/batch of the replays lies on the newest transition, which changes with each step"
-    v: float = 0.5
-    batch: int = 8
-    window: int = 10_000
+    v: float = dial(0.5, "[0, 1)", "replay", "share of updates that are replays", (0.0, 0.99, 0.01))
+    batch: int = dial(8, "(-inf, inf)", "batch", "replays for each newest transition", (1, 64, 1))
+    window: int = dial(10_000, "(-inf, inf)", "window", "how many transitions are kept", (100, 20_000, 100))
 
 
 @dataclass(frozen=True)
@@ -204,11 +204,13 @@ class RecentReplay(HistoryLearner):
     DIAL: ClassVar[str] = "eta"
     SETTINGS: ClassVar[tuple[float, ...]] = (1.0, 0.9998, 0.9995, 0.999, 0.998, 0.996, 0.99, 0.98)
     WHY: ClassVar[str] = "w_t cycles with k, and an outcome's share of c_k transitions keeps varying by about 1/√c_k"
-    v: float = 0.5
-    eta: float = dial(0.996, "(0, 1]")
+    v: float = dial(0.5, "[0, 1)", "replay", "share of updates that are replays", (0.0, 0.99, 0.01))
+    eta: float = dial(
+        0.996, "(0, 1]", "recency", "smaller values prefer newer transitions; 1 is uniform", (0.98, 1.0, 0.0005)
+    )
     least: int = 50
     cycle: int = 1_000
-    window: int = 10_000
+    window: int = dial(10_000, "(-inf, inf)", "window", "how many transitions are kept", (100, 20_000, 100))
 
 
 @limit_of.register
@@ -267,9 +269,9 @@ class BackwardReplay(HistoryLearner):
     DIAL: ClassVar[str] = "beta"
     SETTINGS: ClassVar[tuple[float, ...]] = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
     WHY: ClassVar[str] = "the next replay is the transition before this one, so that w_t jumps from one to the other"
-    v: float = 0.5
-    beta: float = dial(0.5, "[0, 1]")
-    window: int = 10_000
+    v: float = dial(0.5, "[0, 1)", "replay", "share of updates that are replays", (0.0, 0.99, 0.01))
+    beta: float = dial(0.5, "[0, 1]", "diffusion", "how far one episode carries rewards back", (0.0, 1.0, 0.01))
+    window: int = dial(10_000, "(-inf, inf)", "window", "how many transitions are kept", (100, 20_000, 100))
 
 
 @limit_of.register
@@ -334,7 +336,7 @@ class DynaQ(HistoryLearner):
     SETTINGS: ClassVar[tuple[float, ...]] = (0, 1, 2, 5, 10, 20, 50)
     SETTLES: ClassVar[bool | None] = None
     WHY: ClassVar[str] = "with counts w_t goes to q over the pairs tried; with the last outcome it jumps each visit"
-    planning: int = 5
+    planning: int = dial(5, "(-inf, inf)", "planning", "replays after each step", (0, 50, 1))
     model: str = "last"
     ties: str = "first"
 
