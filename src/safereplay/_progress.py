@@ -7,7 +7,7 @@ nothing. The command line also reports when numba compiles. That happens once; l
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from time import monotonic
@@ -129,19 +129,35 @@ class Compiling:
 compiling = Compiling()
 
 
-@cache
-def announce_compiling() -> None:
-    """Report compilation by numba from now on. Imports numba."""
+def on_compiling(begin: Callable[[], object], end: Callable[[], object]) -> None:
+    """Call ``begin`` and ``end`` when numba begins and has ended to compile; not if it loads code from its cache.
+
+    Functions that are compiled within others are not reported. Imports numba.
+    """
     from numba.core import event
 
     class Listener(event.Listener):
+        depth, lock = 0, threading.Lock()
+
         def on_start(self, _: Any) -> None:
-            compiling.begin()
+            with self.lock:
+                self.depth += 1
+                if self.depth == 1:
+                    begin()
 
         def on_end(self, _: Any) -> None:
-            compiling.end()
+            with self.lock:
+                self.depth -= 1
+                if self.depth == 0:
+                    end()
 
     event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
+
+
+@cache
+def announce_compiling() -> None:
+    """Report compilation by numba from now on. Imports numba."""
+    on_compiling(compiling.begin, compiling.end)
 
 
 @contextmanager

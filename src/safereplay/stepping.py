@@ -84,13 +84,17 @@ class Stepper(Learned):
         exploration, step_size = resolved(mdp, learner, exploration, step_size)
         self.mdp, self.learner, self.exploration, self.step_size = mdp, learner, exploration, step_size
         self.seed, self.max_steps = _checks.whole("seed", seed, 0, 64), _checks.whole("max_steps", max_steps, 1)
-        learner.algorithm_1(exploration, step_size, "a Stepper")
+        self._check_learner()
         program = make_program(learner, exploration, step_size, mdp.gamma, mdp.n_actions)
         footprints.refuse_what_does_not_fit(footprints.of_runs(mdp, program.recipe, 1, 0, 1))
         plan = Plan(mdp, learner, ENDLESS, self.max_steps, np.zeros(0, np.int64), program)
         self._run = OneRun(plan, sampling_model(mdp), self.seed)
         self._tables = self._run.tables
         self._shape = mdp.n_states, mdp.n_actions
+
+    def _check_learner(self) -> None:
+        """Refuse learners whose iterations cannot be traced."""
+        self.learner.algorithm_1(self.exploration, self.step_size, "a Stepper")
 
     def __repr__(self) -> str:
         counts = f"{self.iterations} iterations, {int(self.replays.sum())} replayed, {self.episodes} episodes"
