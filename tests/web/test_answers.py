@@ -6,7 +6,9 @@ import pytest
 import safereplay as sr
 from safereplay.web import answers
 from safereplay.web.app import Solved, Switched, Tuned
-from safereplay.web.state import WorldLink
+from safereplay.web.kinds import KINDS, Side
+from safereplay.web.learners import learner_of
+from safereplay.web.state import WorldLink, presets
 
 
 def asked(**parameters):
@@ -49,7 +51,7 @@ def test_the_exploration_matters_to_literal_mixing_and_to_nothing_else():
     assert matched[0] == matched[1]
 
 
-@pytest.mark.parametrize("learner", ["q", "mihatsch", "gaskett,beta:0.1", "worst-case", "worst-transition"])
+@pytest.mark.parametrize("learner", [*KINDS, "gaskett,beta:0.1"])
 @pytest.mark.parametrize("world", ["cliff", "volatile", "frozen_lake"])
 def test_every_rival_is_answered_in_the_shape_that_is_described(world, learner):
     found = json.loads(json.dumps(asked(world=world, learner=learner), allow_nan=False))
@@ -61,6 +63,58 @@ def test_a_distribution_is_gathered_without_losing_probability():
     assert len(found["returns"]) <= answers.BARS
     assert sum(found["probabilities"]) == pytest.approx(1.0, abs=1e-3)
     assert found["returns"] == sorted(found["returns"])
+
+
+@pytest.mark.parametrize(
+    ("link", "way"),
+    [
+        ({"world": "cliff", "learner": "q"}, "edge"),
+        ({"world": "cliff", "learner": "replay,mixing:matched"}, "detour"),
+        ({"world": "cliff", "learner": "mihatsch,kappa:0.9"}, "jumps"),
+        ({"world": "cliff", "learner": "worst-case"}, ""),  # its path goes round, but its episodes end
+        ({"world": "cliff", "learner": "q", "slip": 0.0}, ""),  # the safe way is the shortest
+        ({"world": "bridge", "learner": "worst-case"}, "loop"),
+        ({"world": "volatile", "learner": "q"}, "gambles"),
+        ({"world": "volatile", "learner": "mihatsch,kappa:0.9"}, "detour"),
+        ({"world": "volatile", "learner": "replay,beta:-1,mixing:matched"}, "loop"),
+        ({"world": "frozen_lake", "learner": "q"}, ""),
+        ({"world": "frozen_lake", "learner": "worst-case"}, ""),
+        ({"world": "blank", "learner": "q"}, ""),
+    ],
+)
+def test_the_way_of_a_policy_is_said_in_a_word(link, way):
+    assert asked(**link)["way"] == way
+
+
+def test_the_shortest_way_goes_round_walls_and_hazards_and_over_gambles():
+    assert answers._shortest(WorldLink(map="SWG/1W1/3").to_world()) == 6
+    assert answers._shortest(WorldLink(map="SXG/1X1/3").to_world()) == 6
+    assert answers._shortest(WorldLink(map="SrG/1W1/3").to_world()) == 2
+
+
+@pytest.mark.parametrize(
+    ("learner", "same"),
+    [
+        ("lagrangian", "lagrangian,limit:1"),
+        ("prioritised", "prioritised,importance:1"),
+        ("backward", "backward,beta:0"),
+        ("dyna", "dyna,model:counts"),
+        ("replay,scheme:cvar", "replay,scheme:cvar,mixing:anchored"),
+    ],
+)
+def test_without_an_exact_limit_the_values_are_those_of_one_run(learner, same):
+    found, exact = asked(world="cliff", learner=learner), asked(world="cliff", learner=same)
+    assert (found["exact"], exact["exact"]) == (False, True)
+    assert answers.ONE_RUN in found["note"]
+    assert answers.ONE_RUN not in exact["note"]
+    mdp, side = sr.grids.cliff(), Side.parse(learner)
+    run = sr.learn(mdp, learner_of(presets()["cliff"], side), answers.EPISODES, 1, sr.EpsilonGreedy(0.1), quiet=True)
+    np.testing.assert_allclose(found["Q"], run.Q[0], rtol=1e-5, atol=1e-9)
+
+
+def test_a_run_that_cannot_be_is_refused_in_one_line():
+    with pytest.raises(sr.BadInput, match="world must have a hazard or a volatile move, for designed replay"):
+        asked(world="blank", learner="design")
 
 
 def test_what_never_ends_is_said_and_not_drawn():

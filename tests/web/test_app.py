@@ -1,4 +1,5 @@
 import json
+import re
 
 import httpx
 import pytest
@@ -8,7 +9,8 @@ import safereplay as sr
 from safereplay import catalog
 from safereplay.cli.common import LearnerOptions
 from safereplay.web import app
-from safereplay.web.app import PAGE
+from safereplay.web.kinds import KINDS
+from safereplay.web.recorded import PAGE
 from safereplay.web.state import TITLES
 
 
@@ -27,6 +29,7 @@ def test_the_menu_has_every_world_in_order(client):
 
 def test_the_page_gets_every_default_from_the_api(client):
     found = client.get("/api/learners").json()
+    assert list(found) == list(KINDS)
     assert found["design"]["defaults"] == {"limit": None}  # it depends on the world
     for kind, about in found.items():
         app.LearnerShape.model_validate(about)
@@ -63,6 +66,7 @@ def test_an_exact_answer_comes_from_a_worker(client):
         ("gamma=nan", "gamma must be"),
         ("slip_to=north", "slip_to must be 'any', 'others'"),
         ("colour=red", "unknown parameter 'colour'"),
+        ("gamma=0", "gamma must be greater than 0, got '0'"),
         ("map=S2", "text must have a goal G, got 'none'"),
         ("learner=repaly", "unknown learner 'repaly'; did you mean 'replay'?"),
         ("map=" + "1" * 4_001, "map must have at most 4000 characters"),
@@ -77,6 +81,39 @@ def test_what_is_refused_gets_one_sentence(client, query, said):
     assert detail.startswith(said)
     assert "\n" not in detail
     assert client.get(f"/api/solve?{query}&quiet=1").json() == {"problem": detail, "status": 422}
+
+
+def test_a_model_is_all_its_outcomes(client):
+    found = client.get("/api/model?world=cliff&slip=0.2").json()
+    app.Modelled.model_validate(found)
+    mdp = sr.grids.cliff(slip=0.2)
+    for name, column in (("first", "row"), ("s_next", "s_next"), ("r", "r"), ("p", "p"), ("terminal", "terminal")):
+        assert found[name] == getattr(mdp, column).tolist()
+    assert (found["unsafe"], found["ends"]) == (mdp.unsafe.tolist(), mdp.is_terminal.tolist())
+    assert found["start"] == [mdp.origin]
+    assert client.get("/api/model?map=S2").status_code == 422
+    assert client.get("/api/model?learner=q").json() == {"detail": "unknown parameter 'learner'"}
+
+
+def test_only_the_state_forgives(client):
+    for query in ("fbclid=1&lesson=2", "map=S2", "map=SWG"):
+        assert client.get(f"/api/state?{query}").status_code == 200
+        assert client.get(f"/api/solve?{query}").status_code == 422
+    assert client.get("/api/state?gamma=0").json() == {"detail": "gamma must be greater than 0, got '0'"}
+    assert client.get("/api/state?map=%3F").status_code == 422
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/plotly.js", "/page/main.js", "/api/presets", "/api/solve", "/api/model"]
+)
+def test_head_is_get_without_the_body(client, path):
+    head, whole = client.head(path), client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == whole.headers["content-length"]
+
+
+def test_head_does_not_run_a_stream(client):
+    assert client.head("/api/learn").status_code == 405
 
 
 def test_a_stream_can_begin_where_another_ended(client):
@@ -108,14 +145,14 @@ def test_the_page_its_files_and_its_charts_are_served_from_here(client):
     assert client.get("/page/../app.py").status_code == 404
     for file in PAGE.iterdir():
         if file.suffix in (".html", ".js", ".css"):
-            text = file.read_text().replace("http://www.w3.org/", "")
+            text = re.sub(r'http://www.w3.org/|<a href="https://[^"]+"', "", file.read_text())
             assert "http://" not in text
             assert "https://" not in text
 
 
 def test_every_question_is_described_with_its_refusals(client):
     paths = json.loads(client.get("/openapi.json").text)["paths"]
-    assert len(paths) == 9
+    assert len(paths) == 10
     for path in paths.values():
         assert {"403", "422", "429"} <= set(path["get"]["responses"])
         assert path["get"]["description"]

@@ -303,3 +303,18 @@ def test_an_error_in_the_application_is_the_applications_business():
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(run())
+
+
+def test_what_is_sent_does_not_wait_for_the_last_to_be_acknowledged(site):
+    """Headers and body are two writes; without TCP_NODELAY the second one waits for about 40 ms."""
+    with httpx.Client(base_url=site.url, timeout=END) as client:
+        client.get("/")
+        (connection,) = site.server.server_state.connections
+        ours = connection.transport.get_extra_info("socket")
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_head_is_a_get_without_a_body(site):
+    head = ask(site, "/api/echo?text=x", "HEAD")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == ask(site, "/api/echo?text=x").headers["content-length"]

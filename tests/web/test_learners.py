@@ -14,7 +14,8 @@ from waiting import END
 import safereplay as sr
 from safereplay.web import answers, learners
 from safereplay.web.app import Solved
-from safereplay.web.state import LearnerLink, LearnLink, Side, StateLink, WorldLink
+from safereplay.web.kinds import Side
+from safereplay.web.state import LearnerLink, LearnLink, StateLink, WorldLink
 
 
 def asked(**parameters):
@@ -160,7 +161,7 @@ def test_only_the_schemes_with_dials_can_be_tuned():
 def test_a_link_carries_the_limit(text):
     side = LearnerLink(learner=text).to_side()
     assert side.text == text
-    assert StateLink(right=text).to_state()["right"] == side.to_dict() == {"kind": "design", "limit": side.limit}
+    assert StateLink(right=text).to_state()["right"] == side.to_dict() == {"kind": "design", **side.dials()}
 
 
 @pytest.mark.parametrize("text", ["design,limit:0.035", "design"])

@@ -10,7 +10,8 @@ import pytest
 from waiting import END
 
 from safereplay.web.app import PAGE
-from safereplay.web.state import KINDS, MOST, SCHEMES, Side, SlipTo, StateLink, presets
+from safereplay.web.kinds import KINDS, SCHEMES, WORDS, Side, bounds_of, dials_of
+from safereplay.web.state import MOST, SlipTo, StateLink, presets
 
 NODE = shutil.which("node")
 WRITE = """
@@ -53,13 +54,19 @@ def drawn_state(rng):
 
 
 def drawn_side(rng):
-    kind = rng.choice(list(KINDS))
-    dials = {name: round(0.99 * rng.random(), 6) for name in KINDS[kind]}
-    if kind == "design" and rng.random() < 0.5:
-        dials["limit"] = None  # it depends on the world
-    if kind == "replay":
-        dials |= {"mixing": str(rng.choice(["literal", "matched"])), "scheme": str(rng.choice(list(SCHEMES)))}
-    return {"kind": str(kind), **dials}
+    kind = str(rng.choice(list(KINDS)))
+    dials = {}
+    for name, (about, default) in dials_of(kind, str(rng.choice(list(SCHEMES)))).items():
+        if about is None:
+            dials[name] = default if name == "scheme" else str(rng.choice(list(WORDS[name])))
+        elif isinstance(default, int):
+            dials[name] = int(rng.integers(1, 100))
+        elif name == "limit" and rng.random() < 0.5:
+            dials[name] = default  # None in a design: it depends on the world
+        else:
+            low, high = (float(end) for end in bounds_of(name, about)[1:-1].split(","))
+            dials[name] = round(low + (high - low) * (0.001 + 0.998 * rng.random()), 6)
+    return {"kind": kind, **dials}
 
 
 def read(link):

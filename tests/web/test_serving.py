@@ -97,9 +97,12 @@ def site(request):
     patch.setattr(serving, "HEADERS_SECONDS", HOUR)
     patch.setattr(serving, "UNREAD_SECONDS", HOUR)
     patch.setattr(app, "SOON", HOUR)
-    server = threaded(create_app())
+    made = create_app()
+    server = threaded(made)
     server.server.config.loaded_app.body_seconds = HOUR
-    httpx.get(server.url + LEARN + "&frames=1", timeout=END)  # no worker has anything more to compile
+    httpx.get(server.url + LEARN + "&frames=1", timeout=END)
+    for pool in (made.state.quick, made.state.slow):  # all workers are there, and have nothing more to compile
+        wait_until(lambda pool=pool: len(pool._idle) == pool.size)
     yield server
     server.end()
     patch.undo()

@@ -81,6 +81,44 @@ def test_going_on_is_the_same_as_not_having_stopped(kept):
     assert first + rest == whole
 
 
+OTHERS = [
+    "mean-variance",
+    "error-states",
+    "lagrangian",
+    "window",
+    "prioritised",
+    "recent",
+    "combined",
+    "backward",
+    "dyna",
+]
+
+
+@pytest.mark.parametrize("learner", OTHERS)
+def test_learners_with_loops_of_their_own_run_as_the_public_api_runs_them(learner):
+    """An iteration is an update there, too; there is no trace of them. After as many episodes, Q is that of sr.learn."""
+    link = LearnLink(learner=learner, by=1_500, until=3_000, pace=40, seeds=2)
+    whole = frames(listen(link, source=Streams(no_limit)))
+    assert [(frame["t"], frame["trace"], frame["at"]) for frame in whole] == [(1_500, [], None), (3_000, [], None)]
+    rest = frames(listen(link.model_copy(update={"since": 1_500}), source=Streams(no_limit)))
+    assert rest == whole[1:]
+    assert [seed["gap"] for seed in whole[-1]["seeds"]] == [None, None]
+    mdp, made = sr.grids.cliff(), learner_of(link.to_world(), link.to_side())
+    run = streams.Untraced(mdp, made, 1, sr.EpsilonGreedy(0.1)).run(700).run_episodes(40)
+    learned = sr.learn(mdp, made, run.episodes, [1], sr.EpsilonGreedy(0.1), quiet=True)
+    assert (learned.Q[0] == run.Q).all()
+
+
+async def no_limit(link):
+    return Target(learner_of(link.to_world(), link.to_side()), None)
+
+
+def test_a_frame_says_the_way_of_each_seed_and_the_risk_of_the_first():
+    (frame,) = frames(listen(LearnLink(by=50_000, until=50_000, pace=40, learner="q", seeds=2), source=Streams(zeros)))
+    assert [seed["way"] for seed in frame["seeds"]] == ["edge", "edge"]
+    assert list(frame["risk"]) == ["mean", "std", "p_unsafe", "p_never"]
+
+
 def test_a_stream_that_pauses_says_so():
     events = listen(LearnLink(by=1, frames=1, **QUICK))
     assert [name for name, _, _ in events] == ["preparing", "frame", "paused"]

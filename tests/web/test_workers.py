@@ -328,11 +328,11 @@ def test_every_worker_warms_up_once_and_so_does_its_replacement(held, tmp_path):
             pool.warm("hold", held.files)
             pool.warm("fail", {})  # a warm-up that fails stops nobody
             held.let_go()  # and nobody has waited for it until now
-            await happens(lambda: len(pool._idle) == 2)
+            await happens(lambda: len(pool._idle) == 2 and all(worker.warmed == 2 for worker in [*pool._workers]))
             late = await Held(tmp_path, "late").ask(pool, "spin")
             await clock().pass_by(HOUR)
             assert type(await late) is TooSlow
-            await happens(lambda: len(pool._idle) == 2)
+            await happens(lambda: len(pool._idle) == 2 and all(worker.warmed == 2 for worker in [*pool._workers]))
             return [worker.warmed for worker in pool._workers]
 
     assert run_held(run()) == [2, 2]
@@ -373,6 +373,111 @@ def test_what_is_compiled_first_is_not_on_the_clock_of_a_question(held):
             return await asked
 
     assert run_held(run())["number"] == 1
+
+
+def test_a_warm_up_leaves_a_worker_for_requests(held):
+    async def run():
+        async with WorkerPool(2, REGISTRY) as pool:
+            pool.warm("hold", held.files)
+            await happens(held.began.exists)
+            answers = [await outcome(pool, "echo", 10.0) for _ in range(3)]
+            held.let_go()
+            return {answer["pid"] for answer in answers}, {worker.pid for worker in pool._workers}
+
+    answering, all_of_them = run_held(run())
+    assert len(answering) == 1
+    assert answering < all_of_them
+
+
+@pytest.mark.parametrize("job", ["compile_begun", "compile_nested"])
+def test_compiling_is_not_on_the_clock_of_a_question(job, held, tmp_path):
+    """Of 10 s, 8 are over when compiling begins. It takes 100 s, and then 2 s are left."""
+    compiled = Held(tmp_path, "compiled")
+
+    async def run():
+        async with WorkerPool(1, "compile_jobs:JOBS") as pool:
+            await happens(lambda: len(pool._idle) == 1)
+            files = held.files | {"compiling": str(compiled.began), "compiled": str(compiled.end)}
+            asked = asyncio.ensure_future(outcome(pool, job, 10.0, **files))
+            await happens(held.began.exists)
+            await clock().pass_by(8.0)
+            before = pool.compiling
+            held.let_go()
+            await happens(lambda: pool.compiling)
+            await clock().pass_by(100.0)
+            during = asked.done()
+            compiled.let_go()
+            await happens(lambda: not pool.compiling)
+            await clock().pass_by(1.9)
+            after = asked.done()
+            await clock().pass_by(0.2)
+            return before, during, after, await asked
+
+    before, during, after, error = run_held(run())
+    assert (before, during, after) == (False, False, False)
+    assert type(error) is TooSlow
+    assert str(error).startswith("the answer takes longer than the limit of 10 s")
+
+
+def test_compiling_has_a_limit_too(held, tmp_path):
+    compiled = Held(tmp_path, "compiled")
+
+    async def run():
+        async with WorkerPool(1, "compile_jobs:JOBS") as pool:
+            await happens(lambda: len(pool._idle) == 1)
+            files = held.files | {"compiling": str(compiled.began), "compiled": str(compiled.end)}
+            held.let_go()
+            asked = asyncio.ensure_future(outcome(pool, "compile_begun", 10.0, **files))
+            await happens(lambda: pool.compiling)
+            await clock().pass_by(workers.WARMING - 0.1)
+            early = asked.done()
+            await clock().pass_by(0.2)
+            return early, await asked
+
+    early, error = run_held(run())
+    assert not early
+    assert type(error) is TooSlow
+
+
+def test_compiling_for_a_client_that_left_goes_on(held, tmp_path):
+    """Otherwise a dial that is dragged would never be compiled. Its grace runs on afterwards."""
+    compiled = Held(tmp_path, "compiled")
+
+    async def run():
+        async with WorkerPool(1, "compile_jobs:JOBS", grace=0.5) as pool:
+            await happens(lambda: len(pool._idle) == 1)
+            files = held.files | {"compiling": str(compiled.began), "compiled": str(compiled.end)}
+            held.let_go()
+            asked = asyncio.ensure_future(pool.call("compile_begun", files, 10.0))
+            await happens(lambda: pool.compiling)
+            await cancelled(asked)
+            await clock().pass_by(100.0)
+            (worker,) = pool._workers
+            during = worker.killed
+            compiled.let_go()
+            await happens(lambda: not pool.compiling)
+            await clock().pass_by(0.6)
+            return during, worker.killed
+
+    assert run_held(run()) == (False, True)
+
+
+def test_what_is_loaded_from_the_cache_is_not_compiled(in_new_process, tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text("""
+import numba
+from safereplay._progress import on_compiling
+said = []
+on_compiling(lambda: said.append("begin"), lambda: said.append("end"))
+inner = numba.njit(lambda x: x + 1)
+@numba.njit(cache=True)
+def outer(x):
+    return inner(x)
+outer(1)
+print(*said)
+""")
+    found = [in_new_process(file, NUMBA_CACHE_DIR=str(tmp_path)).split() for _ in range(2)]
+    assert found == [["begin", "end"], []]
 
 
 def test_closing_answers_whoever_still_waits(held):

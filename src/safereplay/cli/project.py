@@ -105,11 +105,24 @@ def play(
         int | None, typer.Option(help="The port; default: 8421 or the next free one; 0: any.", show_default=False)
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write the page with recorded answers to this folder, as a site that needs no server, and end.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Open the playground in a browser: draw a world, change v and β, and see the policy change."""
     from ..web.serving import serve
 
-    serve(host, port, open_browser=not no_browser)
+    if export is None:
+        serve(host, port, open_browser=not no_browser)
+        return
+    from ..web.export import export as write_site
+
+    echo(write_site(export))
 
 
 @app.command()

@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from functools import lru_cache
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,16 +35,19 @@ from .. import _checks
 from .._checks import Floats, Ints
 from .._config import Config, plain
 from ..errors import SafeReplayError
-from ..verdicts import NO_PATH
+from ..verdicts import JUMPS, NO_PATH, RISKY, SAFE, STUCK
+from .kinds import Side
 from .learners import design_of, design_shown, learner_of
-from .state import SCHEMES, LearnerLink, LearnLink, Side, StateLink, TuneLink, World
+from .state import LearnerLink, LearnLink, StateLink, TuneLink, World, WorldLink
 
+EPISODES = 20_000  # of the run that is shown where there is no exact limit
 SEARCH: dict[str, Any] = {"starts": 5, "solves": 60, "seeds": 0}  # for limits of literal mixing
 LONG = 500.0  # expected steps of an episode: the distribution of longer ones is not computed
 TIGHT = 5e-3  # precision of the dial at which an action changes
 BARS = 120  # the most bars of a distribution
 NEAR = 1e-3  # of Q's range: an average this close to a limit counts as one
 TRACE = 1e-9  # probabilities up to this are not mentioned
+RISKS = ("mean", "std", "p_unsafe", "p_never")
 TUNING: dict[str, Any] = {"episodes": 20_000, "seeds": 20}
 TRACED = 40  # the last iterations of a frame, which are shown one by one
 SHARE = 0.025  # the least seconds between two frames, over all streams
@@ -53,6 +56,7 @@ ABREAST = 2  # threads that learn
 CHUNK = 200_000  # iterations between two checks whether the client is still connected
 SEVERAL = "Literal mixing has several limits here ({} were found): the seed decides which one a run ends at."
 CUT = "The search was stopped before it converged. The values shown are within {:.1%} of Q's range of a limit."
+ONE_RUN = f"There is no exact limit for this learner here: the values are those of one run of {EPISODES:,} episodes."
 IN_TURN = "Learning does not settle on one policy here: it alternates between several. Their mean is shown."
 ENDLESS = "Under this policy an episode may never end."
 UNKNOWN = "Episodes are too unlikely to end under this policy: its risk cannot be computed."
@@ -72,18 +76,23 @@ class Limits(NamedTuple):
     found: int = 1  #: how many limits were found
     settled: bool = True  #: whether it is the limit of a single policy
     residual: float = 0.0  #: its distance from a limit, as a share of Q's range
+    exact: bool = True  #: False if it is the result of one run
 
 
 @lru_cache(maxsize=512)
 def limits_of(world: World, side: Side, epsilon: float) -> Limits:
-    """The limit of a learner."""
-    mdp, learner = world.mdp(), learner_of(world, side)
-    if isinstance(learner, sr.ReplayQLearning) and learner.mixing == "literal" and learner.v > 0.0:
-        exploration = sr.EpsilonGreedy(epsilon)
+    """The limit of a learner; without an exact one, the values of one run."""
+    mdp, learner, exploration = world.mdp(), learner_of(world, side), sr.EpsilonGreedy(epsilon)
+    try:
+        if not isinstance(learner, sr.ReplayQLearning) or learner.mixing != "literal" or learner.v == 0.0:
+            return Limits(sr.exact(mdp, learner))
         found = sr.fixed_point(mdp, learner.scheme, learner.v, "self", exploration, **SEARCH)
-        _checks.require(bool(found), "learner", "have a limit that can be found; try matched mixing", side.text)
-        return Limits(found[0].Q, len(found), found[0].settled, found[0].residual)
-    return Limits(sr.exact(mdp, learner))
+        if found:
+            return Limits(found[0].Q, len(found), found[0].settled, found[0].residual)
+    except sr.BadInput:  # it has no exact limit here
+        pass
+    runs = sr.learn(mdp, learner, EPISODES, 1, exploration, threads=1, quiet=True)
+    return Limits(runs.Q[0], exact=False)
 
 
 @lru_cache(maxsize=512)
@@ -114,11 +123,13 @@ def solve(parameters: dict[str, Any]) -> dict[str, Any]:
         "Q": rounded(limits.Q),
         "policy": shown(mdp, policy),
         **drawn,
-        "risk": {**numbers(risk, "mean", "std", "p_unsafe", "p_never", "length"), "cvar10": tail},
+        "way": way_of(world, drawn, risk),
+        "exact": limits.exact,
+        "risk": {**numbers(risk, *RISKS, "length"), "cvar10": tail},
         "distribution": _bars(risk) if risk is not None and short else None,
         "label": learner_of(world, side).describe(),
         "limits": limits.found,
-        "design": design_shown(world, side.limit) if side.kind == "design" else None,
+        "design": design_shown(world, side.dials()["limit"]) if side.kind == "design" else None,
         "note": " ".join([*_designed(world, side), *_notes(limits, risk, short, drawn["end"], len(world.judged()))]),
     }
 
@@ -127,7 +138,7 @@ def _designed(world: World, side: Side) -> list[str]:
     """Notes about a designed replay."""
     if side.kind != "design":
         return []
-    plan = design_of(world, side.limit)
+    plan = design_of(world, side.dials()["limit"])
     n, gap = len({(one.state, one.action) for one in plan.replays}), plan.price.found.gap if plan.price else 0.0
     notes = {
         NO_REPLAY: n == 0,
@@ -141,6 +152,7 @@ def _notes(limits: Limits, risk: sr.RiskProfile | None, short: bool, end: str, s
     """Notes about the numbers."""
     endless = risk is not None and risk.p_never > TRACE
     notes = {
+        ONE_RUN: not limits.exact,
         SEVERAL.format(limits.found): limits.found > 1,
         IN_TURN: not limits.settled and limits.residual <= NEAR,
         CUT.format(limits.residual): not limits.settled and limits.residual > NEAR,
@@ -152,6 +164,16 @@ def _notes(limits: Limits, risk: sr.RiskProfile | None, short: bool, end: str, s
         ALL_STARTS: starts > 1,
     }
     return [note for note, said in notes.items() if said]
+
+
+def model(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The model of a world: outcomes ``first[k]`` to ``first[k + 1]`` are those of pair k = 4·s + a."""
+    world = WorldLink.model_validate(parameters).to_world()
+    mdp = world.mdp()
+    flags = {"terminal": mdp.terminal, "unsafe": mdp.unsafe, "ends": mdp.is_terminal}
+    numbers = {"first": mdp.row, "s_next": mdp.s_next, "r": mdp.r, "p": mdp.p}
+    ones = {name: flag.astype(int).tolist() for name, flag in flags.items()}
+    return {**{name: x.tolist() for name, x in numbers.items()}, **ones, "start": world.judged()}
 
 
 def switches(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +225,7 @@ def study(parameters: dict[str, Any]) -> dict[str, Any]:
 
 #: The jobs of the workers.
 JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    job.__name__: job for job in (solve, switches, tune, study)
+    job.__name__: job for job in (solve, model, switches, tune, study)
 }
 
 
@@ -212,6 +234,32 @@ def route(mdp: sr.TabularMDP, policy: Ints) -> dict[str, Any]:
     drawn, verdict = sr.path(mdp, policy), sr.verdict(mdp, policy)
     states, end = ((), "") if verdict == NO_PATH else (drawn.states, drawn.end)
     return {"path": states, "end": end, "verdict": verdict}
+
+
+def way_of(world: World, drawn: dict[str, Any], risk: sr.RiskProfile | None) -> str:
+    """How a policy gets to the goal, in a word: edge, gambles, detour, jumps or loop; "" for none of them."""
+    verdict = drawn["verdict"]
+    if verdict == RISKY:
+        return "edge" if "X" in "".join(world.rows) else "gambles"
+    if verdict == SAFE:
+        return "detour" if len(drawn["path"]) - 1 > _shortest(world) else ""
+    never = risk is not None and risk.p_never > TRACE
+    return "jumps" if verdict == JUMPS else "loop" if verdict == STUCK and never else ""
+
+
+@lru_cache(maxsize=64)
+def _shortest(world: World) -> float:
+    """The fewest steps from the origin to a goal, round walls and hazards; inf if there is no way."""
+    mdp = world.mdp()
+    cells = mdp.layout.cells if mdp.layout is not None else ()
+    here, seen, steps = {cells[mdp.origin]}, set[tuple[int, int]](), 0
+    while here:
+        if any(world.rows[i][j] == "G" for i, j in here):
+            return steps
+        seen |= here
+        next_to = {(i + di, j + dj) for i, j in here for di, dj in sr.grids.MOVES} & set(cells)
+        here, steps = {(i, j) for i, j in next_to - seen if world.rows[i][j] != "X"}, steps + 1
+    return inf
 
 
 def shown(mdp: sr.TabularMDP, policy: Ints) -> list[int]:
@@ -269,22 +317,28 @@ learners = [
 
 
 def limit(learner):
-    """The learner's limit, Q [S, A]."""
-    if isinstance(learner, sr.ReplayQLearning) and learner.mixing == "literal" and learner.v > 0:
+    """The learner's limit, Q [S, A], and what it is."""
+    try:
+        if not isinstance(learner, sr.ReplayQLearning) or learner.mixing != "literal" or learner.v == 0:
+            return sr.exact(world, learner), "exact limit"
         # Limits of Algorithm 1 depend on which pairs it visits, and there may be several. The first one found is used.
         found = sr.fixed_point(world, learner.scheme, learner.v, "self", exploration, {search})
-        return found[0].Q
-    return sr.exact(world, learner)
+        if found:
+            return found[0].Q, "exact limit"
+    except sr.BadInput:  # it has no exact limit here
+        pass
+    return sr.learn(world, learner, {episodes:_}, 1, exploration).Q[0], "one run"
 
 
 for learner in learners:
-    policy = limit(learner).argmax(1)
+    Q, found = limit(learner)
+    policy = Q.argmax(1)
     risk = sr.evaluate(world, policy, start=start)
     verdict = sr.verdict(world, policy)
-    print(f"{{learner.describe()}}: exact limit {{verdict}}, P(unsafe) {{risk.p_unsafe:.6f}}, mean {{risk.mean:.6f}}")
+    print(f"{{learner.describe()}}: {{found}} {{verdict}}, P(unsafe) {{risk.p_unsafe:.6f}}, mean {{risk.mean:.6f}}")
 
 for learner in learners:
-    runs = sr.learn(world, learner, episodes=20_000, seeds={seeds}, exploration=exploration)
+    runs = sr.learn(world, learner, episodes={episodes:_}, seeds={seeds}, exploration=exploration)
     risks = [sr.evaluate(world, policy, start=start).p_unsafe for policy in runs.policy]
     verdicts = ", ".join(runs.verdicts)
     print(f"{{learner.describe()}}: learned {{verdicts}}, P(unsafe) {{sum(risks) / len(risks):.6f}}")
@@ -315,6 +369,7 @@ def script(link: StateLink) -> str:
         right=_call(world, right),
         search=", ".join(f"{name}={value!r}" for name, value in SEARCH.items()),
         seeds=link.seeds,
+        episodes=EPISODES,
     )
 
 
@@ -336,14 +391,20 @@ def _different(world: World) -> dict[str, Any]:
 
 def _call(world: World, side: Side) -> str:
     """Code for a learner."""
+    dials = side.dials()
     if side.kind == "design":
-        limit = design_shown(world, side.limit)["limit"]
+        limit = design_shown(world, dials["limit"])["limit"]
         return f"sr.design(world, max_p_unsafe={limit!r}, start=start, quiet=True).learner"
-    if side.kind != "replay":
-        dials = ", ".join(f"{name}={value!r}" for name, value in side.dials().items())
-        return f"sr.{type(learner_of(world, side)).__name__}({dials})"
-    scheme = f"sr.{SCHEMES[str(side.scheme)].__name__}(beta={side.beta!r})"
-    return f'sr.ReplayQLearning({scheme}, v={side.v!r}, mixing="{side.mixing}")'
+    learner, scheme = learner_of(world, side), ""
+    if isinstance(learner, sr.ReplayQLearning):
+        own = {name: dials.pop(name) for name in (dials.pop("scheme") and learner.scheme.dials())}
+        scheme = f"sr.{type(learner.scheme).__name__}({_arguments(own)}), "
+    return f"sr.{type(learner).__name__}({scheme}{_arguments(dials)})"
+
+
+def _arguments(dials: dict[str, Any]) -> str:
+    """Dials as arguments in code."""
+    return ", ".join(f'{name}="{x}"' if isinstance(x, str) else f"{name}={x!r}" for name, x in dials.items())
 
 
 class Event(NamedTuple):
@@ -375,14 +436,31 @@ class Target(NamedTuple):
     """A learner and its exact limit."""
 
     learner: sr.Learner
-    Q: Floats  #: [S, A]
+    Q: Floats | None  #: [S, A]; None if it has no exact limit
 
     @classmethod
     def of(cls, link: LearnLink, answer: dict[str, Any]) -> Target:
         """From an answer of :func:`solve`, so that the server itself designs no replay."""
         design = answer["design"]
         learner: Any = Config.from_dict(design["learner"]) if design else learner_of(link.to_world(), link.to_side())
-        return cls(learner, np.array(answer["Q"]))
+        return cls(learner, np.array(answer["Q"]) if answer["exact"] else None)
+
+
+class Untraced(sr.Stepper):
+    """A run of a learner outside Algorithm 1's family: it counts iterations in the same way, and is not traced."""
+
+    def _check_learner(self) -> None:
+        """Any learner will do."""
+
+    def trace(self, iterations: int) -> list[Any]:
+        """Run, and record nothing."""
+        self.run(iterations)
+        return []
+
+    @property
+    def state(self) -> int | None:
+        """Not known."""
+        return None
 
 
 class Runs:
@@ -391,7 +469,8 @@ class Runs:
     def __init__(self, link: LearnLink, target: Target) -> None:
         self.link, self.limit, self.world = link, target.Q, link.to_world()
         self.mdp, exploration = self.world.mdp(), sr.EpsilonGreedy(link.epsilon)
-        self.steppers = [sr.Stepper(self.mdp, target.learner, seed, exploration) for seed in range(link.seeds)]
+        kind = sr.Stepper if type(target.learner).recipe is sr.Learner.recipe else Untraced
+        self.steppers = [kind(self.mdp, target.learner, seed, exploration) for seed in range(link.seeds)]
 
     @property
     def t(self) -> int:
@@ -412,9 +491,11 @@ class Runs:
         events, first, mdp = self.advance(t), self.steppers[0], self.mdp
         seeds = []
         for stepper in self.steppers:
-            gap = stepper.gap(self.limit)
+            gap = float("nan") if self.limit is None else stepper.gap(self.limit)
             own = {"policy": shown(mdp, stepper.policy), "gap": None if gap != gap else float(f"{gap:.5g}")}
-            seeds.append({**own, **route(mdp, stepper.policy)})
+            drawn = route(mdp, stepper.policy)
+            risk = risk_of(self.world, tuple(stepper.policy.tolist())) if drawn["verdict"] == STUCK else None
+            seeds.append({**own, **drawn, "way": way_of(self.world, drawn, risk)})
         return {
             "t": self.t,
             "episodes": first.episodes,
@@ -422,7 +503,7 @@ class Runs:
             "policy": shown(mdp, first.policy),
             "trace": [[e.s, e.a, e.r, e.s_next, int(e.terminal), int(e.replayed)] for e in events],
             "at": first.state,
-            "risk": numbers(risk_of(self.world, tuple(first.policy.tolist())), "mean", "p_unsafe", "p_never"),
+            "risk": numbers(risk_of(self.world, tuple(first.policy.tolist())), *RISKS),
             "seeds": seeds,
         }
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import plotly
 from fastapi import APIRouter, FastAPI, Query, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
@@ -18,11 +20,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__
 from ..errors import SafeReplayError
-from . import answers
-from .state import TITLES, LearnerLink, LearnLink, Side, StateLink, TuneLink, WorldLink, learner_dials, presets
+from . import recorded
+from .kinds import learner_dials
+from .recorded import PAGE
+from .state import LearnerLink, LearnLink, OpenLink, StateLink, TuneLink, WorldLink, menu
 from .workers import Unanswered, WorkerPool
 
+if TYPE_CHECKING:
+    from .answers import Streams, Target
+
 Number = float | None  #: None if it is not finite
+Dials = dict[str, float | str | None]  #: of a learner, and its kind
 
 
 class Shape(BaseModel):
@@ -67,8 +75,8 @@ class StateShape(Shape):
     """The whole state of the page."""
 
     world: WorldShape
-    left: Side
-    right: Side
+    left: Dials
+    right: Dials
     epsilon: float
     seeds: int
     limit: float
@@ -80,6 +88,7 @@ class Preset(Shape):
     name: str
     title: str
     about: str
+    group: str
     world: WorldShape
 
 
@@ -94,11 +103,27 @@ class SliderShape(Shape):
     step: float
 
 
-class LearnerShape(Shape):
-    """The defaults of a kind of learner, and the sliders of its dials."""
+class ChoiceShape(Shape):
+    """A value of a dial that is a word; a scheme has a formula and dials of its own."""
 
-    defaults: dict[str, float | str | None]
+    value: str
+    title: str
+    about: str
+    formula: str | None = None
+    dials: dict[str, float] | None = None
+    sliders: dict[str, SliderShape] | None = None
+
+
+class LearnerShape(Shape):
+    """A kind of learner: its texts, the defaults and sliders of its dials, and the values of those that are words."""
+
+    title: str
+    group: str
+    about: str
+    formula: str
+    defaults: Dials
     sliders: dict[str, SliderShape]
+    choices: dict[str, list[ChoiceShape]]
 
 
 class RiskShape(Shape):
@@ -145,8 +170,21 @@ class DesignShape(Shape):
     replays: list[ReplayedShape]
 
 
+class Modelled(Shape):
+    """A model: outcomes ``first[k]`` to ``first[k + 1]`` are those of pair k = 4·s + a; flags are 0 or 1."""
+
+    first: list[int]
+    s_next: list[int]
+    r: list[float]
+    p: list[float]
+    terminal: list[int]
+    unsafe: list[int]
+    ends: list[int]
+    start: list[int]
+
+
 class Solved(Shape):
-    """The exact limit of a learner; a state is a place in ``cells``, actions are 0 up, 1 right, 2 down, 3 left."""
+    """The limit of a learner, exact unless ``exact`` is false; a state is a place in ``cells``, actions are 0 up, 1 right, 2 down, 3 left."""
 
     cells: list[tuple[int, int]]
     terminal: list[bool]
@@ -157,6 +195,8 @@ class Solved(Shape):
     path: list[int]
     end: str
     verdict: str
+    way: str
+    exact: bool
     risk: RiskShape
     distribution: DistributionShape | None
     label: str
@@ -195,7 +235,7 @@ class Tuned(Shape):
 
     meets: bool
     confirmed: bool
-    learner: Side
+    learner: Dials
     v_smallest: float
     summary: list[tuple[str, str]]
     plain: Point
@@ -204,8 +244,13 @@ class Tuned(Shape):
     ceiling: list[Best]
 
 
-PAGE = Path(__file__).parent / "page"
 SOON, LATER = 10.0, 60.0  # seconds that an answer and a tuning may take
+#: Requests that workers answer in advance, while they are idle: one of each family of learners, and a large world.
+WARM_UPS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *((learner, {}) for learner in ("q", "replay,mixing:matched", "replay", "design", "mihatsch", "gaskett")),
+    *((learner, {}) for learner in ("error-states", "lagrangian", "prioritised", "backward", "dyna")),
+    ("replay,mixing:matched", {"world": "blank", "map": "/".join(["20"] * 18 + ["9XX9", "S18G"])}),
+)
 SLOW = 2  # workers for tuning and for switches, so that sliders never wait for them
 ABOUT = (
     "Every request is a GET with the parameters of a link to the page. Exact answers have a time limit; learning "
@@ -246,18 +291,40 @@ def create_app() -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Start the workers with the server, and prepare what the first request needs."""
-    presets()
-    app.openapi()
-    async with WorkerPool(max(2, os.cpu_count() or 1)) as quick, WorkerPool(SLOW) as slow:
-        quick.warm("solve", LearnerLink(learner="replay").model_dump())
-
-        async def target(link: LearnLink) -> answers.Target:
-            parameters = {name: getattr(link, name) for name in LearnerLink.model_fields}
-            return answers.Target.of(link, json.loads(await quick.call("solve", parameters, SOON)))
-
-        app.state.quick, app.state.slow, app.state.streams = quick, slow, answers.Streams(target)
+    """Start the workers once the server is listening."""
+    quick, slow = WorkerPool(max(2, os.cpu_count() or 1)), WorkerPool(SLOW)
+    app.state.quick, app.state.slow, app.state.streams = quick, slow, None
+    starting = asyncio.ensure_future(_start(app))
+    try:
         yield
+    finally:
+        starting.cancel()
+        quick.close()
+        slow.close()
+
+
+async def _start(app: FastAPI) -> None:
+    """Start the workers, those of sliders first, and import here what streams need."""
+    quick: WorkerPool = app.state.quick
+    for learner, world in WARM_UPS:
+        quick.warm("solve", LearnerLink(learner=learner, **world).model_dump())
+    quick.start()
+    await quick.ready()
+    app.state.slow.start()
+    await asyncio.to_thread(import_module, ".answers", __package__)
+
+
+def _streams(app: FastAPI) -> Streams:
+    """The streams of the server."""
+    from . import answers
+
+    async def target(link: LearnLink) -> Target:
+        asked = LearnerLink(**{name: getattr(link, name) for name in LearnerLink.model_fields})
+        return answers.Target.of(link, json.loads(await _answer(app.state.quick, "solve", asked, SOON)))
+
+    app.state.streams = app.state.streams or answers.Streams(target)
+    found: Streams = app.state.streams
+    return found
 
 
 async def _refuse(request: Request, error: Any) -> Response:
@@ -291,8 +358,7 @@ def _text(kind: str, schema: dict[str, Any] | None = None) -> dict[int | str, di
 @router.get("/api/presets", response_model=list[Preset], tags=["worlds"])
 def list_presets() -> Any:
     """The worlds to start from."""
-    worlds = {name: world.to_dict() for name, world in presets().items()}
-    return JSONResponse([{"name": n, "title": t, "about": a, "world": worlds[n]} for n, (t, a) in TITLES.items()])
+    return JSONResponse(menu())
 
 
 @router.get("/api/learners", response_model=dict[str, LearnerShape], tags=["worlds"])
@@ -302,15 +368,21 @@ def list_learners() -> Any:
 
 
 @router.get("/api/state", response_model=StateShape | QuietProblem, tags=["worlds"])
-def read_link(link: Annotated[StateLink, Query()]) -> Any:
-    """The whole state of the page for a link."""
+def read_link(link: Annotated[OpenLink, Query()]) -> Any:
+    """The whole state of the page for a link. Unknown parameters are ignored, and the world may be unfinished."""
     return JSONResponse(link.to_state())
 
 
 @router.get("/api/solve", response_model=Solved | QuietProblem, tags=["limits"])
 async def solve(request: Request, link: Annotated[LearnerLink, Query()]) -> Any:
-    """The exact limit of a learner, its path, and its risk."""
+    """The limit of a learner, its path, and its risk."""
     return await _asked(request.app.state.quick, "solve", link, SOON)
+
+
+@router.get("/api/model", response_model=Modelled | QuietProblem, tags=["worlds"])
+async def model(request: Request, link: Annotated[WorldLink, Query()]) -> Any:
+    """The model of a world: the outcomes of every move."""
+    return await _asked(request.app.state.quick, "model", link, SOON)
 
 
 @router.get("/api/switches", response_model=Switched | QuietProblem, tags=["limits"])
@@ -325,9 +397,15 @@ async def tune(request: Request, link: Annotated[TuneLink, Query()]) -> Any:
     return await _asked(request.app.state.slow, "tune", link, LATER)
 
 
-async def _asked(pool: WorkerPool, name: str, link: LearnerLink, seconds: float) -> Response:
-    """The answer of a worker to job ``name``, as JSON."""
-    return Response(await pool.call(name, link.model_dump(), seconds), media_type="application/json")
+async def _asked(pool: WorkerPool, name: str, link: WorldLink, seconds: float) -> Response:
+    """The answer to job ``name``, as JSON."""
+    return Response(await _answer(pool, name, link, seconds), media_type="application/json")
+
+
+async def _answer(pool: WorkerPool, name: str, link: WorldLink, seconds: float) -> bytes:
+    """The recorded answer to job ``name``, or that of a worker."""
+    found = recorded.answer_to(name, link)
+    return await pool.call(name, link.model_dump(), seconds) if found is None else found
 
 
 EVENTS = _text("text/event-stream", {"type": "object"})
@@ -340,14 +418,18 @@ async def learn(request: Request, link: Annotated[LearnLink, Query()]) -> Respon
     if seen.isascii() and seen.isdigit() and len(seen) <= 7:
         link = link.model_copy(update={"since": min(int(seen), link.until)})
     link.check()
+    from . import answers
+
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    events = answers.as_sent(request.app.state.streams.frames(link))
+    events = answers.as_sent(_streams(request.app).frames(link))
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 @router.websocket("/api/learn")
 async def learn_over_socket(socket: WebSocket) -> None:
     """The same over a web socket."""
+    from . import answers
+
     await socket.accept()
     try:
         link = LearnLink.model_validate(dict(socket.query_params))
@@ -356,7 +438,7 @@ async def learn_over_socket(socket: WebSocket) -> None:
         await socket.send_text(answers.Event("problem", {"detail": reason(error)}).message())
         await socket.close()
     else:
-        await answers.over_socket(socket.app.state.streams.frames(link), socket)
+        await answers.over_socket(_streams(socket.app).frames(link), socket)
 
 
 @router.get("/api/script", response_class=Response, responses=_text("text/x-python"), tags=["export"])
@@ -369,6 +451,8 @@ async def script(request: Request, link: Annotated[StateLink, Query()]) -> Respo
 @router.get("/api/map", response_class=Response, responses=_text("text/plain"), tags=["export"])
 def map_of_world(link: Annotated[WorldLink, Query()]) -> Response:
     """The world as a map file that ``safereplay solve`` reads."""
+    from . import answers
+
     world = link.to_world()
     return _attachment(answers.world_file(world), f"{world.name}.map", "text/plain")
 
@@ -392,5 +476,10 @@ def docs() -> FileResponse:
 @router.get("/plotly.js", include_in_schema=False)
 def charts() -> FileResponse:
     """Plotly, from its package."""
-    bundle = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    return FileResponse(bundle, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+    return FileResponse(plotly_file(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+
+
+def plotly_file() -> Path:
+    """The file of Plotly in its package, which is not imported."""
+    package = find_spec("plotly")
+    return Path(str(package and package.origin)).parent / "package_data" / "plotly.min.js"

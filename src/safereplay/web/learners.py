@@ -21,7 +21,8 @@ from .._config import plain
 from ..errors import Unreachable
 from ..theory.constrained import Ceilings
 from ..theory.occupancy import Limit
-from .state import SCHEMES, Side, World
+from .kinds import Side
+from .state import World
 
 STEPS = 50  # the least number of steps of the dial
 DEFAULT = 0.25  # of the range
@@ -53,12 +54,14 @@ class LimitRange(NamedTuple):
 
 def learner_of(world: World, side: Side) -> sr.Learner:
     """The learner of a side; a designed replay is one for its world."""
+    dials = side.dials()
     if side.kind == "design":
-        return design_of(world, side.limit).learner
+        return design_of(world, dials["limit"]).learner
     if side.kind == "replay":
-        scheme = SCHEMES[str(side.scheme)](beta=side.beta)  # type: ignore[call-arg]
-        return sr.ReplayQLearning(scheme, v=float(side.v or 0.0), mixing=str(side.mixing))
-    return catalog.learner(side.kind)(**side.dials())
+        scheme = catalog.scheme(dials["scheme"])
+        own = {name: dials[name] for name in scheme.dials()}
+        return sr.ReplayQLearning(scheme(**own), v=dials["v"], mixing=dials["mixing"])
+    return catalog.learner(side.kind)(**dials)
 
 
 @lru_cache(maxsize=64)

@@ -1,9 +1,4 @@
-"""The state of the playground: sides, worlds and links.
-
-A *side* is one learner and its dials, as the page and its links write them. Dials that are left out have their defaults.
-
-    q        replay,v:0.5,beta:5,mixing:matched,scheme:variance        mihatsch,kappa:0.6        gaskett,beta:0.2
-    design,limit:0.035
+"""The state of the playground: worlds and links; learners are in :mod:`safereplay.web.kinds`.
 
 A *world* is a map, its rewards and its winds. A link writes a map like a chess position (FEN): rows are separated by
 ``/``, a number is a run of free cells, W is a wall, S G X are as on any map, and u r d l are volatile moves up, right,
@@ -20,110 +15,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 import safereplay as sr
 
-from .. import _checks, catalog
-from .._config import SYMBOLS, Dial
-
-SCHEMES: dict[str, type[sr.Scheme]] = {"variance": sr.VarianceReplay, "score": sr.ScoreReplay}
-#: The numeric dials of each kind of learner, with their defaults.
-DIALS: dict[str, dict[str, tuple[Dial, Any]]] = {
-    kind: catalog.learner(kind).dials()
-    for kind in ("q", "replay", "mihatsch", "gaskett", "worst-case", "worst-transition")
-}
-DIALS["replay"] |= sr.VarianceReplay.dials()
-LIMIT = Dial("[0, 1]", "on risk", "the largest P(unsafe)", (0.0, 1.0, 0.001))
-DIALS["design"] = {"limit": (LIMIT, None)}  # None: a limit that depends on the world
-#: All dials of each kind of learner, with their defaults.
-KINDS: dict[str, dict[str, Any]] = {
-    kind: {name: default for name, (_, default) in found.items()} for kind, found in DIALS.items()
-}
-KINDS["replay"] |= {"mixing": sr.ReplayQLearning.mixing, "scheme": "variance"}
-BOUNDS = {"v": "[0, 0.9999]", "kappa": "[-0.99, 0.99]", "limit": LIMIT.interval}
-BETAS = {"replay": "[-100, 100]", "gaskett": "[0, 1]"}
-WORDS = {"mixing": ("literal", "matched"), "scheme": tuple(SCHEMES)}
-
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Side:
-    """A learner's kind and its dials; None for dials that it does not have, and for a limit that depends on the world."""
-
-    kind: str
-    v: float | None = None
-    beta: float | None = None
-    kappa: float | None = None
-    mixing: str | None = None
-    scheme: str | None = None
-    limit: float | None = None
-
-    @staticmethod
-    def parse(text: str) -> Side:
-        """A side from its text.
-
-        >>> Side.parse("replay,v:0.3,mixing:matched").to_dict()
-        {'kind': 'replay', 'v': 0.3, 'beta': 5.0, 'mixing': 'matched', 'scheme': 'variance'}
-        """
-        kind, *parts = text.split(",")
-        dials = dict(KINDS[_checks.choice("learner", kind, KINDS)])
-        for part in parts:
-            name, _, value = part.partition(":")
-            _checks.require(name in dials, f"dial of {kind}", f"be one of {', '.join(dials) or 'none'}", name)
-            if name in WORDS:
-                dials[name] = _checks.choice(name, value, WORDS[name])
-            else:
-                bounds = BETAS[kind] if name == "beta" else BOUNDS[name]
-                dials[name] = _checks.between(name, number(name, value), bounds)
-        return Side(kind, **dials)
-
-    @property
-    def text(self) -> str:
-        """The text that :meth:`parse` reads."""
-        given = {name: x for name, x in self.dials().items() if x is not None}
-        dials = {name: x if isinstance(x, str) else f"{x:.10g}" for name, x in given.items()}
-        return ",".join([self.kind, *(f"{name}:{x}" for name, x in dials.items())])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The form that the page uses."""
-        return {"kind": self.kind, **self.dials()}
-
-    def dials(self) -> dict[str, Any]:
-        """The dials of this learner."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: values[name] for name in KINDS[self.kind]}
-
-
-def learner_dials() -> dict[str, Any]:
-    """The defaults and sliders of each kind of learner."""
-    dials: dict[str, Any] = {kind: {"defaults": defaults, "sliders": {}} for kind, defaults in KINDS.items()}
-    for kind, found in DIALS.items():
-        for name, (about, _) in found.items():
-            if about.slider:
-                ends = dict(zip(("min", "max", "step"), about.slider, strict=True))
-                text = {"symbol": SYMBOLS.get(name, name), "label": about.label, "hint": about.hint}
-                dials[kind]["sliders"][name] = text | ends
-    return dials
-
-
-def number(name: str, text: str) -> float:
-    """A finite number from text.
-
-    >>> number("goal", "-1.5")
-    -1.5
-    """
-    try:
-        value = float(text) if text.isascii() and "_" not in text else float("nan")
-    except ValueError:
-        value = float("nan")
-    _checks.require(isfinite(value), name, "be a number", text)
-    return value
-
+from .. import _checks
+from .kinds import Side, number
 
 Cell = tuple[int, int]
 Lottery = tuple[tuple[float, float], ...]
@@ -134,19 +34,39 @@ DRAWS = 2  # rewards of a volatile move: the page has two fields
 LETTERS = {"W": "#", "S": "S", "G": "G", "X": "X", "u": "^", "r": ">", "d": "v", "l": "<"}
 RENAMED = {"rewards": "volatile"}  # name in a named grid -> name in a map
 
-#: The preset worlds, in the menu's order: title and description.
+PAPER, SLIPPERY, GAMBLES, OWN = "The paper's grids", "Slippery ground", "Gambles", "Your own"
+
+
+class Title(NamedTuple):
+    """The texts of a preset world."""
+
+    title: str
+    about: str
+    group: str
+
+
+#: The preset worlds, in the menu's order.
 TITLES = {
-    "cliff": (
+    "cliff": Title(
         "The cliff",
         "The paper's second grid: the short way to the goal runs along an edge, and steps may slip.",
+        PAPER,
     ),
-    "volatile": ("The volatile row", "The paper's first grid: the short way pays +100 or −100 per step."),
-    "frozen_lake": ("FrozenLake", "Gymnasium's slippery lake: two of three steps go sideways."),
-    "bridge": ("The bridge", "A narrow bridge is short, and one slip from the chasm. The way round is long."),
-    "lottery": ("The lottery", "A shortcut through cells that mostly pay a little and sometimes cost a lot."),
-    "ledge": ("The windy ledge", "The wind blows towards the drop: the nearer the edge, the shorter the way."),
-    "blank": ("An empty field", "Draw your own."),
+    "volatile": Title("The volatile row", "The paper's first grid: the short way pays +100 or −100 per step.", PAPER),
+    "bridge": Title(
+        "The bridge", "A narrow bridge is short, and one slip from the chasm. The way round is long.", SLIPPERY
+    ),
+    "ledge": Title(
+        "The windy ledge", "The wind blows towards the drop: the nearer the edge, the shorter the way.", SLIPPERY
+    ),
+    "frozen_lake": Title("FrozenLake", "Gymnasium's slippery lake: two of three steps go sideways.", SLIPPERY),
+    "lake": Title("FrozenLake, large", "The same lake with 8×8 cells: a patient agent never falls.", SLIPPERY),
+    "lottery": Title(
+        "The lottery", "A shortcut through cells that mostly pay a little and sometimes cost a lot.", GAMBLES
+    ),
+    "blank": Title("An empty field", "Draw your own.", OWN),
 }
+LAKE = ("S.......", "........", "...X....", ".....X..", "...X....", ".XX...X.", ".X..X.X.", "...X...G")
 
 
 @dataclass(frozen=True)
@@ -204,10 +124,9 @@ def _model(world: World) -> sr.TabularMDP:
 
 @lru_cache(maxsize=1)
 def presets() -> dict[str, World]:
-    """The preset worlds by name: the library's grids, and an empty field."""
-    known, found = {f.name for f in fields(World)}, {}
-    for name in (name for name in TITLES if name != "blank"):
-        build = sr.grids.NAMED[name]
+    """The preset worlds by name: the library's grids, its large lake, and an empty field."""
+    known, grids = {f.name for f in fields(World)}, {}
+    for name, build in sr.grids.NAMED.items():
         settings = {RENAMED.get(p.name, p.name): p.default for p in inspect.signature(build).parameters.values()}
         chosen = {key: value for key, value in settings.items() if key in known}
         if "volatile" in chosen:
@@ -216,8 +135,15 @@ def presets() -> dict[str, World]:
         rows = tuple(mdp.layout.rows if mdp.layout is not None else ())
         marked = "".join(rows).count("S")
         chosen["start"] = "S" if np.count_nonzero(mdp.start) == marked else "uniform"
-        found[name] = World(name, rows, **chosen)
-    return found | {"blank": World("blank", ("........",) * 5 + ("S......G",), slip=0.1, gamma=0.95)}
+        grids[name] = World(name, rows, **chosen)
+    grids["lake"] = replace(grids["frozen_lake"], name="lake", rows=LAKE, gamma=0.99)
+    grids["blank"] = World("blank", ("........",) * 5 + ("S......G",), slip=0.1, gamma=0.95)
+    return {name: grids[name] for name in TITLES}
+
+
+def menu() -> list[dict[str, Any]]:
+    """The preset worlds and their texts, as the page gets them."""
+    return [{"name": name, **TITLES[name]._asdict(), "world": world.to_dict()} for name, world in presets().items()]
 
 
 def changed(world: World, parts: dict[str, Any]) -> World:
@@ -286,8 +212,8 @@ def _reward(name: str, text: str) -> float:
 Reward = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=4_000)]
-SideText = Annotated[str, Field(max_length=120, examples=["replay,v:0.5,beta:5,mixing:literal,scheme:variance"])]
-Name = Literal["cliff", "volatile", "frozen_lake", "bridge", "lottery", "ledge", "blank"]
+SideText = Annotated[str, Field(max_length=200, examples=["replay,v:0.5,beta:5,mixing:literal,scheme:variance"])]
+Name = Literal["cliff", "volatile", "bridge", "ledge", "frozen_lake", "lake", "lottery", "blank"]
 SlipTo = Literal["any", "others", "sides", "up", "right", "down", "left"]
 
 
@@ -318,7 +244,7 @@ class WorldLink(BaseModel):
     start: Literal["uniform", "S"] | None = Field(
         default=None, description="Where training episodes start: anywhere, or at S."
     )
-    gamma: float | None = Field(default=None, ge=0.0, le=0.999, allow_inf_nan=False, description="The discount γ.")
+    gamma: float | None = Field(default=None, gt=0.0, le=0.999, allow_inf_nan=False, description="The discount γ.")
 
     def to_world(self) -> World:
         """The world of the link."""
@@ -372,12 +298,16 @@ class StateLink(WorldLink):
     limit: Share = Field(default=0.04, description="The limit on P(unsafe) when tuning.")
 
     def to_state(self) -> dict[str, Any]:
-        """The form that the page uses, after all checks."""
-        world = self.to_world()
+        """The form that the page uses. The world may be unfinished: only requests about a model build one."""
         sides = {name: Side.parse(getattr(self, name)) for name in ("left", "right")}
-        world.mdp()
         return {
-            "world": world.to_dict(),
+            "world": self.to_world().to_dict(),
             **{name: side.to_dict() for name, side in sides.items()},
             **{name: getattr(self, name) for name in ("epsilon", "seeds", "limit")},
         }
+
+
+class OpenLink(StateLink):
+    """The same, with parameters of other programs, which are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)

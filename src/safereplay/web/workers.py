@@ -4,8 +4,11 @@ A solver cannot be interrupted, but a process can be killed. So every request go
 it is late, the process is killed and replaced; the event loop never blocks. All limits use the event loop's clock, so
 that tests can control them.
 
-A request is the JSON of a job's name and its arguments. A message from a worker is one byte (ready, answered, refused or
-failed) and the text: the JSON of the answer, the sentence for the client, or a traceback for the log.
+A request is the JSON of a job's name and its arguments. A message from a worker is one byte (ready, compiling, compiled,
+answered, refused or failed) and the text: the JSON of the answer, the sentence for the client, or a traceback for the log.
+
+Time limits do not count compilation: the alarm of a request is stopped while its worker compiles, for at most
+:data:`WARMING`. Warm-ups run in one idle worker at a time, while another one stays idle for requests.
 """
 
 from __future__ import annotations
@@ -27,17 +30,18 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from .._progress import on_compiling
 from ..errors import SafeReplayError
 
 JOBS = "safereplay.web.answers:JOBS"
 QUEUE = 64  # requests that may wait for a worker
 GRACE = 0.5  # seconds from its start that a request may continue after its client has disconnected
-WARMING = 300.0  # seconds for compiling in advance
+WARMING = 300.0  # seconds for a warm-up, and for compiling during a request
 STARTING = 300.0  # seconds that a request may wait for the first worker, before its time limit starts
 LONGEST_REST = 30.0  # the longest pause between tries if workers die before they are ready
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
-READY, ANSWERED, REFUSED, FAILED = b"*+-!"
+READY, COMPILING, COMPILED, ANSWERED, REFUSED, FAILED = b"*<>+-!"
 
 log = logging.getLogger("safereplay.web")
 spawn = multiprocessing.get_context("spawn")
@@ -84,6 +88,13 @@ def work(pipe: Connection, registry: str) -> None:
     threading.Thread(target=_exit_with_the_server, daemon=True).start()
     module, _, name = registry.partition(":")
     jobs = getattr(import_module(module), name)
+    if "numba" in sys.modules:  # whatever compiles has imported it
+
+        def tell(kind: int) -> None:
+            with suppress(OSError):
+                pipe.send_bytes(bytes([kind]))
+
+        on_compiling(lambda: tell(COMPILING), lambda: tell(COMPILED))
     with suppress(EOFError, OSError):
         pipe.send_bytes(bytes([READY]))
         while True:
@@ -135,7 +146,9 @@ class Worker:
         self._heard, self._loop = heard, asyncio.get_running_loop()
         self._answer: asyncio.Future[bytes] | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._asked_at = 0.0
+        self._asked_at, self._limit = 0.0, 0.0  # compilation is not counted
+        self._ring: Callable[[], None] = self.kill  # at the end of the limit
+        self._compiling_since: float | None = None
         self._pipe, theirs = spawn.Pipe()
         self._process = spawn.Process(target=work, args=(theirs, registry), daemon=True)
         with _interrupts_held_back(), theirs:
@@ -148,7 +161,8 @@ class Worker:
         """A future of the answer; the process is killed if it takes more than ``seconds``."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._answer, self._asked_at = answer, self._loop.time()
-        self._alarm = self._loop.call_later(seconds, self._time_out, seconds)
+        self._limit, self._ring = seconds, lambda: self._time_out(seconds)
+        self._set_alarm()
         try:
             self._pipe.send_bytes(question)
         except OSError:  # it has just died; the reading thread does the rest
@@ -158,8 +172,30 @@ class Worker:
     def abandon(self, answer: asyncio.Future[bytes], grace: float) -> None:
         """The client has disconnected: let the answer finish within ``grace``, else kill the process."""
         if answer is self._answer and self._alarm is not None:
+            self._limit, self._ring = grace, self.kill
+            self._set_alarm()
+
+    @property
+    def compiling(self) -> bool:
+        """Whether the process is compiling."""
+        return self._compiling_since is not None and not self.gone
+
+    def _set_alarm(self) -> None:
+        """Set the alarm to the end of the limit or, while the process compiles, of :data:`WARMING`."""
+        if self._alarm is not None:
             self._alarm.cancel()
-            self._alarm = self._loop.call_at(self._asked_at + grace, self.kill)
+        since = self._compiling_since
+        end = self._asked_at + self._limit if since is None else since + max(WARMING, self._limit)
+        self._alarm = self._loop.call_at(end, self._ring)
+
+    def _on_compiling(self, begins: bool) -> None:
+        """Compilation begins or ends: hold the alarm, or let it run on with the time that was left."""
+        now = self._loop.time()
+        if self._compiling_since is not None:
+            self._asked_at += now - self._compiling_since
+        self._compiling_since = now if begins else None
+        if self._alarm is not None:
+            self._set_alarm()
 
     def kill(self) -> None:
         """Kill the process; ``heard`` is called when it is gone."""
@@ -183,6 +219,9 @@ class Worker:
 
     def _on_message(self, message: bytes) -> None:
         kind, content = message[0], message[1:]
+        if kind in (COMPILING, COMPILED):
+            self._on_compiling(kind == COMPILING)
+            return
         if kind == READY:
             self.ready = True
         elif kind == ANSWERED:
@@ -224,21 +263,25 @@ class WorkerPool:
         self._idle: list[Worker] = []
         self._waiting: deque[asyncio.Future[Worker]] = deque()
         self._warm_ups: list[bytes] = []
+        self._warming: Worker | None = None  # the one that warms up
         self._rests: set[asyncio.TimerHandle] = set()
-        self._warm = asyncio.Event()  # set when a worker has finished compiling
+        self._up = asyncio.Event()  # set when a worker is ready
         self._stillborn = 0  # workers in a row that died before they were ready
         self._open = False
 
     def start(self) -> None:
-        """Start the processes; they become ready later."""
+        """Start the first process, which is ready sooner if it starts alone; the others follow it."""
         self._open = True
-        for _ in range(self.size):
-            self._start_worker()
+        self._start_worker()
+
+    async def ready(self) -> None:
+        """Return when a worker is ready."""
+        await self._up.wait()
 
     def close(self) -> None:
         """Kill all workers, and wait until no process is left; waiting requests get :class:`Lost`."""
         self._open = False
-        self._warm.set()
+        self._up.set()
         for rest in self._rests:
             rest.cancel()
         for place in self._waiting:
@@ -259,9 +302,12 @@ class WorkerPool:
     def warm(self, name: str, arguments: dict[str, Any]) -> None:
         """Let every worker, current and future, answer this once while it is idle, so that its code is compiled."""
         self._warm_ups.append(json.dumps([name, arguments]).encode())
-        idle, self._idle = self._idle, []
-        for worker in idle:
-            self._offer(worker)
+        self._warm_up()
+
+    @property
+    def compiling(self) -> bool:
+        """Whether some worker is compiling."""
+        return any(worker.compiling for worker in self._workers)
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> bytes:
         """The JSON of ``registry[name](arguments)``, within ``seconds``; else raise an :class:`Unanswered`.
@@ -271,21 +317,29 @@ class WorkerPool:
         """
         try:
             async with asyncio.timeout(STARTING):
-                await self._warm.wait()
+                await self.ready()
         except TimeoutError:
             raise Busy("the server is still starting; try again in a moment") from None
         question = json.dumps([name, arguments]).encode()
-        try:
-            async with asyncio.timeout(seconds):
-                worker = await self._free()
-        except TimeoutError:
-            raise Busy(f"all workers were busy for {seconds:g} s; try again in a moment") from None
+        worker = await self._within(seconds)
         answer = worker.ask(question, seconds)
         try:
             return await answer
         except asyncio.CancelledError:
             worker.abandon(answer, self.grace)
             raise
+
+    async def _within(self, seconds: float) -> Worker:
+        """A free worker within ``seconds``, or within :data:`WARMING` if one compiles or warms up meanwhile."""
+        last = asyncio.get_running_loop().time() + WARMING
+        while True:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._free()
+            except TimeoutError:
+                held_up = self.compiling or self._warming in self._workers
+                if not held_up or asyncio.get_running_loop().time() >= last:
+                    raise Busy(f"all workers were busy for {seconds:g} s; try again in a moment") from None
 
     async def _free(self) -> Worker:
         if not self._open:
@@ -328,6 +382,8 @@ class WorkerPool:
     def _heard(self, worker: Worker) -> None:
         if not worker.gone:
             self._stillborn = 0
+            for _ in range(len(self._workers) + len(self._rests), self.size):
+                self._start_worker()
             self._offer(worker)
             return
         self._workers.discard(worker)
@@ -340,7 +396,9 @@ class WorkerPool:
             self._rest()
 
     def _offer(self, worker: Worker) -> None:
-        """Give a free worker to the oldest waiting request, else to a warm-up, else to the idle list."""
+        """Give a free worker to the oldest waiting request, else to the idle list or a warm-up."""
+        if worker is self._warming:
+            self._warming = None
         if worker.killed or worker.gone or not self._open:
             return
         while self._waiting:
@@ -348,10 +406,16 @@ class WorkerPool:
             if not place.done():
                 place.set_result(worker)
                 return
-        if worker.warmed < len(self._warm_ups):
+        self._idle.append(worker)
+        self._up.set()
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Let an idle worker warm up, if no other one does, and another one stays idle."""
+        cold = [worker for worker in self._idle if worker.warmed < len(self._warm_ups)]
+        if cold and self._warming not in self._workers and len(self._idle) > min(1, self.size - 1):
+            worker = self._warming = cold[0]
+            self._idle.remove(worker)
             answer = worker.ask(self._warm_ups[worker.warmed], WARMING)
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # a failure is logged
             worker.warmed += 1
-        else:
-            self._idle.append(worker)
-            self._warm.set()
