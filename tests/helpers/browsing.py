@@ -21,17 +21,19 @@ QUIET = [
 ]
 SETTLED = """() => document.body.dataset.started === "1"
     && ["left", "right"].every((side) => document.getElementById(`${side}-board`)?.dataset.ready === "1")"""
-#: Keeps what a stream sends, beside what the page makes of it; and what goes away by itself after a while stays.
-LISTEN = """window.frames = [];
+#: Keeps what the streams of both sides send; and what goes away by itself after a while stays.
+LISTEN = """window.frames = { left: [], right: [] };
 const later = window.setTimeout;
 window.setTimeout = (work, ms, ...rest) => later(work, ms >= 5000 ? 1000 * ms : ms, ...rest);
 const Socket = window.WebSocket;
+let opened = 0;
 window.WebSocket = class extends Socket {
     constructor(...how) {
         super(...how);
+        const side = ["left", "right"][opened++ % 2]; // the page opens both, the left one first
         this.addEventListener("message", ({ data }) => {
             const [name, content] = JSON.parse(data);
-            if (name === "frame" && this.readyState === Socket.OPEN) window.frames.push(content);
+            if (name === "frame" && this.readyState === Socket.OPEN) window.frames[side].push(content);
         });
     }
 };"""
@@ -147,9 +149,9 @@ class Playground:
         """What can be read there, with plain spaces."""
         return self.page.locator(f"#{name}").inner_text().replace("\xa0", " ")
 
-    def frame(self):
+    def frame(self, side="right"):
         """The last frame of learning that came."""
-        return self.page.evaluate("window.frames.at(-1)")
+        return self.page.evaluate("(side) => window.frames[side].at(-1)", side)
 
     def learning(self, *phases):
         """Wait until learning is in one of these phases, and drawn."""
@@ -157,8 +159,9 @@ class Playground:
         return self.painted()
 
     def iterations(self, least):
-        """Wait until a frame of so many iterations at least has come."""
-        self.page.wait_for_function("(t) => window.frames.at(-1)?.t >= t", arg=least)
+        """Wait until both sides have sent a frame of so many iterations at least."""
+        enough = "(t) => ['left', 'right'].every((side) => window.frames[side].at(-1)?.t >= t)"
+        self.page.wait_for_function(enough, arg=least)
 
     def painted(self):
         """Wait until what the page has decided is on the screen."""
@@ -166,6 +169,24 @@ class Playground:
         return self
 
     # -- hands ----------------------------------------------------------------------------------------------------------
+
+    def reveal(self, name):
+        """Show the tab, or open the menu, that an element is in."""
+        self.page.evaluate(
+            """(name) => {
+                const node = document.getElementById(name);
+                window.safereplay.tabs.reveal(node);
+                node.closest("details")?.setAttribute("open", "");
+            }""",
+            name,
+        )
+        return self.page.locator(f"#{name}")
+
+    def type(self, name, text):
+        """Type a number into a field, and leave it."""
+        field = self.reveal(name)
+        field.fill(str(text))
+        field.blur()
 
     def cell(self, at, side="left"):
         return self.page.locator(f'#{side}-board [data-cell="{at[0]},{at[1]}"]')
@@ -175,6 +196,7 @@ class Playground:
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     def tool(self, name):
+        self.reveal("tools")
         self.page.locator(f'#tools label:has(input[value="{name}"])').click()
 
     def still(self, locator):
@@ -199,16 +221,16 @@ class Playground:
 
     def slide(self, name, value):
         """Set a slider."""
-        self.page.locator(f"#{name}").fill(str(value))
+        self.reveal(name).fill(str(value))
         self.settled()
 
     def choose(self, name, value):
-        self.page.locator(f"#{name}").select_option(value)
+        self.reveal(name).select_option(value)
         self.settled()
 
     def press(self, name):
         """Press a button that can be pressed. The mouse could miss one that a growing page moves between down and up."""
-        button = self.page.locator(f"#{name}")
+        button = self.reveal(name)
         button.click(trial=True)
         button.focus()
         button.dispatch_event("click")
@@ -216,7 +238,7 @@ class Playground:
     @contextmanager
     def held(self, name):
         """The thumb of a slider, held with the mouse: a function that drags it to a share of its range."""
-        slider = self.page.locator(f"#{name}")
+        slider = self.reveal(name)
         box = self.still(slider)
         half = 11  # of the thumb, in pixels
         low, high, now = (float(slider.evaluate(f"(x) => x.{part}")) for part in ("min", "max", "value"))

@@ -33,6 +33,7 @@ def test_the_limit_is_a_dial_like_any_other(visit, plan):
     cells = [plan.mdp.layout.cells[one.state] for one in plan.replays]
     assert bars(page) == {cell: cells.count(cell) for cell in cells}
     assert bars(page, "left") == {}
+    page.reveal("right-note")
     assert f"v = {plan.v:.3g}" in page.text("right-note")
     most = plan.replays[0]
     page.cell(plan.mdp.layout.cells[most.state], "right").hover()
@@ -57,7 +58,7 @@ def test_a_designed_replay_learns(visit, plan):
     page = visit("world=cliff&right=design,limit:0.035")
     page.press("step-one")
     page.iterations(1)
-    page.page.locator("#speed").fill("13")
+    page.page.locator("#speed").fill("6")
     page.press("run")
     page.learning("done")
     run = sr.Stepper(plan.mdp, plan.learner, 0, sr.EpsilonGreedy(0.1)).run(page.frame()["t"])

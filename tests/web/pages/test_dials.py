@@ -35,7 +35,7 @@ def test_a_dragged_v_shows_the_fixed_point_wherever_it_stops(visit, world, mixin
     with page.held("right-v") as drag:
         for share in (0.08, 0.35, 0.55, 0.9):
             v = drag(share)
-            assert v == pytest.approx(0.95 * share, abs=0.03)
+            assert v == pytest.approx(0.99 * share, abs=0.03)
             learner = sr.ReplayQLearning(sr.VarianceReplay(5.0), v, mixing=mixing)
             seen.append(check_against(page, learner))
     assert len(set(map(frozenset, seen))) > 1  # the drag went past a switch
@@ -49,14 +49,14 @@ def test_every_dial_of_every_learner_sets_what_it_says(visit):
     page.slide("right-v", 0.7)
     check_against(page, sr.ReplayQLearning(sr.ScoreReplay(2.5), 0.7, mixing="matched"))
     page.choose("right-kind", "mihatsch")
-    assert not page.page.locator("#right-v").is_visible()
+    assert page.page.locator("#right-v").count() == 0
     page.slide("right-kappa", 0.95)
     check_against(page, sr.RiskSensitive(0.95))
     page.choose("right-kind", "gaskett")
     page.slide("right-beta", 0.4)
     check_against(page, sr.Pessimistic(0.4))
     page.choose("right-kind", "worst-case")
-    assert not page.page.locator("#right-beta").is_visible()
+    assert page.page.locator("#right-beta").count() == 0
     check_against(page, sr.WorstCase())
     page.choose("right-kind", "worst-transition")
     check_against(page, sr.WorstTransition())
@@ -70,9 +70,9 @@ def test_every_dial_of_the_world_sets_what_it_says(visit):
     page.choose("slip-to", "sides")
     page.choose("start", "S")
     page.page.locator("#fall-ends").uncheck()
-    page.page.locator("#goal").fill("20")
-    page.page.locator("#step").fill("-0.5")
-    page.page.locator("#hazard").fill("-30")
+    page.type("goal", 20)
+    page.type("step", -0.5)
+    page.type("hazard", -30)
     world = page.settled().state["world"]
     said = {name: world[name] for name in ("gamma", "slip", "slip_to", "start", "fall_ends", "goal", "step", "hazard")}
     assert list(said.values()) == [0.9, 0.25, "sides", "S", False, 20, -0.5, -30]
@@ -81,9 +81,9 @@ def test_every_dial_of_the_world_sets_what_it_says(visit):
 
 def test_a_volatile_world_sets_what_its_gambles_pay(visit):
     page = visit("world=volatile&right=replay,v:0.2,beta:5,mixing:matched")
-    page.page.locator("#volatile-p").fill("0.9")
-    page.page.locator("#volatile-good").fill("10")
-    page.page.locator("#volatile-bad").fill("-200")
+    page.type("volatile-p", 0.9)
+    page.type("volatile-good", 10)
+    page.type("volatile-bad", -200)
     assert page.settled().state["world"]["volatile"] == [[0.9, 10], [0.1, -200]]
     check_against(page, sr.ReplayQLearning(sr.VarianceReplay(5.0), 0.2, mixing="matched"))
 

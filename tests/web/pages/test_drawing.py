@@ -73,12 +73,12 @@ def test_a_quick_hand_leaves_no_gaps(blank):
 def test_a_cell_of_its_own_pays_what_its_form_says(blank):
     blank.tool("right")
     blank.draw((5, 3), (5, 4))
-    blank.page.locator("#cell-good").fill("4")
-    blank.page.locator("#cell-p").fill("0.9")
-    blank.page.locator("#cell-bad").fill("-60")
+    blank.type("cell-good", 4)
+    blank.type("cell-p", 0.9)
+    blank.type("cell-bad", -60)
     blank.tool("select")
     blank.draw((5, 7))
-    blank.page.locator("#cell-goal").fill("50")
+    blank.type("cell-goal", 50)
     world = blank.settled().state["world"]
     own = list(world["volatiles"])
     assert own in (["5,3"], ["5,4"])
@@ -92,11 +92,10 @@ def test_a_cell_of_its_own_pays_what_its_form_says(blank):
 
 def test_the_size_grows_and_shrinks_and_comes_back(blank):
     before = blank.rows()
-    blank.page.locator("#rows-count").fill("3")
-    blank.page.locator("#columns-count").fill("20")
+    blank.type("rows-count", 3)
+    blank.type("columns-count", 20)
     assert [len(row) for row in blank.rows()] == [20, 20, 20]
     assert blank.page.locator("#left-board [role=gridcell]").count() == 60
-    blank.page.locator("#columns-count").blur()
     for _ in range(2):
         blank.press("undo")
     assert blank.settled().rows() == before

@@ -59,7 +59,7 @@ CHARTED = """async ([id, values]) => {
 def medians(page, moves):
     """The median over so many moves of v, in milliseconds; no value twice, so that nothing is known already."""
     values = [round(0.05 + 0.85 * ((k * 37) % moves) / moves, 3) for k in range(moves)]
-    page.page.locator("#right-v").evaluate("(slider) => (slider.step = 'any')")
+    page.reveal("right-v").evaluate("(slider) => (slider.step = 'any')")
     return statistics.median(page.page.evaluate(MOVES, ["right-v", "right", values]))
 
 
@@ -81,9 +81,9 @@ def test_a_slider_is_on_the_screen_in_time(visit, world, mixing, limit):
 @pytest.mark.parametrize("world", ["cliff", "volatile"])
 def test_the_chart_of_the_return_follows_in_time(visit, world):
     page = visit(f"world={world}&right=replay,v:0.3,beta:5,mixing:matched")
+    page.reveal("right-v").evaluate("(slider) => (slider.step = 'any')")
+    page.reveal("returns")
     page.page.wait_for_selector("#charts [data-drawn]")
-    page.page.locator("#charts [data-drawn]").scroll_into_view_if_needed()
-    page.page.locator("#right-v").evaluate("(slider) => (slider.step = 'any')")
     values = [round(0.05 + 0.85 * ((k * 37) % 50) / 50, 3) for k in range(50)]
     found = statistics.median(page.page.evaluate(CHARTED, ["right-v", values]))
     print(f"\n{world}: {found:.0f} ms from the slider to the chart (median of 50)")
@@ -97,13 +97,14 @@ def test_twenty_tabs_that_learn_at_once_leave_the_slider_quick(visit):
         first.another(f"world=cliff&right=replay,v:0.5,beta:5&epsilon={0.12 + k / 100}") for k in range(19)
     ]
     for tab in tabs:
-        tab.page.locator("#learn-side").select_option("left")
-        tab.page.locator("#learn-until").select_option("1000000")
+        tab.reveal("learn-until").select_option("1000000")
         tab.page.evaluate("document.getElementById('run').click()")
-    wait_until(lambda: all(tab.page.evaluate("window.frames.length > 1") for tab in tabs))
-    before = [tab.page.evaluate("window.frames.length") for tab in tabs]
+    wait_until(lambda: all(tab.page.evaluate("window.frames.right.length > 1") for tab in tabs))
+    before = [tab.page.evaluate("window.frames.right.length") for tab in tabs]
     first.page.bring_to_front()
     found = medians(first, 10)
     print(f"\n20 tabs that learn: {found:.0f} ms from the slider to the screen (median of 10)")
-    assert all(tab.page.evaluate("(n) => window.frames.length > n", n) for tab, n in zip(tabs, before, strict=True))
+    assert all(
+        tab.page.evaluate("(n) => window.frames.right.length > n", n) for tab, n in zip(tabs, before, strict=True)
+    )
     assert found < 1_000

@@ -1,5 +1,7 @@
 """Tuning: a limit, the frontier, and a click that sets the dials."""
 
+import re
+
 import pytest
 
 import safereplay as sr
@@ -32,8 +34,7 @@ def press_star(page):
 
 def test_the_answer_keeps_the_limit_and_a_click_on_any_point_sets_the_dials(visit):
     page = visit("world=cliff&right=replay,v:0.1,beta:1,mixing:matched&limit=0.2")
-    page.page.locator("#limit").fill("5")
-    page.page.locator("#limit").blur()
+    page.type("limit", 5)
     assert page.state["limit"] == 0.05
     page.press("tune-go")
     page.page.wait_for_function("() => document.querySelector('#frontier .point')")
@@ -46,6 +47,10 @@ def test_the_answer_keeps_the_limit_and_a_click_on_any_point_sets_the_dials(visi
     assert page.value("right-unsafe") == pytest.approx(risk.p_unsafe)
     assert risk.p_unsafe <= 0.05 < page.value("left-unsafe")
     assert page.text("right-unsafe") in page.text("tune-status")
+    smallest = float(re.search(r"The limit is kept from v = ([0-9.]+) on", page.text("tune-status"))[1])
+    policies = [sr.fixed_point(mdp, sr.VarianceReplay(beta), smallest + by).argmax(1) for by in (-0.001, 0.001)]
+    before, after = (sr.evaluate(mdp, policy, start=mdp.origin).p_unsafe for policy in policies)
+    assert after <= 0.05 < before
     assert [v for v, _, _ in offered].count(0) == 1  # plain Q-learning is one of them
     buttons = page.page.locator("#tune-table button")
     for k, point in enumerate(offered):

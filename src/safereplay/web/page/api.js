@@ -2,6 +2,10 @@
  * Requests to the server. Every answer is JSON; a refusal is one sentence for the user.
  */
 import { join } from "./link.js";
+import * as recorded from "./recorded.js";
+
+/** Whether the page has no server, but recorded answers. */
+export const RECORDED = document.querySelector("meta[name=safereplay]").content === "recorded";
 
 const AWAY = "The server does not answer; is `safereplay play` still running?";
 
@@ -23,6 +27,11 @@ export class ApiError extends Error {
  * @throws {ApiError} when the server refuses or cannot be reached
  */
 export async function get(path, params = "", { signal } = {}) {
+  if (RECORDED && path.startsWith("/api")) {
+    const found = await recorded.get(path, typeof params === "string" ? params : join("", params));
+    if (found === undefined) throw new ApiError(422, recorded.MISSING);
+    return found;
+  }
   const response = await reach(path, params, signal);
   return unlessRefused(await response.json().catch(lost));
 }
@@ -40,7 +49,8 @@ export async function getFile(path, params) {
  * @returns {{close: function(): void}}
  */
 export function stream(path, params, handlers) {
-  const socket = new WebSocket(new URL(address(path, params), location.href.replace(/^http/, "ws")));
+  if (RECORDED) return recorded.stream(params, handlers);
+  const socket = new WebSocket(new URL(address(path.slice(1), params), location.href.replace(/^http/, "ws")));
   let over = false;
   const close = () => {
     over = true;
@@ -66,7 +76,7 @@ export function stream(path, params, handlers) {
  */
 export function readable(sentence) {
   const words = sentence
-    .replace(/\((\d+), (\d+)\)/g, (_, row, column) => `row ${Number(row) + 1}, column ${Number(column) + 1}`)
+    .replace(/(?<=\b(?:at|cell) )\((\d+), (\d+)\)/g, (_, row, column) => `row ${Number(row) + 1}, column ${Number(column) + 1}`)
     .replace(/^text must/, "the map must")
     .replace(/, got '(none|no way to it)'/, "");
   return words.replace(/^./, (first) => first.toUpperCase()).replace(/[^.!?…]$/, "$&.");
@@ -80,7 +90,8 @@ function address(path, params, more = {}) {
 }
 
 async function reach(path, params, signal) {
-  const response = await fetch(address(path, params, { quiet: 1 }), { signal }).catch(lost);
+  const asked = path.startsWith("/api") ? address(path.slice(1), params, { quiet: 1 }) : path;
+  const response = await fetch(asked, { signal }).catch(lost);
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   const known = typeof body?.detail === "string";

@@ -7,6 +7,7 @@
 import { place, put, say, svg } from "./dom.js";
 import { ARROW, badges, glyphs, NAMES, patterns, SEAMS, TRIANGLES } from "./glyphs.js";
 import { Route, Trace } from "./route.js";
+import { Walks } from "./walks.js";
 
 const ACTIONS = ["up", "right", "down", "left"];
 export const ARROWS = ["↑", "→", "↓", "←"];
@@ -32,6 +33,12 @@ export class Board {
     this.svg.setAttribute("aria-label", `${side} board`);
     this.route = new Route();
     this.trace = new Trace();
+    this.walks = new Walks(side);
+  }
+
+  /** Whether the board shows a run instead of a limit. */
+  get learning() {
+    return this.#frame !== null;
   }
 
   /** Draw a view; an overlaid frame of learning stays. @param {View} view */
@@ -57,10 +64,9 @@ export class Board {
 
   /** The cell under a point of the screen, "r,c", or null. */
   cellAt(x, y) {
-    const box = this.svg.getBoundingClientRect();
     const [rows, columns] = place(this.#shape);
-    const column = Math.floor(((x - box.left) / box.width) * (columns + (2 * EDGE) / 100) - EDGE / 100);
-    const row = Math.floor(((y - box.top) / box.height) * (rows + (2 * EDGE) / 100) - EDGE / 100);
+    const at = new DOMPoint(x, y).matrixTransform(this.svg.getScreenCTM().inverse());
+    const [row, column] = [Math.floor(at.y / 100), Math.floor(at.x / 100)];
     return row >= 0 && row < rows && column >= 0 && column < columns ? `${row},${column}` : null;
   }
 
@@ -71,11 +77,12 @@ export class Board {
     this.#cells.clear();
     const [height, width] = [rows.length * 100, rows[0].length * 100];
     put(this.svg, "viewBox", `${-EDGE} ${-EDGE} ${width + 2 * EDGE} ${height + 2 * EDGE}`);
+    this.svg.style.aspectRatio = (width + 2 * EDGE) / (height + 2 * EDGE);
     put(this.svg, "aria-rowcount", rows.length);
     put(this.svg, "aria-colcount", rows[0].length);
     const arrows = svg("g", { class: "arrows", "aria-hidden": "true" });
     const lines = rows.map((row, i) => this.#makeRow(i, row.length, arrows));
-    const over = svg("g", { class: "over", "aria-hidden": "true" }, this.route.node, arrows, this.trace.node);
+    const over = svg("g", { class: "over", "aria-hidden": "true" }, this.route.node, arrows, this.trace.node, this.walks.node);
     const frame = svg("rect", { class: "frame", x: -1, y: -1, width: width + 2, height: height + 2, rx: 8 });
     this.svg.replaceChildren(patterns(this.side), ...lines, frame, over);
   }
@@ -128,6 +135,11 @@ export class Board {
     this.rival?.compare();
   }
 
+  /** Point at some cells "r,c"; none removes the marks. */
+  point(cells) {
+    for (const [cell, parts] of this.#cells) toggle(parts, "pointed", cells.includes(cell));
+  }
+
   /** Mark the cells where the other board has another action. */
   compare() {
     for (const [cell, parts] of this.#cells) {
@@ -155,8 +167,8 @@ function stateOf(answer) {
 
 /** What a frame of learning shows instead of the limit. */
 function learned(frame) {
-  const first = frame.seeds?.[0];
-  return { Q: frame.Q, policy: frame.policy, path: first?.path ?? [], end: first?.end ?? "" };
+  const { path = [], end = "", way = "" } = frame.seeds?.[0] ?? {};
+  return { Q: frame.Q, policy: frame.policy, risk: frame.risk, path, end, way };
 }
 
 /** The elements of a cell: `group` with its values and glyphs, and `place` with what is drawn over the path. */
@@ -175,6 +187,7 @@ function makeCell(i, j) {
   svg("rect", { class: "ring", x: 4, y: 4, width: 92, height: 92, rx: 8 }));
   const over = svg("g", { class: "at", transform: `translate(${100 * j + 50} ${100 * i + 50})` },
     svg("path", { class: "differs-mark", d: "M50-50V-14L14-50Z" }),
+    svg("rect", { class: "pointer-ring", x: -46, y: -46, width: 92, height: 92, rx: 12 }),
     svg("circle", { class: "disc", r: 27 }),
     arrow,
     badges);

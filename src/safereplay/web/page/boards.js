@@ -47,10 +47,12 @@ function makeLegend() {
   const bar = el("span", { class: "legend-bar" });
   const [low, high] = [el("span"), el("span")];
   byId("legend").append(
-    el("span", { class: "legend-scale" }, el("span", { class: "legend-name" }, "value Q of a move"), low, bar, high),
-    el("span", { class: "legend-item" }, el("i", { class: "legend-path" }), "path from the start"),
-    el("span", { class: "legend-item" }, el("i", { class: "legend-differs" }), "the two learners differ"),
-    el("span", { class: "legend-item" }, el("i", { class: "legend-bolt" }, "⚡"), "volatile move"),
+    el("span", { class: "legend-scale" }, el("span", { class: "legend-name" }, "value of a move"), low, bar, high),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-path" }), "path"),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-differs" }), "both differ"),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-bolt" }, "⚡"), "gamble"),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-walk" }), "walks"),
+    el("span", { class: "legend-item" }, el("i", { class: "legend-flash" }), "replayed"),
   );
   return (most) => {
     bar.style.backgroundImage = gradient();

@@ -2,6 +2,7 @@
  * The form of the chosen cell: the reward of a goal, or the rewards of a volatile move.
  */
 import { byId, el, place } from "./dom.js";
+import { typed } from "./fields.js";
 import { NAMES, VOLATILE } from "./glyphs.js";
 import { gamble, outcomesOf } from "./world.js";
 
@@ -20,7 +21,7 @@ export function startCell(store) {
     const now = `${cell} ${mark}`;
     if (now !== shown) form.replaceChildren(...(mark ? fieldsOf(store, cell, mark) : empty()));
     shown = now;
-    fill(form, world, cell, mark);
+    fill(form, world, cell);
   };
   store.subscribe((state, before) => state.world !== before.world && draw());
   draw();
@@ -40,30 +41,39 @@ function fieldsOf(store, cell, mark) {
   const [row, column] = place(cell);
   const title = el("p", { class: "cell-title" }, el("b", {}, NAMES[mark]), ` in row ${row + 1}, column ${column + 1}`);
   if (mark === "G") {
-    return [title, el("div", { class: "fields" }, input("cell-goal", "Reward of this goal", "reward", (value) => {
+    const read = () => valuesOf(store.get().world, cell, mark).reward;
+    const write = (value) => {
       store.setWorld({ goals: { ...store.get().world.goals, [cell]: value } }, { source: `goal ${cell}` });
-    })), reset(store, "goals", cell)];
+    };
+    const field = input("cell-goal", "Reward of this goal", "reward", read, write);
+    return [title, el("div", { class: "fields" }, field), reset(store, "goals", cell)];
   }
-  if (mark in VOLATILE) return [title, lottery(store, cell), reset(store, "volatiles", cell)];
+  if (mark in VOLATILE) return [title, lottery(store, cell, mark), reset(store, "volatiles", cell)];
   return [title];
 }
 
-function lottery(store, cell) {
-  const set = (name) => (value) => {
-    const { world } = store.get();
-    const now = { ...gamble(world.volatiles[cell] ?? world.volatile), [name]: value };
-    store.setWorld({ volatiles: { ...world.volatiles, [cell]: outcomesOf(now) } }, { source: `volatile ${cell}` });
+function lottery(store, cell, mark) {
+  const part = (id, label, name, min, max) => {
+    const read = () => valuesOf(store.get().world, cell, mark)[name];
+    const write = (value) => {
+      const { world } = store.get();
+      const now = { ...gamble(world.volatiles[cell] ?? world.volatile), [name]: value };
+      store.setWorld({ volatiles: { ...world.volatiles, [cell]: outcomesOf(now) } }, { source: `volatile ${cell}` });
+    };
+    return input(id, label, name, read, write, min, max);
   };
   return el("div", { class: "fields three" },
-    input("cell-good", "pays", "good", set("good")),
-    input("cell-p", "chance", "p", set("p"), 0, 1),
-    input("cell-bad", "else", "bad", set("bad")));
+    part("cell-good", "pays", "good"), part("cell-p", "chance", "p", 0, 1), part("cell-bad", "else", "bad"));
 }
 
-function input(id, label, name, write, min = -LARGEST, max = LARGEST) {
-  const field = el("input", { id, name, type: "number", step: "any", min, max, inputmode: "decimal" });
-  field.addEventListener("input", () => field.value !== "" && field.checkValidity() && write(Number(field.value)));
-  return el("label", { class: "field" }, el("span", {}, label), field);
+function input(id, label, name, read, write, min = -LARGEST, max = LARGEST) {
+  return el("label", { class: "field" }, el("span", {}, label), typed({ id, name, min, max }, read, write));
+}
+
+/** The numbers of a cell of the map. */
+function valuesOf(world, cell, mark) {
+  if (mark === "G") return { reward: world.goals[cell] ?? world.goal };
+  return mark in VOLATILE ? gamble(world.volatiles[cell] ?? world.volatile) : {};
 }
 
 function reset(store, name, cell) {
@@ -73,13 +83,8 @@ function reset(store, name, cell) {
   } }, "Use the default");
 }
 
-function fill(form, world, cell, mark) {
-  const values = mark === "G" ? { reward: world.goals[cell] ?? world.goal }
-    : mark && mark in VOLATILE ? gamble(world.volatiles[cell] ?? world.volatile) : {};
-  for (const [name, value] of Object.entries(values)) {
-    const field = form.elements[name];
-    if (document.activeElement !== field || Number(field.value) !== value) field.value = value;
-  }
+function fill(form, world, cell) {
+  for (const field of form.querySelectorAll("input")) field.restore();
   const own = cell !== null && (cell in world.goals || cell in world.volatiles);
   const back = form.querySelector("#cell-reset");
   if (back) back.hidden = !own;

@@ -2,7 +2,7 @@
  * The distribution of the return under both policies, in one picture.
  */
 import { SIDES } from "./answers.js";
-import { byId, el, say } from "./dom.js";
+import { byId, el, percent, say } from "./dom.js";
 import { Chart } from "./plot.js";
 
 const NAMES = { left: "Left", right: "Right" };
@@ -15,7 +15,8 @@ const STALE = "No answer for this map yet; these are the returns of the last one
 export function start({ answers }) {
   const node = el("div", { id: "returns", class: "chart" });
   const caption = el("p", { class: "hint", id: "returns-words" });
-  byId("charts").append(node, caption);
+  const table = el("table", { class: "figures-table" });
+  byId("charts").append(node, caption, table, ...SIDES.map((side) => el("p", { class: "note", id: `${side}-note` })));
   const chart = new Chart(node);
   const draw = () => {
     const known = SIDES.filter((side) => answers.get(side)).map((side) => ({ side, ...answers.get(side) }));
@@ -24,10 +25,32 @@ export function start({ answers }) {
     const words = stale ? STALE : known.map(sentence).join(" ");
     byId("charts").classList.toggle("stale", stale);
     caption.textContent = words;
+    table.replaceChildren(...rows(Object.fromEntries(known.map((one) => [one.side, stale ? null : one]))));
+    for (const one of known) byId(`${one.side}-note`).textContent = stale ? "" : noteOf(one);
     chart.draw((colours) => picture(known, colours), `Distribution of the return. ${words}`);
   };
   answers.subscribe(draw);
   draw();
+}
+
+const NUMBERS = [
+  ["unsafe episodes", "p_unsafe", percent], ["mean return", "mean", say], ["mean of the worst tenth (CVaR)", "cvar10", say],
+  ["spread (standard deviation)", "std", say], ["steps of an episode", "length", say], ["never end", "p_never", percent],
+];
+
+/** The numbers of both limits, as rows of a table. */
+function rows(known) {
+  const head = el("tr", {}, el("td"), ...SIDES.map((side) => el("th", { scope: "col" }, NAMES[side])));
+  const cell = (side, key, text) => {
+    const value = known[side]?.risk[key] ?? null;
+    return el("td", { id: `${side}-exact-${key}`, "data-value": value ?? "" }, text(value));
+  };
+  return [el("caption", {}, "The exact limits of both learners"), head, ...NUMBERS.map(([title, key, text]) =>
+    el("tr", {}, el("th", { scope: "row" }, title), ...SIDES.map((side) => cell(side, key, text))))];
+}
+
+function noteOf({ side, note }) {
+  return note ? `${NAMES[side]}: ${note}` : "";
 }
 
 /** The chart's text for one side. */

@@ -3,15 +3,15 @@
  */
 import { SIDES } from "./answers.js";
 import { Again, passes } from "./again.js";
-import { get } from "./api.js";
+import { get, RECORDED } from "./api.js";
 import { ARROWS, replaysOf, replayText } from "./board.js";
 import { byId, el, place, say } from "./dom.js";
 import { join, learnerText, worldQuery } from "./link.js";
 
-const DIAL = { replay: "v", mihatsch: "kappa", gaskett: "beta" }; // the dial of /api/switches
+const DIAL = { replay: "v", mihatsch: "kappa", gaskett: "beta" }; // the dial of /api/switches; other learners have none
 const SIGNS = { v: "v", kappa: "κ", beta: "β" };
 const WAIT_MS = 120; // no request while the pointer or a slider moves
-const ASIDE = "Point at a cell to see its values; draw with the mouse or with keys (press ?).";
+const ASIDE = "Point at a cell to see its values.";
 const UNKNOWN = "No answer for this map yet.";
 
 /** Write the line of both boards. */
@@ -72,7 +72,7 @@ class Detail {
   #query() {
     const { world, epsilon, [this.side]: learner } = this.store.get();
     const dial = DIAL[learner.kind];
-    if (!dial) return null;
+    if (!dial || RECORDED) return null;
     const still = { ...learner, [dial]: this.store.learners[learner.kind].defaults[dial] };
     return join(worldQuery(world, this.store.presets), { learner: learnerText(still), epsilon });
   }

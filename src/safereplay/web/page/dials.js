@@ -1,76 +1,80 @@
 /**
- * The dials of both learners, and a sentence about each kind of learner.
+ * The learners of both sides: their choice, their dials, and a sentence and a formula about each, all from the server's catalog.
  */
 import { SIDES } from "./answers.js";
 import { byId, el, percent } from "./dom.js";
-import { choice, slider } from "./fields.js";
+import { choice, grouped, refill, slider } from "./fields.js";
 
-const KINDS = [
-  ["q", "Plain Q-learning"],
-  ["replay", "Shaped replay"],
-  ["design", "Designed replay"],
-  ["mihatsch", "Risk-sensitive (Mihatsch)"],
-  ["gaskett", "Pessimistic (Gaskett)"],
-  ["worst-case", "Worst case"],
-  ["worst-transition", "Worst transition"],
-];
-const ABOUT = {
-  q: "Learns once from every step and maximises the average, in which a rare disaster counts little.",
-  replay: "Between its steps it replays old ones, bad outcomes most often. That alone makes it careful.",
-  design: "Set a limit on the risk. The least replay is computed that gives the best policy under it.",
-  mihatsch: "Another method: in every update, bad surprises count more than good ones.",
-  gaskett: "Another method: it assumes that its next action may be the worst one.",
-  "worst-case": "Another method: it assumes the worst outcome that ever followed an action.",
-  "worst-transition": "Another method: it assumes the worst next state, with that state's mean reward.",
-};
-const FORMULA = {
-  q: "Q(s,a) ← Q(s,a) + α · [ r + γ max Q(s′,b) − Q(s,a) ]",
-  design: "ρ(s,a) = ( E − V + margin ) / ( E − worst )",
-  mihatsch: "Q(s,a) ← Q(s,a) + α · (1 − κ sign δ) · δ",
-  gaskett: "target = r + γ [ (1−β) max Q(s′,b) + β min Q(s′,b) ]",
-  "worst-case": "Q(s,a) ← min over all seen of  r + γ max Q(s′,b)",
-  "worst-transition": "target = min over s′ of  mean r(s,a,s′) + γ max Q(s′,b)",
-};
-const MIXINGS = [["literal", "literal (Alg. 1)"], ["matched", "matched (Thm. 1)"]];
-const SCHEMES = [["variance", "variance (paper)"], ["score", "standard score"]];
+const NAMES = { left: "Left learner", right: "Right learner" };
 
-const V_HINTS = { literal: "share of updates that are replays", matched: "how strongly volatile moves are replayed" };
-
-/** Put the learner's choice and its dials into both panes. */
+/** Put the choice of a learner into both panes, and its dials into the panel. */
 export function startDials(store, answers) {
+  const kinds = grouped(Object.entries(store.learners).map(([name, { group, title }]) => ({ name, group, title })));
   for (const side of SIDES) {
-    const range = (name) => (state) => {
-      const { sliders } = store.learners[state[side].kind];
-      return name === "v" ? { ...sliders.v, hint: V_HINTS[state[side].mixing] } : sliders[name];
+    byId(`${side}-learner`).append(
+      choice(store, { ...setting(store, side, "kind"), label: NAMES[side], options: kinds }));
+    let made = "";
+    const fill = (state) => {
+      const { kind, scheme } = state[side];
+      if (made === `${kind} ${scheme}`) return;
+      made = `${kind} ${scheme}`;
+      refill(byId(`${side}-dials`), ...fields(store, answers, side));
     };
-    const dial = (name) => slider(store, { ...setting(store, side, name), range: range(name) });
-    const word = (name, label, options, hint) => choice(store, { ...setting(store, side, name), label, options, hint });
-    byId(`${side}-learner`).append(word("kind", `${side === "left" ? "Left" : "Right"} learner`, KINDS));
-    byId(`${side}-dials`).append(
-      words(store, side, "hint about", ABOUT),
-      dial("v"),
-      dial("beta"),
-      dial("kappa"),
-      limitSlider(store, answers, side),
-      el("div", { class: "row" },
-        word("mixing", "Mixing", MIXINGS, "literal: any pair in memory; matched: the pair that was just visited"),
-        word("scheme", "Scheme", SCHEMES, "which transitions are preferred, and the unit of rewards")),
-      words(store, side, "formula", FORMULA),
-    );
+    store.subscribe(fill);
+    fill(store.get());
   }
 }
 
+function fields(store, answers, side) {
+  const learner = store.get()[side];
+  const { title, about, formula, choices } = store.learners[learner.kind];
+  const scheme = choices?.scheme?.find(({ value }) => value === learner.scheme);
+  const dials = Object.keys(learner).filter((name) => slidersOf(store, learner)[name]);
+  return [
+    el("h2", { class: "side-title" }, `${side === "left" ? "Left" : "Right"}: ${title}`),
+    el("p", { class: "hint about" }, about),
+    ...dials.map((name) => dial(store, answers, side, name)),
+    ...Object.entries(choices ?? {}).map(([name, options]) => worded(store, side, name, options)),
+    el("p", { class: "formula" }, scheme?.formula ?? formula),
+  ].filter(Boolean);
+}
+
+/** The sliders of a learner: its own, and those of its scheme. */
+function slidersOf(store, { kind, scheme }) {
+  const { sliders, choices } = store.learners[kind];
+  return { ...sliders, ...choices?.scheme?.find(({ value }) => value === scheme)?.sliders };
+}
+
+/** The slider of one dial; `id` may differ where a lesson shows it again. */
+export function dial(store, answers, side, name, id = `${side}-${name}`) {
+  if (name === "limit") return limitSlider(store, answers, side, id);
+  const range = (state) => slidersOf(store, state[side])[name];
+  return slider(store, { ...setting(store, side, name), id, range });
+}
+
+/** A choice between words, with a sentence about the chosen one. */
+function worded(store, side, name, options) {
+  const label = { mixing: "Replays happen", scheme: "What is replayed" }[name] ?? name;
+  const about = options.find(({ value }) => value === store.get()[side][name])?.about ?? "";
+  const hint = el("small", { class: "hint" }, about);
+  const field = choice(store, {
+    ...setting(store, side, name), label, options: options.map(({ value, title }) => [value, title]),
+  });
+  const follow = store.subscribe((state) => {
+    hint.textContent = options.find(({ value }) => value === state[side][name])?.about ?? "";
+  });
+  const box = el("div", { class: "worded" }, field, hint);
+  box.unbind = follow;
+  return box;
+}
+
 /** The limit of a designed replay; without one, the answer has a limit for this world. */
-function limitSlider(store, answers, side) {
+function limitSlider(store, answers, side, id) {
   const found = () => answers.get(side)?.design;
   const limit = setting(store, side, "limit");
-  const read = (state) => (limit.read(state) === null ? (found()?.limit ?? null) : limit.read(state));
-  const range = (state) => {
-    const { min, max, step, ...about } = { ...store.learners.design.sliders.limit, ...ends(found()) };
-    const value = read(state) ?? min;
-    return { ...about, min: Math.min(min, value), max: Math.max(max, value), step, text: percent };
-  };
-  return slider(store, { ...limit, read, range });
+  const read = (state) => limit.read(state) ?? found()?.limit ?? null;
+  const range = () => ({ ...store.learners.design.sliders.limit, ...ends(found()), text: percent });
+  return slider(store, { ...limit, id, read, range });
 }
 
 /** The range of an answer's limit. */
@@ -84,16 +88,4 @@ function setting(store, side, name) {
     write: (value, how) => store.setSide(side, { [name]: value }, how),
     shown: (state) => name in state[side],
   };
-}
-
-/** A text about the side's kind of learner. */
-function words(store, side, name, texts) {
-  const node = el("p", { class: name });
-  const write = (state) => {
-    node.textContent = texts[state[side].kind] ?? "";
-    node.hidden = !node.textContent;
-  };
-  store.subscribe(write);
-  write(store.get());
-  return node;
 }

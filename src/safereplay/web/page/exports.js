@@ -2,9 +2,9 @@
  * Sharing and exports: the link, a script that does the same, the map, and the picture.
  */
 import { SIDES } from "./answers.js";
-import { getFile } from "./api.js";
+import { getFile, RECORDED } from "./api.js";
 import { byId, el } from "./dom.js";
-import { learned } from "./learn.js";
+import { learned } from "./play.js";
 import { query, worldQuery } from "./link.js";
 import { asPng, asText, picture } from "./picture.js";
 import { colours } from "./plot.js";
@@ -16,9 +16,11 @@ export function start({ store, answers, boards, notice }) {
   const drawing = () => draw(store, answers, boards);
   const name = (ending) => `safereplay-${store.get().world.name}.${ending}`;
   const jobs = [
-    ["copy-link", "Copy link", "Copy a link to this state", () => copyLink(`${location.origin}/?${link()}`)],
-    ["export-script", "Script", "Download a Python script that does the same", () => fetched("/api/script", link())],
-    ["export-map", "Map", "Download the world as a map file", () => fetched("/api/map", map())],
+    ["copy-link", "Copy link", "Copy a link to this state, and to the step of a lesson", () => copyLink(address(store))],
+    ...(RECORDED ? [] : [
+      ["export-script", "Script", "Download a Python script that does the same", () => fetched("/api/script", link())],
+      ["export-map", "Map", "Download the world as a map file", () => fetched("/api/map", map())],
+    ]),
     ["export-svg", "SVG", "Download both boards as an SVG picture", () => saveSvg(drawing(), name("svg"))],
     ["export-png", "PNG", "Download both boards as a PNG picture", () => savePng(drawing(), name("png"))],
   ];
@@ -30,10 +32,12 @@ export function start({ store, answers, boards, notice }) {
         notice(error.detail ?? error.message, "problem");
       }
     };
-    return el("button", { id, type: "button", title, "aria-label": `${text}: ${title}`, onclick: work }, text);
+    return el("button", { id, type: "button", title, onclick: work }, el("b", {}, text), el("small", {}, title));
   });
-  byId("share").append(...buttons);
+  byId("share").querySelector("div").append(...buttons);
 }
+
+const address = (store) => `${location.origin}${location.pathname}?${store.link}`;
 
 /** Copy text to the clipboard; with the old API if the new one is refused. */
 async function copyLink(text) {
@@ -47,7 +51,8 @@ async function copyLink(text) {
     area.remove();
     if (!copied) throw new Error(`The browser does not allow copying; the address is ${text}`);
   }
-  return "The link is on the clipboard; it works while the playground runs at this address.";
+  return RECORDED ? "The link is on the clipboard."
+    : "The link is on the clipboard; it works while the playground runs at this address.";
 }
 
 /** Save a file from the server; return its refusal as a sentence. */

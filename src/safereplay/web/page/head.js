@@ -8,6 +8,7 @@ const ICONS = {
   redo: "m15 7 5 5-5 5M19.5 12H10a6 6 0 0 0-6 6v1",
   theme: "M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9Z",
   keys: "M3 7h18v11H3zM7 11h.01M12 11h.01M17 11h.01M8 15h8",
+  lecture: "M3 4h18v12H3zM12 16v4M8 20h8",
 };
 const KEYS = [
   ["Arrow keys", "move from cell to cell"],
@@ -19,9 +20,11 @@ const KEYS = [
   ["^  >  v  <", "a volatile move that way; Shift and an arrow key does the same"],
   ["Enter  or  Space", "draw with the chosen tool"],
   ["Ctrl + Z,  Ctrl + Y", "undo, redo"],
+  ["←  →", "the previous or next step of a lesson, in lecture mode; Escape leaves it"],
   ["?", "these keys"],
 ];
 
+const THEME = "safereplay-theme";
 const READ_MS = 6000; // a notice that needs no action disappears
 
 let kindShown = "";
@@ -54,7 +57,7 @@ export function startHead(store) {
   startHistory(store);
   startTheme();
   startHelp();
-  startTabs();
+  startMenu();
 }
 
 function startHistory(store) {
@@ -76,26 +79,41 @@ function startHistory(store) {
   });
 }
 
-/** Light or dark: the system's choice until the user changes it. Canvas code listens to "themechange". */
+/** Light or dark: the system's choice until the user changes it, which is remembered. Canvas code listens to "themechange". */
 function startTheme() {
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const root = document.documentElement;
+  const isDark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
   const changed = () => {
     byId("theme").setAttribute("aria-pressed", isDark());
     document.dispatchEvent(new CustomEvent("themechange", { detail: isDark() ? "dark" : "light" }));
   };
   byId("theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    root.dataset.theme = isDark() ? "light" : "dark";
+    localStorage.setItem(THEME, root.dataset.theme);
     changed();
   });
   system.addEventListener("change", changed);
-  byId("theme").setAttribute("aria-pressed", isDark());
+  const kept = localStorage.getItem(THEME);
+  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
+  changed();
+}
+
+/** The menu closes with Escape, or when something else is pressed. */
+function startMenu() {
+  const menu = byId("share");
+  document.addEventListener("click", ({ target }) => !menu.contains(target) && (menu.open = false));
+  menu.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape" || !menu.open) return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  });
 }
 
 function startHelp() {
   const dialog = byId("help");
   dialog.append(
-    el("h2", { id: "help-title" }, "Keys of the boards"),
+    el("h2", { id: "help-title" }, "Keys"),
     el("dl", { class: "keys" }, ...KEYS.flatMap(([keys, what]) => [el("dt", {}, keys), el("dd", {}, what)])),
     el("form", { method: "dialog" }, el("button", { class: "primary" }, "Close")));
   byId("keys").addEventListener("click", () => dialog.showModal());
@@ -104,17 +122,4 @@ function startHelp() {
     event.preventDefault();
     if (!dialog.open) dialog.showModal();
   });
-}
-
-/** On a narrow screen the tabs show the current part of the page. */
-function startTabs() {
-  const tabs = [...document.querySelectorAll(".tabs a")];
-  const seen = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      const tab = tabs.find((link) => link.hash === `#${target.id}`);
-      if (isIntersecting) tab.setAttribute("aria-current", "true");
-      else tab.removeAttribute("aria-current");
-    }
-  }, { rootMargin: "-45% 0px -50% 0px" }); // a line across the middle of the screen
-  tabs.forEach((link) => seen.observe(document.querySelector(link.hash)));
 }

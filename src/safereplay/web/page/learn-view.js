@@ -1,13 +1,15 @@
 /**
- * What a learner has learned so far: a text, a curve towards its exact limit, and one small board per seed.
+ * What both have learned so far: a text, curves towards their exact limits, and one small board per seed.
  */
+import { SIDES } from "./answers.js";
 import { el, percent, svg } from "./dom.js";
-import { whole } from "./learn-controls.js";
+import { whole } from "./play-controls.js";
 import { Chart } from "./plot.js";
 
 /** The signs of the verdicts, so that no information is in colour alone. */
 export const SIGNS = { safe: "✓", risky: "⚠", jumps: "✗", stuck: "↻", "no path": "–" };
 
+const IDLE = "Shown is what both learn in the end. Play shows how they learn it.";
 const FEW = 10; // finished episodes before a distance from the limit is shown
 const MOST = 400; // points of a curve; beyond that, every other one is dropped
 const HEADINGS = ["0,-1", "1,0", "0,1", "-1,0"].map((text) => text.split(",").map(Number)); // of actions, in (x, y)
@@ -16,28 +18,22 @@ const KINDS = { ".": "free", "#": "wall", G: "goal", X: "hazard", S: "start" }; 
 const TENS = [0.01, 0.1, 1, 10, 100].flatMap((ten) => [ten, 2 * ten, 5 * ten]).map((x) => Number(x.toPrecision(1)));
 const TICKS = { tickvals: TENS, ticktext: TENS.map((x) => `${x} %`) }; // a logarithmic axis with its unit
 
-/** The status line. @param {"idle"|"running"|"paused"|"done"} phase @param {?object} frame */
-export function statusText(phase, side, frame) {
-  if (!frame) return phase === "idle" ? `Press Run to watch the ${side} learner.` : "Starting…";
-  const { verdict, gap } = frame.seeds[0];
-  const parts = [
-    `iteration ${whole(frame.t)}`,
-    `${whole(frame.episodes)} episode${frame.episodes === 1 ? "" : "s"}`,
-    `${SIGNS[verdict]} ${verdict}`,
-    frame.risk.p_unsafe === null ? null : `unsafe ${percent(frame.risk.p_unsafe)}`,
-    frame.risk.p_never > 1e-9 ? `never ends ${percent(frame.risk.p_never)}` : null,
-    gap === null || frame.episodes < FEW ? null : `${percent(gap)} from its exact limit at visited cells`,
-  ];
-  const text = parts.filter(Boolean).join(" · ");
+/** The status line. @param {"idle"|"running"|"paused"|"done"} phase @param {{left: ?object, right: ?object}} learned frames */
+export function statusText(phase, learned) {
+  const frames = SIDES.map((side) => learned[side]).filter(Boolean);
+  if (!frames.length) return phase === "idle" ? IDLE : "Starting…";
+  const t = Math.min(...frames.map((frame) => frame.t));
+  const gaps = SIDES.filter((side) => learned[side]?.seeds[0].gap != null && learned[side].episodes >= FEW)
+    .map((side) => `${side} is ${percent(learned[side].seeds[0].gap)} from its limit`);
+  const text = [`${whole(t)} update${t === 1 ? "" : "s"} of each learner`, ...gaps].join(" · ");
   return phase === "done" ? `Done: ${text}` : phase === "paused" ? `Paused: ${text}` : text;
 }
 
-/** The distance of each seed's Q from the exact limit, over iterations. */
+/** The distance of each learner's Q from its exact limit, over iterations, for every seed. */
 export class Curve {
   #chart;
   #node;
-  #t = [];
-  #gaps = [];
+  #sides = {};
 
   constructor(node) {
     this.#node = node;
@@ -46,47 +42,47 @@ export class Curve {
   }
 
   clear() {
-    this.#t = [];
-    this.#gaps = [];
+    for (const side of SIDES) this.#sides[side] = { t: [], gaps: [] };
     this.#node.hidden = true;
   }
 
-  add({ t, seeds }) {
-    this.#t.push(t);
-    seeds.forEach(({ gap }, i) => (this.#gaps[i] ??= []).push(gap > 0 ? 100 * gap : null));
-    if (this.#t.length <= MOST) return;
+  add(side, { t, seeds }) {
+    const now = this.#sides[side];
+    now.t.push(t);
+    seeds.forEach(({ gap }, i) => (now.gaps[i] ??= []).push(gap > 0 ? 100 * gap : null));
+    if (now.t.length <= MOST) return;
     const thin = (list) => list.filter((_, i) => i % 2 === 1);
-    this.#t = thin(this.#t);
-    this.#gaps = this.#gaps.map(thin);
+    now.t = thin(now.t);
+    now.gaps = now.gaps.map(thin);
   }
 
-  /** @param {"left"|"right"} side for the colour */
-  draw(side) {
-    if (!this.#gaps.some((gaps) => gaps.some((gap) => gap !== null))) return;
+  draw() {
+    const known = SIDES.filter((side) => this.#sides[side].gaps.some((gaps) => gaps.some((gap) => gap !== null)));
+    if (!known.length) return;
     this.#node.hidden = false;
-    const last = this.#gaps.map((gaps) => percent((gaps.at(-1) ?? 0) / 100));
-    const words = `Distance of Q from its exact limit after ${whole(this.#t.at(-1))} iterations: ${last.join(", ")}.`;
-    this.#chart.draw(({ [side]: own, muted }) => this.#picture(own, muted), words);
+    const last = (side) => this.#sides[side].gaps.map((gaps) => percent((gaps.at(-1) ?? 0) / 100)).join(", ");
+    const words = known.map((side) => `${side}: ${last(side)}.`).join(" ");
+    this.#chart.draw((colours) => this.#picture(known, colours), `Distance of Q from its exact limit. ${words}`);
   }
 
-  #picture(own, muted) {
-    const traces = this.#gaps.map((y, seed) => ({
+  #picture(known, colours) {
+    const traces = known.flatMap((side) => this.#sides[side].gaps.map((y, seed) => ({
       type: "scatter",
-      mode: this.#t.length < 3 ? "lines+markers" : "lines",
-      name: `seed ${seed}`,
-      x: this.#t.slice(),
+      mode: y.length < 3 ? "lines+markers" : "lines",
+      name: `${side}, seed ${seed}`,
+      x: this.#sides[side].t.slice(),
       y: y.slice(),
-      line: { color: seed ? muted : own, width: seed ? 1 : 2.5 },
-      opacity: seed ? 0.7 : 1,
-      hovertemplate: `seed ${seed}, iteration %{x:,}: %{y:.3~r} % of Q's range from the limit<extra></extra>`,
-    }));
+      line: { color: colours[side], width: seed ? 1 : 2.5, dash: side === "left" ? "solid" : "dash" },
+      opacity: seed ? 0.5 : 1,
+      hovertemplate: `${side}, seed ${seed}, iteration %{x:,}: %{y:.3~r} % of Q's range from the limit<extra></extra>`,
+    })));
     const layout = {
       xaxis: { title: "iterations", rangemode: "tozero", nticks: 6 },
       yaxis: { title: "distance from the limit", type: "log", ...TICKS },
       margin: { l: 60, r: 12, t: 10, b: 40 },
       showlegend: false,
     };
-    return { traces: traces.reverse(), layout }; // the first seed on top
+    return { traces: traces.reverse(), layout }; // the first seeds on top
   }
 }
 

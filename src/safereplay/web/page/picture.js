@@ -2,6 +2,7 @@
  * Both boards as one self-contained picture: all styles are inlined.
  */
 import { percent, say, svg } from "./dom.js";
+import { wayText } from "./panes.js";
 
 const NEEDED = [
   "fill", "fill-opacity", "fill-rule", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray",
@@ -62,10 +63,10 @@ export async function asPng(root, scale = 2) {
 }
 
 /** A learner and its numbers: of its exact limit, or of the run if the board shows one. */
-function words({ label, verdict: limit, risk: exact }, frame, left, { text: ink, muted }) {
-  const { risk, verdict } = frame ? { risk: frame.risk, ...frame.seeds[0] } : { risk: exact, verdict: limit };
+function words({ label, way: limit, risk: exact }, frame, left, { text: ink, muted }) {
+  const { risk, way } = frame ? { risk: frame.risk, ...frame.seeds[0] } : { risk: exact, way: limit };
   const when = frame ? ` · after ${frame.t.toLocaleString("en-GB")} iterations` : "";
-  const numbers = `${verdict} · unsafe ${percent(risk.p_unsafe)} · mean ${say(risk.mean)}${when}`;
+  const numbers = `${way ? `${wayText(way)} · ` : ""}unsafe ${percent(risk.p_unsafe)} · mean ${say(risk.mean)}${when}`;
   return [text(label, left, MARGIN + 30, 26, ink, 600), text(numbers, left, MARGIN + 64, 20, muted)];
 }
 

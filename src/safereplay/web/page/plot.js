@@ -7,7 +7,6 @@ import { byId, el } from "./dom.js";
 
 const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
 const COLOURS = { text: "--text", muted: "--muted", line: "--line", left: "--left", right: "--right", card: "--card" };
-const LATEST_MS = 1_000; // the longest wait of a chart that is not visible
 const REST_MS = 100; // between two drawings of a chart, to leave time for the boards
 
 let loading = null;
@@ -17,7 +16,7 @@ const charts = new Set();
 function plotly() {
   loading ??= new Promise((resolve, reject) => {
     const failed = () => reject(new Error("the charts could not be loaded"));
-    document.head.append(el("script", { src: "/plotly.js", onload: () => resolve(window.Plotly), onerror: failed }));
+    document.head.append(el("script", { src: "plotly.js", onload: () => resolve(window.Plotly), onerror: failed }));
   });
   return loading;
 }
@@ -41,6 +40,7 @@ export class Chart {
   #pressed;
   #visible = false;
   #due = false;
+  #waits = false; // for its tab to be shown
   #clicks = false;
   #last = -Infinity;
 
@@ -50,7 +50,10 @@ export class Chart {
     this.#pressed = pressed;
     node.setAttribute("role", "img");
     charts.add(this);
-    new IntersectionObserver(([entry]) => (this.#visible = entry.isIntersecting)).observe(node);
+    new IntersectionObserver(([entry]) => {
+      this.#visible = entry.isIntersecting;
+      if (this.#visible && this.#waits) this.again();
+    }).observe(node);
   }
 
   /**
@@ -67,18 +70,18 @@ export class Chart {
   /** Draw again after a change of colours or size. */
   again() {
     if (this.#due || !this.#make) return;
+    this.#waits = !this.#visible;
+    if (this.#waits) return; // it has no size yet
     this.#due = true;
-    const go = () => this.#now();
     const rest = Math.max(0, this.#last + REST_MS - performance.now());
-    if (this.#visible) requestAnimationFrame(() => setTimeout(go, rest)); // after the boards are on the screen
-    else if (window.requestIdleCallback) requestIdleCallback(go, { timeout: LATEST_MS });
-    else setTimeout(go, LATEST_MS);
+    requestAnimationFrame(() => setTimeout(() => this.#now(), rest)); // after the boards are on the screen
   }
 
   async #now() {
     const library = window.Plotly ?? (await plotly().catch((error) => this.#fail(error)));
     this.#due = false;
-    if (!library) return;
+    this.#waits = !this.#node.checkVisibility(); // its tab was left meanwhile
+    if (!library || this.#waits) return;
     const scheme = colours();
     const { traces, layout } = this.#make(scheme);
     const began = performance.now();

@@ -2,13 +2,15 @@
  * The whole state of the page, in one place.
  *
  * States are immutable: `set` makes a new one from the old and calls all listeners. The old one is pushed onto a stack
- * for undo. The address of the page always contains the current state.
+ * for undo. The address of the page always contains the current state, and the browser's Back and Forward go through
+ * the same steps as undo and redo.
  */
-import { query } from "./link.js";
+import { join, query } from "./link.js";
 
 const TOGETHER_MS = 600; // changes from the same source within this time are one step of undo
 const ADDRESS_MS = 150; // browsers refuse an address that changes too often
 const DEPTH = 200;
+const BESIDE = ["lesson", "lecture"]; // parameters of the address that are not part of the state
 
 /** @typedef {{remember?: boolean, source?: string, join?: boolean}} How
  *  remember: can be undone; source: what changed it; join: part of the last step of undo, at any time */
@@ -20,16 +22,23 @@ class Store {
   #past = [];
   #future = [];
   #listeners = new Set();
+  #travellers = new Set();
   #last = { source: "", at: 0 };
   #timer = 0;
+  #more = {}; // the values of BESIDE
+  #entry = false; // whether the next address is a new entry of the browser's history
 
-  /** Start with a state, the presets, and the dials of each kind of learner. */
+  /** Start with a state, the presets, and the catalog of learners. */
   begin(state, presets, learners) {
     this.#state = Object.freeze(state);
     this.#presets = presets;
     this.#learners = learners;
     this.#past = [];
     this.#future = [];
+    const asked = new URLSearchParams(location.search);
+    this.#more = Object.fromEntries(BESIDE.filter((name) => asked.has(name)).map((name) => [name, asked.get(name)]));
+    history.replaceState({ state: this.#state, more: this.#more }, "");
+    window.addEventListener("popstate", ({ state: entry }) => entry && this.#return(entry));
   }
 
   /** The current state. */
@@ -42,7 +51,7 @@ class Store {
     return this.#presets;
   }
 
-  /** The defaults and sliders of each kind of learner, as /api/learners lists them. */
+  /** The catalog of learners, as /api/learners lists them. */
   get learners() {
     return this.#learners;
   }
@@ -60,12 +69,12 @@ class Store {
     this.set({ world: { ...this.#state.world, ...patch } }, how);
   }
 
-  /** Change one learner; another kind starts from its defaults. @param {"left"|"right"} side */
+  /** Change one learner; another kind or scheme has its own dials, which start at their defaults. @param {"left"|"right"} side */
   setSide(side, patch, how) {
     const now = this.#state[side];
-    const kind = patch.kind ?? now.kind;
-    const base = kind === now.kind ? now : { kind, ...this.#learners[kind].defaults };
-    this.set({ [side]: { ...base, ...patch } }, how);
+    const { kind, scheme } = { ...now, ...patch };
+    const base = kind !== now.kind ? { kind, ...this.#learners[kind].defaults } : now;
+    this.set({ [side]: schemed(this.#learners, { ...base, ...patch }, scheme !== now.scheme) }, how);
   }
 
   undo() {
@@ -90,10 +99,47 @@ class Store {
     return () => this.#listeners.delete(fn);
   }
 
+  /** Call `fn(more)` when Back or Forward changes the other parameters of the address. */
+  onTravel(fn) {
+    this.#travellers.add(fn);
+  }
+
+  /** Set parameters of the address beside the state; null removes one. @param {object} more */
+  setMore(more) {
+    const next = Object.fromEntries(Object.entries({ ...this.#more, ...more }).filter(([, value]) => value != null));
+    if (same(next, this.#more)) return;
+    this.#more = next;
+    this.#entry = true;
+    this.#writeSoon();
+  }
+
+  /** The query of the address. */
+  get link() {
+    return join(query(this.#state, this.#presets), this.#more);
+  }
+
   /** Write the current state into the address now. */
   writeAddress() {
     clearTimeout(this.#timer);
-    history.replaceState(null, "", `?${query(this.#state, this.#presets)}`);
+    const entry = { state: this.#state, more: this.#more };
+    history[this.#entry ? "pushState" : "replaceState"](entry, "", `?${this.link}`);
+    this.#entry = false;
+  }
+
+  #writeSoon() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.writeAddress(), ADDRESS_MS);
+  }
+
+  /** Back or Forward: show the state of that entry. */
+  #return({ state, more }) {
+    clearTimeout(this.#timer);
+    this.#entry = false;
+    this.#more = more;
+    this.#last = { source: "", at: 0 };
+    this.#past.push(this.#state);
+    this.#become(state, "history", false);
+    for (const fn of this.#travellers) fn(more);
   }
 
   #remember(source, join) {
@@ -102,6 +148,7 @@ class Store {
     this.#last = { source, at };
     this.#future = [];
     if (goesOn && this.#past.length) return;
+    this.#entry = true;
     this.#past.push(this.#state);
     if (this.#past.length > DEPTH) this.#past.shift();
   }
@@ -113,13 +160,23 @@ class Store {
     this.#become(from.pop(), source);
   }
 
-  #become(state, source) {
+  #become(state, source, write = true) {
     const before = this.#state;
     this.#state = Object.freeze(state);
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.writeAddress(), ADDRESS_MS);
+    if (write) this.#writeSoon();
     for (const fn of [...this.#listeners]) fn(state, before, source);
   }
+}
+
+/** A side whose scheme has changed: with the dials of the new one, at their defaults where the old value is out of range. */
+function schemed(learners, side, changed) {
+  const schemes = learners[side.kind].choices?.scheme;
+  if (!schemes || !changed) return side;
+  const { dials, sliders } = schemes.find(({ value }) => value === side.scheme);
+  const fits = (name) => side[name] >= sliders[name].min && side[name] <= sliders[name].max;
+  const own = Object.entries(dials).map(([name, usual]) => [name, fits(name) ? side[name] : usual]);
+  const { kind, v, mixing, scheme } = side;
+  return { kind, v, ...Object.fromEntries(own), mixing, scheme };
 }
 
 /** Whether two plain values are deeply equal. */

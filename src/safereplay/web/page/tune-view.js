@@ -6,7 +6,7 @@ import { el, percent, say } from "./dom.js";
 const STEP = 0.01; // v is offered on a grid of this step
 
 /** The answer as text. */
-export function answerText({ meets, confirmed, limit, plan, plain, ceiling }) {
+export function answerText({ meets, confirmed, limit, plan, plain, ceiling, v_smallest: smallest }) {
   const was = `Plain Q-learning: ${risks(plain)}.`;
   const is = risks(plan);
   const dials = `v = ${say(plan.v)}${plan.beta === null ? "" : ` and β = ${say(plan.beta)}`}`;
@@ -15,7 +15,8 @@ export function answerText({ meets, confirmed, limit, plan, plain, ceiling }) {
   const sure = confirmed ? "" : " Trained learners did not reach it reliably.";
   const best = ceiling.find(({ risk, mean }) => mean !== null && Math.abs(risk - limit) < 1e-9);
   const most = best ? ` The best mean of all policies under this limit is ${say(best.mean)}.` : "";
-  return `The gentlest replay that keeps ${percent(limit)} has ${dials}: ${is}. ${was}${most}${sure}`;
+  const margin = plan.v - smallest > STEP / 2 ? ` The limit is kept from v = ${say(smallest)} on; a little more lets learning find it reliably.` : "";
+  return `The gentlest replay that keeps ${percent(limit)} has ${dials}: ${is}.${margin} ${was}${most}${sure}`;
 }
 
 /**

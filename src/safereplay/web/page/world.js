@@ -2,7 +2,7 @@
  * The world's panel: its preset, size, rewards and dynamics.
  */
 import { byId, el, percent } from "./dom.js";
-import { check, choice, number, slider } from "./fields.js";
+import { check, choice, grouped, number, slider } from "./fields.js";
 import { MOST, resized } from "./maps.js";
 import { same } from "./state.js";
 
@@ -18,15 +18,13 @@ export function startWorld(store) {
   startPresets(store);
   byId("rewards").append(sizes(store), rewards(store), gambles(store));
   byId("dynamics").append(...moving(store));
-  const narrow = matchMedia("(max-width: 760px)");
-  const fold = () => document.querySelectorAll("#world details").forEach((part) => (part.open = !narrow.matches));
-  narrow.addEventListener("change", fold);
-  fold();
 }
 
 function startPresets(store) {
   const select = byId("preset");
-  select.append(...store.presets.map(({ name, title }) => el("option", { value: name }, title)));
+  const groups = Object.entries(grouped(store.presets));
+  const option = ([value, title]) => el("option", { value }, title);
+  select.append(...groups.map(([label, those]) => el("optgroup", { label }, ...those.map(option))));
   const begin = () => store.set({ world: store.presets.find(({ name }) => name === select.value).world });
   select.addEventListener("change", begin);
   byId("reset").addEventListener("click", begin);
@@ -40,20 +38,15 @@ function startPresets(store) {
   follow(store.get());
 }
 
-/** Rows and columns. Until something is drawn, sizes are cut from the first world, as typing 12 passes 1. */
+/** Rows and columns. */
 function sizes(store) {
-  let whole = null;
-  let cut = null;
-  const resize = (how, change) => {
-    const { world } = store.get();
-    if (world !== cut) whole = world;
-    const { rows, columns } = { ...sizeOf(world), ...change };
-    store.setWorld(resized(whole, rows, columns), how);
-    cut = store.get().world;
-  };
   const size = (name, label) => number(store, {
     id: `${name}-count`, label, min: 1, max: MOST, step: 1, read: ({ world }) => sizeOf(world)[name],
-    write: (n, how) => resize(how, { [name]: n }),
+    write: (n, how) => {
+      const { world } = store.get();
+      const { rows, columns } = { ...sizeOf(world), [name]: n };
+      store.setWorld(resized(world, rows, columns), how);
+    },
   });
   return el("div", { class: "fields" }, size("rows", "Rows"), size("columns", "Columns"));
 }
@@ -96,18 +89,22 @@ function gambles(store) {
     part("volatile-bad", "else", "bad", any));
 }
 
-const GAMMA = { symbol: "γ", label: "discount", hint: "weight of later rewards", min: 0.5, max: 0.99, step: 0.01 };
-const EPSILON = {
-  symbol: "ε", label: "exploration", hint: "share of random actions", min: 0.01, max: 1, step: 0.01,
+/** The sliders of the world and of the exploration. */
+const SLIDERS = {
+  gamma: { symbol: "γ", label: "discount", hint: "weight of later rewards", min: 0.5, max: 0.99, step: 0.01 },
+  epsilon: { symbol: "ε", label: "exploration", hint: "share of random actions", min: 0.01, max: 1, step: 0.01 },
+  slip: { label: "Slip", hint: "share of steps that slip", min: 0, max: 1, step: 0.01, text: percent },
 };
-const SLIP = { label: "Slip", hint: "share of steps that slip", min: 0, max: 1, step: 0.01, text: percent };
+
+/** The slider γ, ε or slip; `id` may differ where a lesson shows it again. */
+export function worldDial(store, name, id = name) {
+  const epsilon = { read: (state) => state.epsilon, write: (value, how) => store.set({ epsilon: value }, how) };
+  return slider(store, { id, range: () => SLIDERS[name], ...(name === "epsilon" ? epsilon : of(store, name)) });
+}
 
 function moving(store) {
-  const epsilon = { read: (state) => state.epsilon, write: (value, how) => store.set({ epsilon: value }, how) };
   return [
-    slider(store, { id: "gamma", range: () => GAMMA, ...of(store, "gamma") }),
-    slider(store, { id: "epsilon", range: () => EPSILON, ...epsilon }),
-    slider(store, { id: "slip", range: () => SLIP, ...of(store, "slip") }),
+    ...Object.keys(SLIDERS).map((name) => worldDial(store, name)),
     choice(store, { id: "slip-to", label: "A slip goes", options: SLIPS, ...of(store, "slip_to") }),
     choice(store, { id: "start", label: "Episodes start", options: STARTS, ...of(store, "start") }),
     check(store, { id: "fall-ends", label: "A fall ends the episode", ...of(store, "fall_ends") }),
