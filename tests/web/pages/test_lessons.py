@@ -15,13 +15,15 @@ WORDS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 SIZES = {"desk": (1280, 800), "projector": (1024, 768), "phone": (390, 844)}
 #: What a step says, what it marks, and its dials: whatever is not fully on the screen, or covered by something else.
 UNSEEN = """() => {
-    const named = [".lesson-words", ".spoken-of", "#lesson-dials .slider", "#run", "#left-unsafe", "#right-unsafe"];
+    const named = [".lesson-words", ".spoken-of", "#lesson-dials .slider", ".lesson-bar > *", "#run", "#left-unsafe", "#right-unsafe", "#left-mean", "#right-mean"];
     const marked = [...document.querySelectorAll(".at.pointed .pointer-ring")];
     const all = [...named.flatMap((name) => [...document.querySelectorAll(name)]), ...marked];
     return all.filter((node) => {
         const box = node.getBoundingClientRect();
         const inside = box.top >= -1 && box.left >= -1 && box.bottom <= innerHeight + 1 && box.right <= innerWidth + 1;
         if (!inside) return true;
+        const card = node.closest(".pane, #side, #play")?.getBoundingClientRect() ?? box;
+        if (box.left < card.left || box.right > card.right) return true; // it sticks out of its card
         const hit = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
         const board = node.closest("svg.board");
         return !(node.contains(hit) || hit?.contains(node) || (board && board.contains(hit)));
@@ -34,9 +36,9 @@ def page(visit):
     return visit()
 
 
-def step(page, name):
+def step(page, name, mode=""):
     """Open a step by its link; its words."""
-    page.open(f"lesson={name}")
+    page.open(f"lesson={name}{mode}")
     link = next((one["link"] for one in reversed(_until(name)) if "link" in one), "")
     wait_for_link(page, link)
     return page.text("lesson-text .lesson-words")
@@ -89,12 +91,12 @@ def test_lessons_are_short_steps():
         assert "link" in lesson["steps"][0]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_words_of_a_step_and_what_it_speaks_of_are_on_one_screen(visit, size):
+@pytest.mark.parametrize(("size", "mode"), [(size, mode) for size in SIZES for mode in ("", "&lecture=1")])
+def test_the_words_of_a_step_and_what_it_speaks_of_are_on_one_screen(visit, size, mode):
     width, height = SIZES[size]
     page = visit(viewport={"width": width, "height": height}, reduced_motion="reduce")
     for name in STEPS:
-        step(page, name)
+        step(page, name, mode)
         assert page.painted().page.evaluate(UNSEEN) == [], name
 
 

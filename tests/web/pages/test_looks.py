@@ -226,6 +226,8 @@ def test_nothing_moves_where_nothing_should(visit):
     assert visit().page.evaluate(read)[0] != "none"
 
 
+#: Waits for the transitions that have begun.
+MOVED = "() => Promise.allSettled(document.getAnimations().filter((x) => x.transitionProperty).map((x) => x.finished)).then(() => 0)"
 #: The pictures of the docs: the link, what is done there, and the size of the screen.
 PICTURES = {
     "playground": ("world=cliff&right=replay,v:0.5,beta:5,mixing:matched", ["walks"], "desk"),
@@ -250,6 +252,8 @@ def test_the_pictures_of_the_docs_are_the_page(visit, tmp_path, name):
     if "learners" in done:
         page.reveal("right-dials")
     page.page.mouse.move(0, 0)
+    page.page.evaluate("document.activeElement.blur()")
+    page.page.evaluate(MOVED)
     wanted = os.environ.get("SAFEREPLAY_PICTURES") == "1"
     path = PICTURE.with_stem(name) if wanted else tmp_path / f"{name}.png"
     page.painted().page.screenshot(path=path)

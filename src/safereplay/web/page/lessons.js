@@ -138,7 +138,7 @@ class Lessons {
     this.previous.disabled = i < 0 || (i === 0 && k === 0);
     this.next.disabled = i === last && k === this.#lessons[last].steps.length - 1;
     const ends = i >= 0 && k === this.#lessons[i].steps.length - 1;
-    this.next.textContent = i < 0 ? "Begin →" : ends ? "Next lesson →" : "Next →";
+    this.next.textContent = i < 0 ? "Begin →" : ends && i < last ? `Lesson ${i + 2} →` : "Next →";
     this.text.replaceChildren(...(i < 0 ? this.#welcome() : this.#step(i, k)));
     this.dots.replaceChildren(...(i < 0 ? [] : this.#steps(i, k)));
     const { store, answers } = this.#parts;
