@@ -480,6 +480,22 @@ print(*said)
     assert found == [["begin", "end"], []]
 
 
+def test_a_pool_that_starts_soon_starts_with_the_first_question():
+    async def ask():
+        pool = WorkerPool(1, REGISTRY)
+        starting = asyncio.ensure_future(pool.start_soon(HOUR))
+        await asyncio.sleep(0)
+        assert not pool._workers
+        try:
+            found = await outcome(pool, "echo", word="hello")
+            await starting
+            return found
+        finally:
+            pool.close()
+
+    assert run_held(ask())["word"] == "hello"
+
+
 def test_closing_answers_whoever_still_waits(held):
     async def run():
         pool = WorkerPool(1, REGISTRY)

@@ -245,6 +245,7 @@ class Tuned(Shape):
 
 
 SOON, LATER = 10.0, 60.0  # seconds that an answer and a tuning may take
+LOADING = 1.0  # seconds in which a browser can load the page and its recorded answers before workers need the processor
 #: Requests that workers answer in advance, while they are idle: one of each family of learners, and a large world.
 WARM_UPS: tuple[tuple[str, dict[str, Any]], ...] = (
     *((learner, {}) for learner in ("q", "replay,mixing:matched", "replay", "design", "mihatsch", "gaskett")),
@@ -308,7 +309,7 @@ async def _start(app: FastAPI) -> None:
     quick: WorkerPool = app.state.quick
     for learner, world in WARM_UPS:
         quick.warm("solve", LearnerLink(learner=learner, **world).model_dump())
-    quick.start()
+    await quick.start_soon(LOADING)
     await quick.ready()
     app.state.slow.start()
     await asyncio.to_thread(import_module, ".answers", __package__)

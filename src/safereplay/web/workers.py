@@ -265,6 +265,7 @@ class WorkerPool:
         self._warm_ups: list[bytes] = []
         self._warming: Worker | None = None  # the one that warms up
         self._rests: set[asyncio.TimerHandle] = set()
+        self._asked = asyncio.Event()  # set by the first request
         self._up = asyncio.Event()  # set when a worker is ready
         self._stillborn = 0  # workers in a row that died before they were ready
         self._open = False
@@ -273,6 +274,13 @@ class WorkerPool:
         """Start the first process, which is ready sooner if it starts alone; the others follow it."""
         self._open = True
         self._start_worker()
+
+    async def start_soon(self, seconds: float) -> None:
+        """Start at the first request, or after ``seconds`` without one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._asked.wait()
+        self.start()
 
     async def ready(self) -> None:
         """Return when a worker is ready."""
@@ -315,6 +323,7 @@ class WorkerPool:
         Waiting for a worker may take another ``seconds``; the start of the first worker and compiling do not count.
         If the caller is cancelled, the work stops after the grace time.
         """
+        self._asked.set()
         try:
             async with asyncio.timeout(STARTING):
                 await self.ready()

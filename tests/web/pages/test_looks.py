@@ -253,7 +253,8 @@ def test_the_pictures_of_the_docs_are_the_page(visit, tmp_path, name):
         page.reveal("right-dials")
     page.page.mouse.move(0, 0)
     page.page.evaluate("document.activeElement.blur()")
-    page.page.evaluate(MOVED)
+    page.page.wait_for_load_state("networkidle")  # a lesson has set its boards
+    page.painted().page.evaluate(MOVED)
     wanted = os.environ.get("SAFEREPLAY_PICTURES") == "1"
     path = PICTURE.with_stem(name) if wanted else tmp_path / f"{name}.png"
     page.painted().page.screenshot(path=path)
