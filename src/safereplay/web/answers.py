@@ -223,9 +223,16 @@ def study(parameters: dict[str, Any]) -> dict[str, Any]:
     return {"text": script(StateLink.model_validate(parameters))}
 
 
+def prepare(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Compile the loop of a learner by a few iterations of it, so that the server, which streams it, only loads the code."""
+    link = LearnLink(**parameters)
+    Runs(link, Target(learner_of(link.to_world(), link.to_side()), None)).next_frame(2 * TRACED)
+    return {}
+
+
 #: The jobs of the workers.
 JOBS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    job.__name__: job for job in (solve, model, switches, tune, study)
+    job.__name__: job for job in (solve, model, switches, tune, study, prepare)
 }
 
 

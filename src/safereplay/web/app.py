@@ -247,10 +247,11 @@ class Tuned(Shape):
 SOON, LATER = 10.0, 60.0  # seconds that an answer and a tuning may take
 LOADING = 1.0  # seconds in which a browser can load the page and its recorded answers before workers need the processor
 #: Requests that workers answer in advance, while they are idle: one of each family of learners, and a large world.
-WARM_UPS: tuple[tuple[str, dict[str, Any]], ...] = (
-    *((learner, {}) for learner in ("q", "replay,mixing:matched", "replay", "design", "mihatsch", "gaskett")),
-    *((learner, {}) for learner in ("error-states", "lagrangian", "prioritised", "backward", "dyna")),
-    ("replay,mixing:matched", {"world": "blank", "map": "/".join(["20"] * 18 + ["9XX9", "S18G"])}),
+WARM_UPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    *((job, learner, {}) for learner in ("q", "replay,mixing:matched") for job in ("prepare", "solve")),
+    *(("solve", learner, {}) for learner in ("replay", "design", "mihatsch", "gaskett")),
+    *(("solve", learner, {}) for learner in ("error-states", "lagrangian", "prioritised", "backward", "dyna")),
+    ("solve", "replay,mixing:matched", {"world": "blank", "map": "/".join(["20"] * 18 + ["9XX9", "S18G"])}),
 )
 SLOW = 2  # workers for tuning and for switches, so that sliders never wait for them
 ABOUT = (
@@ -307,8 +308,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 async def _start(app: FastAPI) -> None:
     """Start the workers, those of sliders first, and import here what streams need."""
     quick: WorkerPool = app.state.quick
-    for learner, world in WARM_UPS:
-        quick.warm("solve", LearnerLink(learner=learner, **world).model_dump())
+    for job, learner, world in WARM_UPS:
+        quick.warm(job, LearnerLink(learner=learner, **world).model_dump())
     await quick.start_soon(LOADING)
     await quick.ready()
     app.state.slow.start()
