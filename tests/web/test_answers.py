@@ -71,7 +71,7 @@ def test_a_distribution_is_gathered_without_losing_probability():
         ({"world": "cliff", "learner": "q"}, "edge"),
         ({"world": "cliff", "learner": "replay,mixing:matched"}, "detour"),
         ({"world": "cliff", "learner": "mihatsch,kappa:0.9"}, "jumps"),
-        ({"world": "cliff", "learner": "worst-case"}, ""),  # its path goes round, but its episodes end
+        ({"world": "cliff", "learner": "worst-case"}, "stays"),  # its path goes round, and slips end its episodes
         ({"world": "cliff", "learner": "q", "slip": 0.0}, ""),  # the safe way is the shortest
         ({"world": "bridge", "learner": "worst-case"}, "loop"),
         ({"world": "volatile", "learner": "q"}, "gambles"),

@@ -244,14 +244,15 @@ def route(mdp: sr.TabularMDP, policy: Ints) -> dict[str, Any]:
 
 
 def way_of(world: World, drawn: dict[str, Any], risk: sr.RiskProfile | None) -> str:
-    """How a policy gets to the goal, in a word: edge, gambles, detour, jumps or loop; "" for none of them."""
+    """How a policy gets to the goal, in a word: edge, gambles, detour, jumps, loop or stays; "" for none of them."""
     verdict = drawn["verdict"]
     if verdict == RISKY:
         return "edge" if "X" in "".join(world.rows) else "gambles"
     if verdict == SAFE:
         return "detour" if len(drawn["path"]) - 1 > _shortest(world) else ""
-    never = risk is not None and risk.p_never > TRACE
-    return "jumps" if verdict == JUMPS else "loop" if verdict == STUCK and never else ""
+    if verdict == STUCK:  # slips may end it all the same
+        return "loop" if risk is not None and risk.p_never > TRACE else "stays"
+    return "jumps" if verdict == JUMPS else ""
 
 
 @lru_cache(maxsize=64)

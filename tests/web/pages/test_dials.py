@@ -120,3 +120,35 @@ def test_a_cell_that_is_pointed_at_shows_its_values_and_its_switch(visit, server
         for v, action in ((0.0, before[s]), (first - 0.01, before[s]), (first, answer["to"][s])):
             found = sr.fixed_point(mdp, sr.VarianceReplay(5.0), v).argmax(1)
             assert found[s] == action  # an independent look: the limit itself, on both sides of the switch
+
+
+@pytest.mark.parametrize("width", [1280, 1024, 390])
+def test_the_values_of_a_cell_are_read_in_full(visit, width):
+    page = visit("world=cliff", viewport={"width": width, "height": 844})
+    for side in ("left", "right"):
+        page.cell((2, 1), side).focus()
+        line = page.page.locator(f"#{side}-detail")
+        line.get_by_text("Row 3, column 2").wait_for()
+        if side == "right":
+            line.get_by_text("v = 0").wait_for()  # where it switches
+        out = line.evaluate("""(line) => [...line.children].map((x) => x.getBoundingClientRect()).filter((box) => {
+            const room = line.getBoundingClientRect();
+            return box.right > room.right + 1 || box.bottom > room.bottom + 1;
+        }).length""")
+        assert (out, "←" in line.inner_text()) == (0, True)
+
+
+def test_a_board_says_which_dials_its_learner_has_and_whether_it_is_one_run(visit):
+    page = visit("world=cliff&left=dyna&right=replay,v:0.3,beta:2,mixing:matched")
+    assert "one run of 20,000 episodes" in page.text("left-detail")
+    assert page.text("right-detail").startswith("v = 0.3, β = 2; after each visit")
+
+
+def test_a_learner_that_is_chosen_again_has_its_dials_again(visit):
+    page = visit("world=cliff&right=replay,v:0.3,beta:2,mixing:matched")
+    before = page.state["right"]
+    page.choose("right-kind", "q")
+    page.choose("right-kind", "replay")
+    assert page.state["right"] == before
+    page.choose("left-kind", "replay")
+    assert page.state["left"]["mixing"] == "matched"  # as in every link of the page's own

@@ -133,3 +133,13 @@ def test_every_learner_scheme_and_world_of_the_catalog_can_be_chosen(visit, serv
         assert page.page.locator("#right-dials .formula").text_content() == scheme["formula"]
         dials = page.page.locator("#right-dials input[type=range]").evaluate_all("(all) => all.map((x) => x.id)")
         assert dials == ["right-v", *(f"right-{name}" for name in scheme["dials"])]
+
+
+def test_a_cut_map_has_no_path_beyond_its_edge(visit):
+    page = visit("world=cliff")
+    page.type("columns-count", 3)  # without its goal
+    page.page.wait_for_function("() => document.getElementById('left').classList.contains('stale')")
+    width = "(side) => { const b = document.getElementById(`${side}-board`); return [b.querySelector('.over').getBBox().width, b.viewBox.baseVal.width]; }"
+    for side in ("left", "right"):
+        drawn, room = page.page.evaluate(width, side)
+        assert drawn <= room

@@ -93,7 +93,7 @@ def test_several_seeds_are_small_boards_with_their_own_ends(cliff):
     mdp = sr.grids.cliff()
     for seed in range(4):
         policy = run_in_python(SHORT, seed=seed).policy
-        assert sr.verdict(mdp, policy) in boards.nth(seed).inner_text()
+        assert boards.nth(seed).get_attribute("data-verdict") == sr.verdict(mdp, policy)
         assert cliff.frame()["seeds"][seed]["policy"] == np.where(mdp.is_terminal, -1, policy).tolist()
 
 
@@ -165,6 +165,14 @@ def test_one_episode_begins_when_the_model_is_known_and_again_when_a_policy_chan
     page.page.locator("#learn-status").get_by_text("Right").wait_for()
     left, right = page.text("learn-status").split("Right")
     assert left.removeprefix("Left").strip() == right.strip()  # both policies are the same now
+
+
+def test_one_episode_that_never_ends_is_cut_off_and_not_counted(visit):
+    page = visit("lesson=3.2")  # on the right the agent steps back and forth
+    page.page.wait_for_function("() => document.getElementById('right-way').dataset.way === 'loop'")
+    page.press("one-episode")
+    page.page.locator("#learn-status").get_by_text("Right is still walking after 200 steps").wait_for()
+    assert tally(page, "right")[0] == 0
 
 
 def test_walks_start_again_when_the_policy_changes_and_stop_when_they_are_told_to(visit):

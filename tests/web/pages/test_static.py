@@ -75,7 +75,7 @@ def test_a_recorded_run_plays_and_walks_are_counted(still):
 
 def test_all_lessons_work(still):
     for i, lesson in enumerate(LESSONS, 1):
-        for k, step in enumerate(lesson["steps"], 1):
+        for k, step in enumerate((step for step in lesson["steps"] if not step.get("live")), 1):
             page = still.open(f"lesson={i}.{k}")
             assert step["text"][:12].replace("*", "") in page.text("lesson-text")
             if "do" in step:

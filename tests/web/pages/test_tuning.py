@@ -47,7 +47,7 @@ def test_the_answer_keeps_the_limit_and_a_click_on_any_point_sets_the_dials(visi
     assert page.value("right-unsafe") == pytest.approx(risk.p_unsafe)
     assert risk.p_unsafe <= 0.05 < page.value("left-unsafe")
     assert page.text("right-unsafe") in page.text("tune-status")
-    smallest = float(re.search(r"The limit is kept from v = ([0-9.]+) on", page.text("tune-status"))[1])
+    smallest = float(re.search(r"exact limit keeps it from v = ([0-9.]+) on", page.text("tune-status"))[1])
     policies = [sr.fixed_point(mdp, sr.VarianceReplay(beta), smallest + by).argmax(1) for by in (-0.001, 0.001)]
     before, after = (sr.evaluate(mdp, policy, start=mdp.origin).p_unsafe for policy in policies)
     assert after <= 0.05 < before

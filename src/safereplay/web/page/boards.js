@@ -19,9 +19,8 @@ export function startBoards(store, answers, boards) {
   const draw = () => {
     const most = extent(SIDES.map((side) => answers.get(side)?.Q ?? []));
     const colour = scale(most);
-    for (const side of SIDES) {
-      boards[side].show({ world: store.get().world, answer: answers.get(side), colour });
-    }
+    const { world } = store.get();
+    for (const side of SIDES) boards[side].show({ world, answer: fitting(answers.get(side), world), colour });
     marks(most);
   };
   const settle = () => SIDES.forEach((side) => put(boards[side].svg, "data-ready", answers.settled(side) ? 1 : 0));
@@ -41,6 +40,9 @@ export function startBoards(store, answers, boards) {
   });
   draw();
 }
+
+/** An answer whose cells are all on the map, or null: it may belong to a larger map. */
+const fitting = (answer, { rows }) => (answer?.cells.every(([i, j]) => rows[i]?.[j] !== undefined) ? answer : null);
 
 /** The legend; the answer sets the ends of its scale. */
 function makeLegend() {

@@ -1,10 +1,11 @@
 /**
- * The line under a board: the values of the cell under the pointer, and where its action changes.
+ * The line under a board: the values of the cell under the pointer, and where its action changes; else the learner's dials.
  */
 import { SIDES } from "./answers.js";
 import { Again, passes } from "./again.js";
 import { get, RECORDED } from "./api.js";
 import { ARROWS, replaysOf, replayText } from "./board.js";
+import { dialsText } from "./dials.js";
 import { byId, el, place, say } from "./dom.js";
 import { join, learnerText, worldQuery } from "./link.js";
 
@@ -98,7 +99,7 @@ class Detail {
     const found = stale ? null : this.#state();
     this.line.classList.toggle("empty", !found);
     if (!found) {
-      this.line.textContent = stale ? UNKNOWN : ASIDE;
+      this.line.textContent = stale ? UNKNOWN : dialsText(this.store, this.answers, this.side) || ASIDE;
       return;
     }
     const { shown, s } = found;
@@ -106,7 +107,7 @@ class Detail {
     const [row, column] = place(this.#cell);
     const where = `Row ${row + 1}, column ${column + 1}: ${ARROWS[shown.policy[s]]}`;
     const replays = replaysOf(shown, s).map(replayText).join("; ");
-    const parts = [where, `Q  ${values}`, replays && `replayed  ${replays}`, this.#switch(s)];
+    const parts = [where, this.#switch(s), `Q  ${values}`, replays && `replayed  ${replays}`];
     this.line.replaceChildren(...parts.filter(Boolean).map((part) => el("span", {}, part)));
   }
 

@@ -2,7 +2,7 @@
  * The learners of both sides: their choice, their dials, and a sentence and a formula about each, all from the server's catalog.
  */
 import { SIDES } from "./answers.js";
-import { byId, el, percent } from "./dom.js";
+import { byId, el, percent, say } from "./dom.js";
 import { choice, grouped, refill, slider } from "./fields.js";
 
 const NAMES = { left: "Left learner", right: "Right learner" };
@@ -37,6 +37,19 @@ function fields(store, answers, side) {
     ...Object.entries(choices ?? {}).map(([name, options]) => worded(store, side, name, options)),
     el("p", { class: "formula" }, scheme?.formula ?? formula),
   ].filter(Boolean);
+}
+
+/** The dials of a side in a line, and whether its board is only one run. */
+export function dialsText(store, answers, side) {
+  const learner = store.get()[side];
+  const sliders = slidersOf(store, learner);
+  const limit = learner.limit ?? answers.get(side)?.design?.limit;
+  const value = (name) => (name === "limit" && learner.kind === "design" ? percent(limit) : say(learner[name]));
+  const numbers = Object.keys(learner).filter((name) => sliders[name]).map((name) => `${sliders[name].symbol || name} = ${value(name)}`);
+  const { choices = {} } = store.learners[learner.kind];
+  const words = Object.entries(choices).map(([name, options]) => options.find((one) => one.value === learner[name])?.title);
+  const how = answers.get(side)?.exact === false ? "no exact limit: one run of 20,000 episodes" : "";
+  return [numbers.join(", "), ...words, how].filter(Boolean).join("; ");
 }
 
 /** The sliders of a learner: its own, and those of its scheme. */

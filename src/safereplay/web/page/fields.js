@@ -58,7 +58,7 @@ export function slider(store, field) {
     const value = read(state);
     if (value === undefined || value === null) return;
     const now = range(state);
-    symbol.textContent = now.symbol ?? "";
+    symbol.textContent = now.symbol === now.label ? "" : (now.symbol ?? "");
     label.textContent = now.label;
     hint.textContent = now.hint ?? "";
     const [min, max] = [Math.min(now.min, value), Math.max(now.max, value)];

@@ -20,7 +20,7 @@ const KEYS = [
   ["^  >  v  <", "a volatile move that way; Shift and an arrow key does the same"],
   ["Enter  or  Space", "draw with the chosen tool"],
   ["Ctrl + Z,  Ctrl + Y", "undo, redo"],
-  ["←  →", "the previous or next step of a lesson, in lecture mode; Escape leaves it"],
+  ["←  →  Space", "the previous or next step of a lesson, in lecture mode; Escape leaves it"],
   ["?", "these keys"],
 ];
 

@@ -3,11 +3,9 @@
  */
 import { SIDES } from "./answers.js";
 import { el, percent, svg } from "./dom.js";
+import { wayText } from "./panes.js";
 import { whole } from "./play-controls.js";
 import { Chart } from "./plot.js";
-
-/** The signs of the verdicts, so that no information is in colour alone. */
-export const SIGNS = { safe: "✓", risky: "⚠", jumps: "✗", stuck: "↻", "no path": "–" };
 
 const IDLE = "Shown is what both learn in the end. Play shows how they learn it.";
 const FEW = 10; // finished episodes before a distance from the limit is shown
@@ -24,8 +22,8 @@ export function statusText(phase, learned) {
   if (!frames.length) return phase === "idle" ? IDLE : "Starting…";
   const t = Math.min(...frames.map((frame) => frame.t));
   const gaps = SIDES.filter((side) => learned[side]?.seeds[0].gap != null && learned[side].episodes >= FEW)
-    .map((side) => `${side} is ${percent(learned[side].seeds[0].gap)} from its limit`);
-  const text = [`${whole(t)} update${t === 1 ? "" : "s"} of each learner`, ...gaps].join(" · ");
+    .map((side) => `${side} ${percent(learned[side].seeds[0].gap)}`);
+  const text = `${whole(t)} update${t === 1 ? "" : "s"} of each learner${gaps.length ? ` · from the limit: ${gaps.join(", ")}` : ""}`;
   return phase === "done" ? `Done: ${text}` : phase === "paused" ? `Paused: ${text}` : text;
 }
 
@@ -131,12 +129,12 @@ function miniBoard(seed, rows) {
   return { figure, picture, path, arrows, caption };
 }
 
-function redraw({ figure, picture, path, arrows, caption }, seed, { policy, verdict, path: states }, cells) {
+function redraw({ figure, picture, path, arrows, caption }, seed, { policy, verdict, way, path: states }, cells) {
   const centre = (s) => `${cells[s][1] + 0.5},${cells[s][0] + 0.5}`;
   path.setAttribute("points", states.map(centre).join(" "));
   arrows.setAttribute("d", policy.map((a, s) => (a < 0 ? "" : arrow(cells[s], HEADINGS[a]))).join(""));
-  caption.textContent = `seed ${seed} ${SIGNS[verdict]} ${verdict}`;
-  picture.setAttribute("aria-label", `Seed ${seed}: ${verdict}`);
+  caption.textContent = `seed ${seed} ${wayText(way)}`;
+  picture.setAttribute("aria-label", `Seed ${seed}: ${wayText(way) || verdict}`);
   figure.dataset.verdict = verdict;
 }
 

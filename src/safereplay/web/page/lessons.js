@@ -5,7 +5,7 @@
  * A step has its own link, `?lesson=2.3`. Words between * are emphasised.
  */
 import { Again, passes } from "./again.js";
-import { get } from "./api.js";
+import { get, RECORDED } from "./api.js";
 import { dial } from "./dials.js";
 import { byId, el } from "./dom.js";
 import { refill } from "./fields.js";
@@ -14,11 +14,13 @@ import { worldDial } from "./world.js";
 /** @typedef {{text: string, link: ?string, cells: ?Object<string, string[]>, at: ?string[], dials: ?string[],
  *  do: ?object, then: ?string}} Step
  *  link: sets the page; cells and at: what is marked; bars: a side whose replayed moves are marked; dials: shown in the step;
- *  do: {text, and one of link, one, play, walk, tab; speed, until}; then: the result of `do` */
+ *  do: {text, and one of link, one, play, walk, tab; speed, until}; then: the result of `do`; live: needs the server */
 
 /** Fill the panel. */
 export async function start(parts) {
-  const lessons = new Lessons(parts, await get("page/lessons.json"));
+  const all = await get("page/lessons.json");
+  const here = ({ steps, ...lesson }) => ({ ...lesson, steps: steps.filter(({ live }) => !(live && RECORDED)) });
+  const lessons = new Lessons(parts, all.map(here));
   lessons.begin();
   return lessons;
 }
@@ -31,6 +33,7 @@ class Lessons {
   #again = new Again(() => this.#wanted && this.#set(...this.#wanted));
   #wanted = null; // a link that could not be read yet
   #reached = ""; // the link that was set last
+  #speed = null; // the speed before a step changed it
 
   constructor(parts, lessons) {
     this.#parts = parts;
@@ -39,7 +42,10 @@ class Lessons {
     parts.store.onTravel((more) => this.#show(more));
     parts.store.subscribe((state, before, source) => source !== "lesson" && this.#mark());
     parts.answers.subscribe(() => this.#mark());
-    byId("lecture").addEventListener("click", () => this.lecture(!this.lecturing));
+    byId("lecture").addEventListener("click", () => {
+      this.lecture(!this.lecturing);
+      byId("lecture").blur(); // keys go to the steps
+    });
     document.addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -75,6 +81,8 @@ class Lessons {
   }
 
   #enter(at, set = true) {
+    if (this.#speed !== null) this.#parts.playing.setSpeed(this.#speed);
+    this.#speed = null;
     this.#at = at;
     this.#parts.store.setMore({ lesson: `${at[0] + 1}.${at[1] + 1}` });
     this.#write();
@@ -138,7 +146,7 @@ class Lessons {
     this.previous.disabled = i < 0 || (i === 0 && k === 0);
     this.next.disabled = i === last && k === this.#lessons[last].steps.length - 1;
     const ends = i >= 0 && k === this.#lessons[i].steps.length - 1;
-    this.next.textContent = i < 0 ? "Begin →" : ends && i < last ? `Lesson ${i + 2} →` : "Next →";
+    this.next.textContent = i < 0 ? "Begin →" : !ends ? "Next →" : i < last ? `Lesson ${i + 2} →` : "The end";
     this.text.replaceChildren(...(i < 0 ? this.#welcome() : this.#step(i, k)));
     this.dots.replaceChildren(...(i < 0 ? [] : this.#steps(i, k)));
     const { store, answers } = this.#parts;
@@ -190,7 +198,10 @@ class Lessons {
   async #act({ link, one, play, walk, tab, speed, until }) {
     const { playing, tabs } = this.#parts;
     if (link) await this.#set(link);
-    if (speed !== undefined) playing.setSpeed(speed);
+    if (speed !== undefined) {
+      this.#speed ??= playing.speed;
+      playing.setSpeed(speed);
+    }
     if (until !== undefined) playing.setUntil(until);
     if (walk) playing.walk(true);
     if (one) playing.one();
@@ -220,8 +231,8 @@ class Lessons {
     if (!this.lecturing || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
     if (event.key === "Escape") return this.lecture(false);
     if (event.target.closest?.("input, select, [role=gridcell], [role=tab]")) return;
-    const by = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1 }[event.key];
-    if (!by) return;
+    const by = { ArrowRight: 1, PageDown: 1, " ": 1, ArrowLeft: -1, PageUp: -1 }[event.key];
+    if (!by || (event.key === " " && event.target.closest?.("button, summary, a"))) return;
     event.preventDefault();
     this.go(by);
   }

@@ -11,6 +11,7 @@ const WAYS = {
   detour: ["↷", "takes a detour", "The path has as few exposed steps as possible, and is longer than the shortest one."],
   jumps: ["✕", "jumps", "The path ends in an unsafe outcome on purpose."],
   loop: ["↻", "never arrives", "Episodes do not end under this policy."],
+  stays: ["↻", "stays away", "The likeliest path never comes to the goal. Only slips end an episode."],
 };
 const ENDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1]; // of the risk bars
 const LOOK_MS = 250;
@@ -78,16 +79,15 @@ function writeSide(side, shown, other) {
   setNumber(`${side}-unsafe`, shown?.risk.p_unsafe, percent);
   setNumber(`${side}-mean`, shown?.risk.mean, say);
   byId(`${side}-mean-change`).textContent = change(shown?.risk.mean, other?.risk.mean);
-  const [sign, title, about] = WAYS[shown?.way] ?? ["", "", ""];
   const chip = byId(`${side}-way`);
-  const text = title && `${sign} ${title}`;
+  const text = wayText(shown?.way);
   if (chip.textContent !== text) chip.textContent = text;
-  chip.title = about;
+  chip.title = WAYS[shown?.way]?.[2] ?? "";
   chip.dataset.way = shown?.way ?? "";
 }
 
-/** What a policy's path does, in words. */
-export const wayText = (way) => WAYS[way]?.[1] ?? "";
+/** What a policy's path does, with its sign; "" if nothing special. */
+export const wayText = (way) => WAYS[way]?.slice(0, 2).join(" ") ?? "";
 
 function setNumber(id, value, text) {
   const node = byId(id);
@@ -117,5 +117,7 @@ export function writeTally(side, { n, unsafe, endless }) {
 function change(value, other) {
   if (value === null || value === undefined || other === null || other === undefined) return "";
   const scale = Math.max(Math.abs(value), Math.abs(other));
-  return `${difference(Math.abs(value - other) < 1e-6 * scale ? 0 : value - other)} vs left`;
+  const apart = Math.abs(value - other);
+  if (apart >= 1e-6 * scale && apart < 5e-3 * scale) return "about as left"; // less than the numbers show
+  return `${difference(apart < 1e-6 * scale ? 0 : value - other)} vs left`;
 }

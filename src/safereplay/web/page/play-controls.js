@@ -2,6 +2,7 @@
  * The bar under the boards, and the fields of the tab Curves.
  */
 import { SIDES } from "./answers.js";
+import { RECORDED } from "./api.js";
 import { el, svg } from "./dom.js";
 import { typed } from "./fields.js";
 
@@ -83,7 +84,7 @@ export function learningFields(panel, { seeds, readSeeds, until }) {
   panel.append(
     el("p", { class: "hint" },
       "Play lets both learners learn from nothing. Here you see how far each is from its exact limit. With several seeds, the boards show the first one."),
-    el("div", { class: "fields" },
+    el("div", { class: "fields", hidden: RECORDED },
       el("label", { class: "field" }, el("span", {}, "Seeds"), count),
       el("label", { class: "field" }, el("span", {}, "Iterations"), length)),
     el("div", { id: "curve", class: "chart" }),

@@ -5,7 +5,7 @@
  * is opened again at the last iteration seen.
  */
 import { SIDES } from "./answers.js";
-import { readable, stream } from "./api.js";
+import { readable, RECORDED, stream } from "./api.js";
 import { byId } from "./dom.js";
 import { Curve, Multiples, statusText } from "./learn-view.js";
 import { join, sideQuery } from "./link.js";
@@ -118,6 +118,11 @@ class Playing {
     this.view.walking(on);
   }
 
+  /** The speed, 0 to 6. */
+  get speed() {
+    return Number(this.view.speed.value);
+  }
+
   /** Set the speed, 0 to 6. */
   setSpeed(speed) {
     this.view.speed.value = speed;
@@ -125,8 +130,9 @@ class Playing {
     this.#hurry();
   }
 
-  /** Set the length of runs, in iterations. */
+  /** Set the length of runs, in iterations; recorded ones have theirs. */
   setUntil(until) {
+    if (RECORDED) return;
     this.fields.length.value = until;
     this.#lengthen(until);
   }

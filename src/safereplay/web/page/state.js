@@ -10,6 +10,7 @@ import { join, query } from "./link.js";
 const TOGETHER_MS = 600; // changes from the same source within this time are one step of undo
 const ADDRESS_MS = 150; // browsers refuse an address that changes too often
 const DEPTH = 200;
+const USUAL = { replay: { mixing: "matched" } }; // what the page chooses instead of a learner's default
 const BESIDE = ["lesson", "lecture"]; // parameters of the address that are not part of the state
 
 /** @typedef {{remember?: boolean, source?: string, join?: boolean}} How
@@ -26,6 +27,7 @@ class Store {
   #last = { source: "", at: 0 };
   #timer = 0;
   #more = {}; // the values of BESIDE
+  #former = { left: {}, right: {} }; // by side: its last learner of each kind
   #entry = false; // whether the next address is a new entry of the browser's history
 
   /** Start with a state, the presets, and the catalog of learners. */
@@ -69,11 +71,12 @@ class Store {
     this.set({ world: { ...this.#state.world, ...patch } }, how);
   }
 
-  /** Change one learner; another kind or scheme has its own dials, which start at their defaults. @param {"left"|"right"} side */
+  /** Change one learner. Another kind has the dials that it had before on this side, or its defaults. @param {"left"|"right"} side */
   setSide(side, patch, how) {
     const now = this.#state[side];
     const { kind, scheme } = { ...now, ...patch };
-    const base = kind !== now.kind ? { kind, ...this.#learners[kind].defaults } : now;
+    this.#former[side][now.kind] = now;
+    const base = kind === now.kind ? now : (this.#former[side][kind] ?? { kind, ...this.#learners[kind].defaults, ...USUAL[kind] });
     this.set({ [side]: schemed(this.#learners, { ...base, ...patch }, scheme !== now.scheme) }, how);
   }
 

@@ -15,8 +15,9 @@ export function answerText({ meets, confirmed, limit, plan, plain, ceiling, v_sm
   const sure = confirmed ? "" : " Trained learners did not reach it reliably.";
   const best = ceiling.find(({ risk, mean }) => mean !== null && Math.abs(risk - limit) < 1e-9);
   const most = best ? ` The best mean of all policies under this limit is ${say(best.mean)}.` : "";
-  const margin = plan.v - smallest > STEP / 2 ? ` The limit is kept from v = ${say(smallest)} on; a little more lets learning find it reliably.` : "";
-  return `The gentlest replay that keeps ${percent(limit)} has ${dials}: ${is}.${margin} ${was}${most}${sure}`;
+  const margin = plan.v - smallest > STEP / 2 ? ` Its exact limit keeps it from v = ${say(smallest)} on, but there learning does not find it reliably.` : "";
+  const who = confirmed ? "with which learners keep" : "that keeps";
+  return `The gentlest replay ${who} ${percent(limit)} has ${dials}: ${is}.${margin} ${was}${most}${sure}`;
 }
 
 /**

@@ -15,6 +15,9 @@ const DOTS = 7; // walks at a time on each board
 const APART = 2; // steps between the starts of the first walks
 const LONGEST = 1_000; // steps; a longer walk is cut off
 const SLOW_MS = 330; // per step of a single walk
+const QUICK_MS = 45; // per step after the first SLOW_STEPS
+const SLOW_STEPS = 15;
+const SINGLE = 200; // steps of a single walk; a longer one is cut off, and not counted
 
 export class Walking {
   #store;
@@ -75,6 +78,10 @@ export class Walking {
     for (const side of SIDES) this.#boards[side].walks.clear();
   }
 
+  get #singleMs() {
+    return this.#single.walks && SIDES.some((side) => this.#single.walks[side].k > SLOW_STEPS) ? QUICK_MS : SLOW_MS;
+  }
+
   #ready() {
     return SIDES.every((side) => this.#policy(side)) && this.#world?.model;
   }
@@ -111,7 +118,7 @@ export class Walking {
 
   #tick(now) {
     requestAnimationFrame((then) => this.#tick(then));
-    const ms = this.#single ? SLOW_MS : this.#pace.ms;
+    const ms = this.#single ? this.#singleMs : this.#pace.ms;
     if (document.hidden || now - this.#last < ms) return;
     this.#last = now;
     for (const side of SIDES) this.#check(side); // the model may have come after the answer
@@ -156,16 +163,16 @@ export class Walking {
       const walk = walks[side];
       const { walks: dots, shown } = this.#boards[side];
       const walked = walk.cells.length > 0 && !walk.over;
-      if (walked) this.#step(side, walk);
+      if (walked) this.#step(side, walk, SINGLE);
       if (walked || walk.k === 0) walk.cells.push(shown.cells[walk.s]);
       dots.follow(walk.cells.filter((cell, k, all) => String(cell) !== String(all[k - 1])));
-      dots.draw([{ cell: walk.over ? null : walk.cells.at(-1), bold: true, fresh: walk.k === 0 }], 0.9 * SLOW_MS);
-      if (walked && walk.over) dots.end(walk.cells.at(-1), walk.unsafe, 0, true);
+      dots.draw([{ cell: walk.over ? null : walk.cells.at(-1), bold: true, fresh: walk.k === 0 }], 0.9 * this.#singleMs);
+      if (walked && walk.over && !walk.cut) dots.end(walk.cells.at(-1), walk.unsafe, 0, true);
     }
     if (!SIDES.every((side) => walks[side].over)) return;
     this.#single = null;
     for (const side of SIDES) {
-      this.#count(side, walks[side]);
+      if (!walks[side].cut) this.#count(side, walks[side]);
       writeTally(side, this.#sides[side]);
     }
     told(SIDES.map((side) => sentence(side, walks[side])).join(" "));
@@ -176,7 +183,7 @@ export class Walking {
     return { n, k: 0, s: start[Math.floor(luck(n, 0) * start.length)], total: 0, unsafe: false, over: false };
   }
 
-  #step(side, walk) {
+  #step(side, walk, longest = LONGEST) {
     const { first, s_next, r, share, terminal, unsafe, ends } = this.#world.model;
     const pair = 4 * walk.s + this.#boards[side].shown.policy[walk.s];
     const u = luck(walk.n, ++walk.k);
@@ -185,8 +192,9 @@ export class Walking {
     walk.total += r[j];
     walk.unsafe ||= unsafe[j] === 1;
     walk.s = s_next[j];
-    walk.cut = walk.k >= LONGEST;
-    walk.over = terminal[j] === 1 || ends[walk.s] === 1 || walk.cut;
+    const ended = terminal[j] === 1 || ends[walk.s] === 1;
+    walk.cut = !ended && walk.k >= longest;
+    walk.over = ended || walk.cut;
   }
 
   #count(side, walk) {

@@ -50,7 +50,7 @@ export class Walks {
       svg("circle", { r: 24 }), svg("path", { d: unsafe ? CROSS : TICK }));
     mark.addEventListener("animationend", () => mark.remove());
     this.ends.append(mark);
-    while (this.ends.childElementCount > 12) this.ends.firstChild.remove();
+    while (this.ends.childElementCount > 5) this.ends.firstChild.remove();
   }
 
   /** The way of a single walk. @param {[number, number][]} cells */

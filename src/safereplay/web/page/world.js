@@ -31,8 +31,9 @@ function startPresets(store) {
   const follow = ({ world }) => {
     const preset = store.presets.find(({ name }) => name === world.name);
     select.value = world.name;
-    byId("about").textContent = preset?.about ?? "";
-    byId("reset").disabled = !preset || same(world, preset.world);
+    const asGiven = !preset || same(world, preset.world);
+    byId("about").textContent = asGiven ? (preset?.about ?? "") : `Your version of this world: ${preset.title}.`;
+    byId("reset").disabled = asGiven;
   };
   store.subscribe(follow);
   follow(store.get());
