@@ -17,12 +17,13 @@ TINY = Effort(
     long_episodes=4_000,
     sweep_step=0.25,
     map_seeds=1,
-    map_episodes=300,
+    map_steps=2_400,
     map_points=2,
     curve_seeds=1,
     snapshots=6,
     tune_episodes=2_000,
     random_models=4,
+    random_steps=12_000,
 )
 
 

@@ -121,7 +121,7 @@ def takes(name: str, wanted: str, sweep: str = "") -> Judge:
 def band_text(sweep: Sweep, grid: str, wanted: str) -> str:
     """The range of a dial with a verdict, learned and exact."""
     parts = []
-    for source, label in (("learned", f"learned ({sweep.episodes:,} episodes)"), ("exact", "exact limit")):
+    for source, label in (("learned", f"learned (up to {sweep.episodes:,} episodes)"), ("exact", "exact limit")):
         band = sweep.band(grid, wanted, source)
         parts.append(f"{label}: " + ("never" if band is None else f"{sweep.dial} from {band[0]:g} to {band[1]:g}"))
     return f"{wanted} — " + "; ".join(parts)

@@ -226,7 +226,7 @@ def rate_figure(rate: MatchedRate) -> Figure:
     for name, errors in rate.errors.items():
         colour = {"volatile": RED, "cliff": BLUE}.get(name, GREY)
         label = f"{name}: slope {rate.slopes[name]:.2f}" if colour != GREY else None
-        ax.loglog(rate.episodes, np.median(errors, 0), "o-", ms=3, color=colour, label=label, alpha=0.9)
+        ax.loglog(rate.episodes[name], np.median(errors, 0), "o-", ms=3, color=colour, label=label, alpha=0.9)
     others = [slope for name, slope in rate.slopes.items() if name not in ("volatile", "cliff")]
     if others:
         span = f"{min(others):.2f} to {max(others):.2f}"

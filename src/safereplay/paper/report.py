@@ -123,8 +123,9 @@ def compose(
         Heading("How it was run"),
         Text(
             f"{effort.seeds} seeds and {effort.episodes:,} episodes per learner (a tenth of that for Heger's, whose episodes on the cliff "
-            f"are a hundred times longer). {effort.long_episodes:,} episodes for the sweeps and the curves. {effort.map_seeds} seeds and "
-            f"{effort.map_episodes:,} episodes per cell of a map. ε-greedy with ε = 0.1. α = n(s,a)^−0.6, replays counted. "
+            f"are a hundred times longer). {effort.long_episodes:,} episodes for the sweeps and the curves; a run of a sweep ends after a fifth "
+            "of them if its policy has the verdict of the exact limit there and after a tenth. "
+            f"{effort.map_seeds} seeds and {effort.map_steps:,} steps per cell of a map. ε-greedy with ε = 0.1. α = n(s,a)^−0.6, replays counted. "
             f"γ = 0.9 on the volatile grid and 0.95 on the cliff. Uniform starts. Episodes are cut off after {MAX_STEPS} steps. "
             "κ = 0.6 and Gaskett's β = 0.2 in the figures and the risk table lie within the bands that are safe on the cliff."
         ),
@@ -170,7 +171,7 @@ def theory_page(study: Study) -> Page:
     blocks: list[Block] = [
         Picture(
             "random-models",
-            f"Algorithm 1 on {len(random.cases)} random models, {random.episodes:,} episodes each. On {len(random.differing)} models the two limits "
+            f"Algorithm 1 on {len(random.cases)} random models, {random.steps:,} steps each. On {len(random.differing)} models the two limits "
             f"differ by more than the noise of the run; on {nearer} of these the learned Q is nearer to the limit with d(s,a).",
         ),
         Picture(

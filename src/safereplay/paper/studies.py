@@ -81,7 +81,7 @@ def run_maps(effort: Effort, work: Work) -> dict[str, list[Map]]:
 
     def job(item: tuple[Callable[..., tuple[TabularMDP, Learner, float]], Any, Any]) -> Floats:
         mdp, learner, epsilon = item[0](*item[1:])
-        runs = run(mdp, learner, effort.map_episodes, effort.map_seeds, EpsilonGreedy(epsilon))
+        runs = run(mdp, learner, 0, effort.map_seeds, EpsilonGreedy(epsilon), steps=effort.map_steps)
         return np.array([runs.verdicts.count(v) / effort.map_seeds for v in VERDICTS])
 
     shares = iter(work.map(job, [(made, a, b) for *_, x, y, made in plans for b in y.values for a in x.values]))
@@ -285,6 +285,7 @@ RATE_MODELS = 6  # random models besides the grids
 RATE_POINTS = 7  # numbers of episodes
 RATE_FIRST = 1_000
 RATE_LONGER = 2  # times the length of a long run
+RATE_FEWER = 10  # times fewer episodes of a random model, which are about ten times longer
 
 
 @dataclass(frozen=True)
@@ -355,7 +356,7 @@ class Case(NamedTuple):
 class RandomModels:
     """Literal replay on random models."""
 
-    episodes: int
+    steps: int  #: of the MDP, per model
     cases: tuple[Case, ...]
 
     @property
@@ -371,19 +372,18 @@ class RandomModels:
 
 def run_random_models(effort: Effort, work: Work) -> RandomModels:
     """Literal replay on each of 200 random models (40 in a quick study), one run per model."""
-    episodes = effort.map_episodes
-    cases = work.map(lambda seed: judge(draw(seed), seed, episodes), range(effort.random_models))
-    return RandomModels(episodes, tuple(cases))
+    cases = work.map(lambda seed: judge(draw(seed), seed, effort.random_steps), range(effort.random_models))
+    return RandomModels(effort.random_steps, tuple(cases))
 
 
-def judge(drawn: Drawn, seed: int, episodes: int) -> Case:
+def judge(drawn: Drawn, seed: int, steps: int) -> Case:
     """Learn, and measure the distance to both limits.
 
     The noise is the largest spread of a pair's Q over the snapshots of the run's second half.
     """
     mdp, learner, exploration = drawn
-    points = np.linspace(episodes // 2, episodes, LATE).astype(int).tolist()
-    runs = run(mdp, learner, episodes, [seed], exploration, points)
+    points = np.linspace(steps // 2, steps, LATE).astype(int).tolist()
+    runs = run(mdp, learner, 0, [seed], exploration, points, steps=steps)
     assert runs.snapshots is not None
     Q, often = runs.Q[0], often_visited(runs.visits[0])
     visited = fixed_point(mdp, learner.scheme, learner.v, runs.visitation[0])
@@ -404,26 +404,27 @@ class MatchedRate:
     An error is the largest over the pairs that the run visited often, as a share of the limit's range.
     """
 
-    episodes: Ints  #: [m]
+    episodes: dict[str, Ints]  #: by model: [m]
     errors: dict[str, Floats]  #: by model: [seeds, m]
 
     @property
     def slopes(self) -> dict[str, float]:
         """By model, the slope of log(median error over seeds) on log(episodes)."""
-        x = np.log(self.episodes)
-        return {name: float(np.polyfit(x, np.log(np.median(e, 0)), 1)[0]) for name, e in self.errors.items()}
+        points = {name: (np.log(self.episodes[name]), np.log(np.median(e, 0))) for name, e in self.errors.items()}
+        return {name: float(np.polyfit(x, y, 1)[0]) for name, (x, y) in points.items()}
 
 
 def run_matched_rate(effort: Effort, work: Work) -> MatchedRate:
-    """Matched mixing on both grids and on random models, from 1,000 episodes to twice a long run."""
+    """Matched mixing on both grids, from 1,000 episodes to twice a long run, and on random models, with as many steps."""
     points = np.geomspace(RATE_FIRST, RATE_LONGER * effort.long_episodes, RATE_POINTS).astype(np.int64)
     models = {name: Drawn(make(), MATCHED, EpsilonGreedy()) for name, make in GRIDS.items()}
     for drawn in map(draw, range(RATE_MODELS)):
         models[drawn.mdp.name] = drawn._replace(learner=replace(drawn.learner, mixing="matched"))
     seeds = max(2, effort.curve_seeds // 5)
     jobs = [(name, seed) for name in models for seed in range(seeds)]
-    done = np.array(work.map(lambda job: follow(models[job[0]], job[1], points), jobs))
-    return MatchedRate(points, dict(zip(models, done.reshape(len(models), seeds, -1), strict=True)))
+    episodes = {name: points if name in GRIDS else points // RATE_FEWER for name in models}
+    done = np.array(work.map(lambda job: follow(models[job[0]], job[1], episodes[job[0]]), jobs))
+    return MatchedRate(episodes, dict(zip(models, done.reshape(len(models), seeds, -1), strict=True)))
 
 
 def follow(drawn: Drawn, seed: int, points: Ints) -> Floats:

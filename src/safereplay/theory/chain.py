@@ -33,7 +33,7 @@ from ..kernels import episodes as kernels
 from ..kernels import rng
 from ..mdp import TabularMDP, reached
 from ..verdicts import checked_policy
-from .solver import Equation
+from .solver import Equation, matrix
 
 CHUNK = 1_024  # episodes per random stream
 ROUNDING = float(np.finfo(np.float64).eps)
@@ -88,8 +88,7 @@ class Chain:
         onward = self.p * passing * (here & inside[self.s_next])
         b = np.bincount(self.s, weights=weights, minlength=self.n_states).astype(np.float64)
         if not (self._last and np.array_equal(self._last[0][0], onward)):
-            P = sparse.coo_array((onward, (self.s, self.s_next)), shape=(self.n_states, self.n_states))
-            self._last[:] = [(onward, Equation(P))]
+            self._last[:] = [(onward, Equation(matrix(onward, self.s, self.s_next, self.n_states)))]
         return np.where(inside, self._last[0][1].solve(b), 0.0), float(np.abs(b).max())
 
     @cached_property

@@ -69,8 +69,15 @@ def log_sums(index: Ints, n: int, x: Floats) -> Floats:
         return np.asarray(np.log(np.bincount(index, weights=np.exp(x - top[index]), minlength=n)) + top)
 
 
+def matrix(p: Floats, s: Ints, s_next: Ints, size: int) -> Any:
+    """The sums of p over equal (s, s'), [S, S]: dense if it is small, else sparse."""
+    if size <= DENSE:
+        return np.bincount(s * size + s_next, weights=p, minlength=size * size).reshape(size, size)
+    return sparse.coo_array((p, (s, s_next)), shape=(size, size))
+
+
 def solve(P: Any, b: Floats) -> Floats:
-    """The x with x = b + P·x, for a sparse P [S, S] whose powers vanish and b [S] or [S, n]; nan if it is singular."""
+    """The x with x = b + P·x, for a P [S, S] whose powers vanish and b [S] or [S, n]; nan if it is singular."""
     return Equation(P).solve(b)
 
 
@@ -101,7 +108,8 @@ class Equation:
         size = b.shape[0]
         if size <= DENSE:
             try:
-                return np.linalg.solve(np.eye(size) - self.P.toarray(), b)
+                P = self.P if isinstance(self.P, np.ndarray) else self.P.toarray()
+                return np.linalg.solve(np.eye(size) - P, b)
             except np.linalg.LinAlgError:
                 return np.full(b.shape, np.nan)
         x = None if size <= ELIMINATED or "_factors" in vars(self) or self._is_local else by_products(self.P, b)
@@ -208,9 +216,9 @@ def by_policies(mdp: TabularMDP, p: Floats, near: Floats | None = None, fixed: I
         policy = np.where(free, policy, fixed)
     for _ in range(MAX_ROUNDS):
         chosen = np.flatnonzero(policy[mdp.pair // mdp.n_actions] == mdp.pair % mdp.n_actions)
-        entries = (onward[chosen], (mdp.pair[chosen] // mdp.n_actions, mdp.s_next[chosen]))
-        P = sparse.coo_array(entries, shape=(mdp.n_states, mdp.n_states))
-        V = solve(mdp.gamma * P, reward[states, policy])
+        s, s_next = mdp.pair[chosen] // mdp.n_actions, mdp.s_next[chosen]
+        P = matrix(mdp.gamma * onward[chosen], s, s_next, mdp.n_states)
+        V = solve(P, reward[states, policy])
         Q = mdp.expect(targets(mdp, V), p)
         better = free & (Q.max(1) > Q[states, policy] + slack(1e-12, V, mdp.r))
         if not better.any():
