@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from waiting import END
 
+import safereplay as sr
 import safereplay.paper.report as reproduction
 from safereplay.errors import CannotWrite
 from safereplay.paper import experiments
@@ -126,3 +127,22 @@ def test_a_job_that_fails_stops_the_rest(monkeypatch):
     with pytest.raises(ValueError, match="no luck"):
         work.map(job, list(range(5_000)))
     assert len(begun) <= work.threads + 1
+
+
+@pytest.mark.parametrize(("kappa", "lengths"), [(0.0, 1), (0.3, 1), (0.6, 1), (0.95, 2)])
+def test_a_run_of_a_sweep_ends_early_only_with_the_verdict_of_the_whole_run(kappa, lengths, monkeypatch):
+    """The cliff, 500,000 episodes as in the full study, seed 0; at κ = 0.95 learning takes longer than a tenth of them."""
+    mdp, learner, ran, learn = sr.grids.cliff(), sr.RiskSensitive(kappa), [], experiments.learn
+    whole = experiments.run(mdp, learner, 500_000, 1).verdicts[0]
+
+    def counted(mdp, learner, episodes, *rest, **more):
+        ran.append(episodes)
+        return learn(mdp, learner, episodes, *rest, **more)
+
+    monkeypatch.setattr(experiments, "learn", counted)
+    assert experiments.long_verdict(mdp, learner, 500_000, whole) == whole
+    assert ran == [100_000, 500_000][:lengths]
+
+
+def test_a_run_of_a_sweep_that_disagrees_with_its_limit_goes_on_to_its_end():
+    assert experiments.long_verdict(sr.grids.cliff(), sr.QLearning(), 20_000, "jumps") == "risky"
