@@ -82,6 +82,25 @@ def test_steps_go_one_iteration_at_a_time(cliff):
     assert cliff.arrows("right") == before
 
 
+def test_presses_of_step_in_a_row_all_count(cliff):
+    cliff.page.evaluate("for (let i = 0; i < 4; i++) document.getElementById('step-one').click()")
+    cliff.iterations(4)
+    cliff.learning("paused")
+    for side in LEARNERS:
+        assert [frame["t"] for frame in cliff.page.evaluate("(side) => window.frames[side]", side)] == [1, 2, 3, 4]
+        check_frame(cliff, side)
+
+
+def test_a_run_that_is_discarded_before_it_is_connected_ends_without_a_warning(cliff):
+    cliff.page.evaluate(
+        "['run', 'restart', 'run', 'step-one'].forEach((name) => document.getElementById(name).click())"
+    )
+    cliff.iterations(1)
+    cliff.learning("paused")
+    cliff.page.wait_for_timeout(200)  # a warning about a connection would come later than the click
+    assert [cliff.frame(side)["t"] for side in LEARNERS] == [1, 1]
+
+
 def test_several_seeds_are_small_boards_with_their_own_ends(cliff):
     cliff.type("seeds", 4)
     assert cliff.state["seeds"] == 4

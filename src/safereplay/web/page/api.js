@@ -54,8 +54,9 @@ export function stream(path, params, handlers) {
   let over = false;
   const close = () => {
     over = true;
-    socket.close();
+    if (socket.readyState !== WebSocket.CONNECTING) socket.close();
   };
+  socket.addEventListener("open", () => over && socket.close()); // before that, the browser would warn
   socket.addEventListener("message", ({ data }) => {
     if (over) return;
     const [name, content] = JSON.parse(data);

@@ -33,6 +33,7 @@ class Playing {
   #notice;
   #streams = {}; // by side
   #over = {}; // by side: whether its stream has ended
+  #steps = 0; // presses of Step that wait for the one under way
   #waiting = 0; // timer of the message about preparing
   #pending = new Set(); // sides whose drawing is planned
   #spoken = 0;
@@ -91,9 +92,13 @@ class Playing {
     this.#enter("paused");
   }
 
-  /** One iteration of each learner. */
+  /** One iteration of each learner; a press while one is under way is done after it. */
   step() {
     if (this.t >= this.until) return;
+    if (this.phase === "paused" && this.#streams.left) {
+      this.#steps += 1;
+      return;
+    }
     this.#open({ by: 1, frames: 1, pace: SPEEDS.at(-1).pace });
     this.#enter("paused");
   }
@@ -172,13 +177,18 @@ class Playing {
     this.view.prepare("");
     for (const side of SIDES) this.#streams[side]?.close();
     this.#streams = {};
+    this.#steps = 0;
   }
 
   #end(side, phase) {
     this.#over[side] = true;
     if (!SIDES.every((one) => this.#over[one])) return;
+    const steps = this.#steps;
     this.#close();
     this.#enter(phase);
+    if (!steps) return;
+    this.step();
+    this.#steps = steps - 1;
   }
 
   #fail(sentence) {
