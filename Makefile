@@ -28,6 +28,7 @@ $(VENV)/core: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing safereplay into $(VENV) (about a minute) ..."
 	@$(PIP) install -c constraints.txt -e .
+	@$(BIN)/safereplay compile
 	@touch $@
 
 $(VENV)/dev: $(VENV)/core

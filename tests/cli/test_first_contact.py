@@ -151,3 +151,16 @@ def test_help_names_the_defaults_of_the_classes(capsys):
     for name, default in (("v", sr.ReplayQLearning().v), ("kappa", sr.RiskSensitive().kappa)):
         assert re.search(rf"--{name} .*?default {default:g}\.", shown), name
     assert f"Gaskett's β (default {sr.Pessimistic().beta:g})" in shown
+
+
+@pytest.mark.whole
+def test_after_compile_the_first_runs_on_the_papers_grids_compile_nothing(tmp_path):
+    done = called("compile", NUMBA_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0
+    assert b"compiling Q-learning" in done.stderr
+    compiled = set(tmp_path.rglob("*.nbc"))
+    assert len(compiled) > 10
+    small = ("--episodes", 100, "--seeds", 2)
+    for command in (["learn", "cliff", *small], ["learn", "volatile", *small, "--learner", "q"], ["solve", "cliff"]):
+        assert called(*command, NUMBA_CACHE_DIR=str(tmp_path)).returncode == 0
+    assert set(tmp_path.rglob("*.nbc")) == compiled

@@ -44,7 +44,20 @@ INTERRUPTED = 130  # the parser's exit code if Ctrl-C comes while it reads the a
 NARROW = 60  # terminal columns: below that, help has no boxes
 
 #: The order in which ``--help`` lists the commands.
-ORDER = ("reproduce", "learn", "solve", "check", "tune", "design", "sweep", "show", "compare", "bench", "play")
+ORDER = (
+    "reproduce",
+    "compile",
+    "learn",
+    "solve",
+    "check",
+    "tune",
+    "design",
+    "sweep",
+    "show",
+    "compare",
+    "bench",
+    "play",
+)
 
 
 class Stoppable:

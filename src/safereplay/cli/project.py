@@ -1,4 +1,4 @@
-"""The commands ``reproduce``, ``bench`` and ``play``, about the project itself, and ``show``, for results of sweeps."""
+"""The commands ``reproduce``, ``compile``, ``bench`` and ``play``, about the project itself, and ``show``, for results of sweeps."""
 
 from __future__ import annotations
 
@@ -42,6 +42,23 @@ def reproduce(
         table.add_row("[green]holds[/]" if v.holds else "[red]does not hold[/]", v.claim, v.grid, v.observed)
     Console().print(table)
     echo(f"\n{out / 'report.html'}")
+
+
+@app.command("compile")
+def compile_ahead() -> None:
+    """Compile the paper's learners now, so that a first run answers at once: some 20 seconds, once after installing."""
+    from ..paper.experiments import CAST, GRIDS, MATCHED
+    from ..runs import learn
+    from ..theory.limits import exact
+    from ..theory.risk import evaluate
+
+    mdp = GRIDS["cliff"]()
+    with Stages() as stages:
+        for k, learner in enumerate(CAST.values()):
+            stages.tell(f"compiling {learner.describe()}", k / len(CAST))
+            runs = learn(mdp, learner, episodes=1, seeds=1, quiet=True)
+            evaluate(mdp, runs.policy[0], start=mdp.origin, quiet=True).cvar(0.1)
+    exact(mdp, MATCHED)
 
 
 @app.command()

@@ -35,6 +35,7 @@ R = TypeVar("R")
 GRIDS = grids.PAPER
 REPLAY = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5)
 MAX_STEPS = 200  # per episode; a policy needs about ten to reach the goal of these grids
+STEPS = 5  # of an average episode that ends, from uniform starts
 MATCHED = ReplayQLearning(VarianceReplay(beta=5.0), v=0.5, mixing="matched")
 
 #: The learners on each grid; the rivals' dials are at values that are safe wherever any value is.
@@ -227,13 +228,20 @@ class Dose:
     mean: dict[str, Floats]  #: [values, seeds]
 
 
-def run_dose(effort: Effort, work: Work, dial: str, values: list[float], make: Callable[[float], Learner]) -> Dose:
-    """Each value of a replay dial on both grids, over all seeds."""
+def run_dose(
+    effort: Effort,
+    work: Work,
+    dial: str,
+    values: list[float],
+    make: Callable[[float], Learner],
+    steps: int | None = None,
+) -> Dose:
+    """Each value of a replay dial on both grids, over all seeds; for a number of episodes, or of steps."""
     mdps = {name: build() for name, build in GRIDS.items()}
     jobs = [(grid, x) for grid in GRIDS for x in values]
     by = {}
     for grid, x in jobs:
-        by[grid, x] = run(mdps[grid], make(x), effort.episodes, effort.dose_seeds, threads=work.threads)
+        by[grid, x] = run(mdps[grid], make(x), effort.episodes, effort.dose_seeds, threads=work.threads, steps=steps)
         work.tick(len(by) / len(jobs))
     risks = {(g, x): [evaluate(mdps[g], one, start=mdps[g].origin) for one in r.policy] for (g, x), r in by.items()}
     return Dose(
@@ -252,6 +260,9 @@ def run_amount(effort: Effort, work: Work) -> Dose:
 
 
 def run_sign(effort: Effort, work: Work, mixing: str = "literal") -> Dose:
-    """β = 5, 0, −5: risk-averse, risk-neutral, risk-seeking."""
-    values = [5.0, 0.0, -5.0]
-    return run_dose(effort, work, "β", values, lambda beta: ReplayQLearning(VarianceReplay(beta), 0.5, mixing))
+    """β = 5, 0, −5: risk-averse, risk-neutral, risk-seeking.
+
+    All have the same number of steps: with β = −5 episodes on the volatile grid do not end by themselves, and are fifty times longer.
+    """
+    values, steps = [5.0, 0.0, -5.0], STEPS * effort.episodes
+    return run_dose(effort, work, "β", values, lambda beta: ReplayQLearning(VarianceReplay(beta), 0.5, mixing), steps)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -24,30 +25,12 @@ from ..views.pages import Page, check_page, solve_page, tune_page, write_page, x
 from . import experiments as ex
 from . import figures, studies
 from .claims import Study, Verdict, band_text, judge_all
-from .experiments import CAST, GRIDS, MAX_STEPS, Effort
+from .experiments import CAST, GRIDS, MAX_STEPS, Cast, Effort
+
+if TYPE_CHECKING:
+    from ..theory.tuning import Plan
 
 TITLE = "Replay For Safety, reproduced"
-
-
-def figures_of(study: Study) -> dict[str, Figure]:
-    """The figures of the report, except those of the sections on theory."""
-    return {
-        "hero": figures.hero_figure(study.cast),
-        "figure-1": figures.paper_figure(study.cast, "volatile", 1),
-        "figure-2": figures.paper_figure(study.cast, "cliff", 2),
-        "kappa": figures.sweep_figure(study.kappa, "Mihatsch–Neuneier"),
-        "bands": figures.bands_figure(study.bands),
-        "gaskett": figures.sweep_figure(study.gaskett, "Gaskett"),
-        "amount": figures.dose_figure(study.amount),
-        "curves": figures.curves_figure(study.curves),
-        "td-errors": figures.td_figure(study.td),
-        "returns": returns_figure(
-            {f"{g} grid": {n: study.cast.risk[g, n].distribution for n in ("Q-learning", "replay")} for g in GRIDS},
-            {"Q-learning": ORANGE, "replay": BLUE},
-        ),
-        **{f"cast-{g}": figures.cast_figure(study.cast, g) for g in GRIDS},
-        **{f"maps-{g}": figures.maps_figure(maps, g) for g, maps in study.maps.items()},
-    }
 
 
 #: The captions that do not depend on the results.
@@ -86,9 +69,9 @@ UNDECIDED = "The two claims on TD errors are undecided: it depends on the histog
 
 
 def compose(
-    study: Study, verdicts: Sequence[Verdict], theory: Sequence[Block], effort: Effort, seconds: float
+    study: Study, verdicts: Sequence[Verdict], pages: Mapping[str, Page], effort: Effort, seconds: float
 ) -> list[Block]:
-    """The report's blocks, in order."""
+    """The report's blocks, in order; ``pages`` are those of the stages."""
     failing = "; ".join(f"{v.claim} ({v.grid})" for v in verdicts if not v.holds) or "none"
     kappa, gaskett = (band_text(sweep, "cliff", "safe") for sweep in (study.kappa, study.gaskett))
     header = ["", "claim", "grid", "expected", "observed", "evidence"]
@@ -107,7 +90,7 @@ def compose(
         Heading("What the algorithm converges to"),
         Text(LIMITS),
         *_pictures("curves"),
-        *theory,
+        *(block for name in THEORY for block in pages[name].blocks),
         Heading("The rivals' dials"),
         Picture(
             "kappa",
@@ -125,6 +108,7 @@ def compose(
             f"{effort.seeds} seeds and {effort.episodes:,} episodes per learner (a tenth of that for Heger's, whose episodes on the cliff "
             f"are a hundred times longer). {effort.long_episodes:,} episodes for the sweeps and the curves; a run of a sweep ends after a fifth "
             "of them if its policy has the verdict of the exact limit there and after a tenth. "
+            f"{effort.dose_seeds} seeds per value of v and β; {ex.STEPS * effort.episodes:,} steps for β = 5, 0, −5. "
             f"{effort.map_seeds} seeds and {effort.map_steps:,} steps per cell of a map. ε-greedy with ε = 0.1. α = n(s,a)^−0.6, replays counted. "
             f"γ = 0.9 on the volatile grid and 0.95 on the cliff. Uniform starts. Episodes are cut off after {MAX_STEPS} steps. "
             "κ = 0.6 and Gaskett's β = 0.2 in the figures and the risk table lie within the bands that are safe on the cliff."
@@ -160,60 +144,80 @@ def _risk(study: Study) -> list[Block]:
 
 CONDITIONS = "The conditions of Theorem 1, Assumption 1, and what Theorem 2 predicts for each state. Algorithm 1, v = 0.5, β = 5."
 XRAYS = "What Algorithm 1 replayed, counted over all seeds, and how far the outcomes of its updates are from those of the world."
-#: A section on theory: its title, its opening, and its pages, each under its own heading.
-Section = tuple[str, list[Block], list[tuple[str, Page]]]
+THEORY = ("random", "rate", "limits", "certificates", "plans", "cast")  #: the stages with a section on theory, in order
 
 
-def theory_page(study: Study) -> Page:
-    """All sections on theory as one page: first the two limits, on random models and over the number of episodes."""
-    random, slopes = study.random, study.rate.slopes
+def _figures(**drawn: Figure) -> Page:
+    """A page of figures that the report describes elsewhere."""
+    return Page("", [], {name.replace("_", "-"): figure for name, figure in drawn.items()})
+
+
+def _section(title: str, opening: Sequence[Block], pages: Mapping[str, Page]) -> Page:
+    """A section on theory, made of pages, each under its own heading."""
+    blocks: list[Block] = [Heading(title), *opening]
+    figures: dict[str, Any] = {}
+    for name, page in pages.items():
+        blocks += [Heading(name, 3), *page.blocks]
+        figures |= page.figures
+    return Page(title, blocks, figures)
+
+
+def _cast(cast: Cast) -> Page:
+    """The figures of the cast, and the X-ray of its runs."""
+    rays = {g: xray_page(cast.mdps[g], xray(cast.runs[g, "replay"]), f"xray-{g}-") for g in GRIDS}
+    section = _section("X-ray of the runs", [Text(XRAYS)], {f"The {g} grid, X-rayed": page for g, page in rays.items()})
+    returns = {g: {n: cast.risk[g, n].distribution for n in ("Q-learning", "replay")} for g in GRIDS}
+    drawn: dict[str, Any] = {
+        "hero": figures.hero_figure(cast),
+        "figure-1": figures.paper_figure(cast, "volatile", 1),
+        "figure-2": figures.paper_figure(cast, "cliff", 2),
+        "returns": returns_figure(
+            {f"{g} grid": shown for g, shown in returns.items()}, {"Q-learning": ORANGE, "replay": BLUE}
+        ),
+        **{f"cast-{g}": figures.cast_figure(cast, g) for g in GRIDS},
+    }
+    return replace(section, figures={**drawn, **section.figures})
+
+
+def _random(random: studies.RandomModels) -> Page:
     nearer = len(random.differing) - len(random.exceptions)
-    blocks: list[Block] = [
-        Picture(
-            "random-models",
-            f"Algorithm 1 on {len(random.cases)} random models, {random.steps:,} steps each. On {len(random.differing)} models the two limits "
-            f"differ by more than the noise of the run; on {nearer} of these the learned Q is nearer to the limit with d(s,a).",
-        ),
-        Picture(
-            "matched-rate",
-            f"Matched mixing: the error against the paper's limit falls with the number n of episodes as n^{slopes['volatile']:.2f} on the "
-            f"volatile grid and n^{slopes['cliff']:.2f} on the cliff (medians over seeds). With α = n^−0.6, noise alone falls as n^−0.3.",
-        ),
-    ]
-    drawn = {"random-models": figures.random_figure(random), "matched-rate": figures.rate_figure(study.rate)}
-    mdps, reports = study.cast.mdps, study.certificates.reports
-    rays = {g: xray(study.cast.runs[g, "replay"]) for g in GRIDS}
-    checks = [(f"Conditions on the {g} grid", check_page(mdps[g], r, f"check-{g}-")) for g, r in reports.items()]
-    xrays = [(f"The {g} grid, X-rayed", xray_page(mdps[g], x, f"xray-{g}-")) for g, x in rays.items()]
-    sections: tuple[Section, ...] = (
-        _ends(study),
-        ("The paper's conditions", [Text(CONDITIONS)], checks),
-        _plans(study),
-        ("X-ray of the runs", [Text(XRAYS)], xrays),
+    picture = Picture(
+        "random-models",
+        f"Algorithm 1 on {len(random.cases)} random models, {random.steps:,} steps each. On {len(random.differing)} models the two limits "
+        f"differ by more than the noise of the run; on {nearer} of these the learned Q is nearer to the limit with d(s,a).",
     )
-    for title, opening, pages in sections:
-        blocks += [Heading(title), *opening]
-        for name, page in pages:
-            blocks += [Heading(name, 3), *page.blocks]
-            drawn |= page.figures
-    return Page("Theory", blocks, drawn)
+    return Page("", [picture], {"random-models": figures.random_figure(random)})
 
 
-def _ends(study: Study) -> Section:
+def _rate(rate: studies.MatchedRate) -> Page:
+    picture = Picture(
+        "matched-rate",
+        f"Matched mixing: the error against the paper's limit falls with the number n of episodes as n^{rate.slopes['volatile']:.2f} on the "
+        f"volatile grid and n^{rate.slopes['cliff']:.2f} on the cliff (medians over seeds). With α = n^−0.6, noise alone falls as n^−0.3.",
+    )
+    return Page("", [picture], {"matched-rate": figures.rate_figure(rate)})
+
+
+def _certificates(found: studies.Certificates) -> Page:
+    pages = {f"Conditions on the {g} grid": check_page(GRIDS[g](), r, f"check-{g}-") for g, r in found.reports.items()}
+    return _section("The paper's conditions", [Text(CONDITIONS)], pages)
+
+
+def _limits(worlds: Sequence[studies.World]) -> Page:
     opening = Text(
         "A limit of Algorithm 1 is a pair (Q, d) in which Q follows from d(s,a) and d(s,a) from Q. There can be many: a greedy move is "
         "visited often, so that its bad outcomes are a smaller share of its updates, which keeps it greedy. Then the seed decides. "
         "The limits are found from many starts. The share of seeds is from learning."
     )
-    pages = []
-    for k, (name, mdp, plain, paper, limits) in enumerate(study.limits):
+    pages = {}
+    for k, (name, mdp, plain, paper, limits) in enumerate(worlds):
         ends = grouped(mdp, "Algorithm 1", limits)
         answers = [answer(mdp, "Q-learning", plain), *ends, answer(mdp, "the paper's mapping", paper)]
-        pages.append((f"The {name}", solve_page(mdp, name, answers, f"limit-{k}-")))
-    return "The limits of Algorithm 1", [opening], pages
+        pages[f"The {name}"] = solve_page(mdp, name, answers, f"limit-{k}-")
+    return _section("The limits of Algorithm 1", [opening], pages)
 
 
-def _plans(study: Study) -> Section:
+def _plans(found: Mapping[str, Sequence[Plan]]) -> Page:
     opening = Text(
         "The limit of matched mixing is known exactly, and with it the smallest v that keeps a limit on risk. At that v two actions tie. "
         "The replay in the table has the first larger v at which trained learners keep the limit. 'Any policy' is the best mean of all "
@@ -221,10 +225,9 @@ def _plans(study: Study) -> Section:
     )
     header = ["grid", "limit", "smallest v", "replay"]
     header += ["P(unsafe)", "mean", "plain mean", "any policy", "learners keep it"]
-    rows, pages = [], []
-    for grid, plans in study.plans.items():
-        page = tune_page(study.cast.mdps[grid], plans[0], f"tune-{grid}-")
-        pages.append((f"{plans[0].limit} on the {grid} grid", page))
+    rows, pages = [], {}
+    for grid, plans in found.items():
+        pages[f"{plans[0].limit} on the {grid} grid"] = tune_page(GRIDS[grid](), plans[0], f"tune-{grid}-")
         for plan in plans:
             limit = f"{plan.limit}{'' if plan.meets else ' (no replay setting keeps it)'}"
             numbers = [f"{plan.profile.p_unsafe:.4f}", f"{plan.profile.mean:.3f}", f"{plan.plain.mean:.3f}"]
@@ -232,36 +235,56 @@ def _plans(study: Study) -> Section:
             best = f"{plan.ceiling.value:.3f}" if bounded else f"{plan.ceiling.value_discounted:.3f} (discounted)"
             kept = "not trained" if last is None else f"{last.met} of {last.seeds} {'fresh ' * last.fresh}seeds"
             rows.append([grid, limit, f"{plan.v_smallest:.4f}", plan.learner.describe(), *numbers, best, kept])
-    return "The gentlest replay under a limit", [opening, Table(header, rows)], pages
+    return _section("The gentlest replay under a limit", [opening, Table(header, rows)], pages)
 
 
 class Stage(NamedTuple):
-    """One experiment: its field of the study, its label, its share of the time, and its function."""
+    """One experiment: its field of the study, its label, its share of the time, its function, and the page of its result."""
 
     field: str
     label: str
     share: float
     run: Callable[[ex.Effort, ex.Work], Any]
+    page: Callable[[Any], Page] = lambda result: Page("", [])
 
 
+#: The longest stage is the last one: the pages of the others are rendered meanwhile.
 STAGES = [
-    Stage("cast", "every learner on both grids", 8, ex.run_cast),
-    Stage("kappa", "Mihatsch–Neuneier, κ from 0 to 1", 22, ex.run_kappa),
-    Stage("gaskett", "Gaskett, β from 0 to 1", 20, ex.run_gaskett),
-    Stage("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount),
-    Stage("sign", "β = 5, 0, −5", 6, ex.run_sign),
-    Stage("sign_matched", "β = 5, 0, −5, matched mixing", 4, lambda effort, work: ex.run_sign(effort, work, "matched")),
-    Stage("maps", "sensitivity of the verdicts", 22, studies.run_maps),
-    Stage("bands", "exact bands of κ under every reading", 6, studies.run_bands),
-    Stage("curves", "learning against its limits", 8, studies.run_curves),
-    Stage("td", "TD errors", 1, studies.run_td_errors),
-    Stage("limits", "what Algorithm 1 can converge to", 4, studies.run_limits),
-    Stage("certificates", "the paper's conditions", 3, studies.run_certificates),
-    Stage("plans", "the gentlest replay under a limit", 12, studies.run_plans),
-    Stage("random", "the two limits on random models", 8, studies.run_random_models),
-    Stage("rate", "convergence rate of matched mixing", 6, studies.run_matched_rate),
+    Stage("cast", "every learner on both grids", 4, ex.run_cast, _cast),
+    Stage(
+        *("kappa", "Mihatsch–Neuneier, κ from 0 to 1", 6, ex.run_kappa),
+        lambda sweep: _figures(kappa=figures.sweep_figure(sweep, "Mihatsch–Neuneier")),
+    ),
+    Stage(
+        *("gaskett", "Gaskett, β from 0 to 1", 6, ex.run_gaskett),
+        lambda sweep: _figures(gaskett=figures.sweep_figure(sweep, "Gaskett")),
+    ),
+    Stage(
+        *("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount),
+        lambda dose: _figures(amount=figures.dose_figure(dose)),
+    ),
+    Stage("sign", "β = 5, 0, −5", 4, ex.run_sign),
+    Stage("sign_matched", "β = 5, 0, −5, matched mixing", 3, lambda effort, work: ex.run_sign(effort, work, "matched")),
+    Stage(
+        *("bands", "exact bands of κ under every reading", 6, studies.run_bands),
+        lambda bands: _figures(bands=figures.bands_figure(bands)),
+    ),
+    Stage(
+        *("curves", "learning against its limits", 12, studies.run_curves),
+        lambda curves: _figures(curves=figures.curves_figure(curves)),
+    ),
+    Stage("td", "TD errors", 1, studies.run_td_errors, lambda td: _figures(td_errors=figures.td_figure(td))),
+    Stage("limits", "what Algorithm 1 can converge to", 2, studies.run_limits, _limits),
+    Stage("certificates", "the paper's conditions", 1, studies.run_certificates, _certificates),
+    Stage("plans", "the gentlest replay under a limit", 6, studies.run_plans, _plans),
+    Stage("random", "the two limits on random models", 10, studies.run_random_models, _random),
+    Stage("rate", "convergence rate of matched mixing", 6, studies.run_matched_rate, _rate),
+    Stage(
+        *("maps", "sensitivity of the verdicts", 34, studies.run_maps),
+        lambda maps: Page("", [], {f"maps-{g}": figures.maps_figure(found, g) for g, found in maps.items()}),
+    ),
 ]
-DRAWING = 8.0  # the figures' share of the time
+WRITING = 3.0  # the share of the time after the last stage
 
 
 def reproduce(
@@ -276,31 +299,42 @@ def reproduce(
     folder = make_folder(out, "claims.json", "report.md", "report.html")
     effort = ex.QUICK if quick else ex.FULL
     began = time.monotonic()
-    study = run_study(effort, tell)
-    tell("figures and report", 1.0 - DRAWING / (sum(s.share for s in STAGES) + DRAWING))
+    study, pages = run_study(effort, tell)
     with stopping(lambda: f"all {len(STAGES)} experiments are finished, but not the report"):
         verdicts = judge_all(study)
-        drawn, theory = figures_of(study), theory_page(study)
-        blocks = compose(study, verdicts, theory.blocks, effort, time.monotonic() - began)
+        blocks = compose(study, verdicts, pages, effort, time.monotonic() - began)
         claims = json.dumps([asdict(v) for v in verdicts], indent=2, ensure_ascii=False)
         write_atomic(folder / "claims.json", claims + "\n")
-        write_page(Page(TITLE, blocks, drawn | theory.figures), folder)
+        drawn = {name: figure for page in pages.values() for name, figure in page.figures.items()}
+        write_page(Page(TITLE, blocks, drawn), folder)
     tell("done", 1.0)
     return verdicts
 
 
-def run_study(effort: ex.Effort, tell: Callable[[str, float], None]) -> Study:
-    """Run all stages in order."""
-    total = sum(stage.share for stage in STAGES) + DRAWING
+def _rendered(stage: Stage, found: Any) -> Page:
+    return stage.page(found).rendered()
+
+
+def run_study(effort: ex.Effort, tell: Callable[[str, float], None]) -> tuple[Study, dict[str, Page]]:
+    """Run all stages in order. Their pages are rendered by another thread, while the next stages learn."""
+    total = sum(stage.share for stage in STAGES) + WRITING
     before = 0.0
     results: dict[str, Any] = {}
-    with stopping(lambda: f"{len(results)} of {len(STAGES)} experiments are finished, but not the report"):
-        for stage in STAGES:
+    pages: dict[str, Future[Page]] = {}
+    told = stopping(lambda: f"{len(results)} of {len(STAGES)} experiments are finished, but not the report")
+    with told, ThreadPoolExecutor(1) as drawing:
+        try:
+            for stage in STAGES:
 
-            def tick(done: float, stage: Stage = stage, before: float = before) -> None:
-                tell(stage.label, (before + done * stage.share) / total)
+                def tick(done: float, stage: Stage = stage, before: float = before) -> None:
+                    tell(stage.label, (before + done * stage.share) / total)
 
-            tick(0.0)
-            results[stage.field] = stage.run(effort, ex.Work(tick))
-            before += stage.share
-    return Study(**results)
+                tick(0.0)
+                found = results[stage.field] = stage.run(effort, ex.Work(tick))
+                pages[stage.field] = drawing.submit(_rendered, stage, found)
+                before += stage.share
+            tell("figures and report", before / total)
+            return Study(**results), {field: page.result() for field, page in pages.items()}
+        except BaseException:
+            drawing.shutdown(cancel_futures=True)
+            raise

@@ -11,7 +11,7 @@ from functools import wraps
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 from matplotlib import rc_context
@@ -53,6 +53,7 @@ MANY_CELLS = 900  # above this a grid is drawn as an image of V, without arrows
 #: The corners, in (column, row) within a cell, of the triangles for up, right, down and left.
 CORNERS = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]
 TRIANGLES = np.array([[a, b, (0.5, 0.5)] for a, b in pairwise(CORNERS)])
+Files: TypeAlias = dict[str, bytes]  #: a figure that was rendered: content by kind of file
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -78,17 +79,25 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return in_style
 
 
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a figure as ``name.svg`` and ``name.png``; the same figure gives the same bytes."""
+def render(figure: Figure) -> Files:
+    """A figure as the content of an SVG and of a PNG file; the same figure gives the same bytes."""
     with rc_context(STYLE):
         engine = figure.get_layout_engine()
         if engine is not None:  # compute the layout once for both formats
             engine.execute(figure)
             figure.set_layout_engine(None)
+        files = {}
         for kind, meta in (("svg", {"Date": None}), ("png", {"Software": None})):
             buffer = BytesIO()
             figure.savefig(buffer, format=kind, dpi=120, metadata=meta)
-            write_atomic(folder / f"{name}.{kind}", buffer.getvalue())
+            files[kind] = buffer.getvalue()
+    return files
+
+
+def save(figure: Figure | Files, folder: Path, name: str) -> None:
+    """Write a figure as ``name.svg`` and ``name.png``."""
+    for kind, content in (render(figure) if isinstance(figure, Figure) else figure).items():
+        write_atomic(folder / f"{name}.{kind}", content)
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:

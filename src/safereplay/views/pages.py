@@ -6,7 +6,7 @@ A page is written on its own, to the folder of ``--out``, or used as a section o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from .._files import make_folder, write_atomic
 from ..verdicts import verdict
 from . import drawing
 from .document import Block, Heading, Picture, Table, Text, to_html, to_markdown
-from .drawing import Panel
+from .drawing import Files, Panel
 
 if TYPE_CHECKING:
     from ..mdp import TabularMDP
@@ -39,8 +39,14 @@ class Page:
 
     title: str
     blocks: list[Block]
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Figure | Files] = field(default_factory=dict)
     refresh: int | None = None  #: seconds after which a browser reloads it, if it is live
+
+    def rendered(self) -> Page:
+        """The same page with its figures rendered."""
+        return replace(
+            self, figures={name: x if isinstance(x, dict) else drawing.render(x) for name, x in self.figures.items()}
+        )
 
     def draw(self, folder: Path) -> None:
         """Write the figures, as SVG and PNG."""
