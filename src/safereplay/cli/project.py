@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ def reproduce(
 
     from ..paper.report import reproduce as run_everything
 
+    gc.freeze()  # what is imported is never garbage: not to be searched again and again
     with Stages() as stages:
         verdicts = run_everything(out, quick, stages.tell)
     table = plain_table(["", "claim", "grid", "observed"], left=4)
