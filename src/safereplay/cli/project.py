@@ -69,7 +69,7 @@ def bench(
     only: Annotated[
         str | None,
         typer.Option(
-            help="Parts, separated by commas: plain, mushroom, tree, threads, engines, pairs, solving, sb3, jax.",
+            help="Parts, separated by commas: plain, c, mushroom, tree, threads, engines, pairs, solving, sb3, jax.",
             show_default=False,
         ),
     ] = None,

@@ -31,7 +31,7 @@ from . import loop, rng, step
 from . import memory as mem
 from .compile import Array, jit
 
-CLOCK, WORDS = step.CLOCK, 4  # sizes of a run's clock and generator
+CLOCK, WORDS = step.CLOCK, rng.WORDS  # sizes of a run's clock and generator
 UNROUNDED = re.compile(rb"\b(add|sub|mul)\.f64")  # in PTX
 NO_RUN = -1  # no run: the thread takes the next
 
@@ -136,7 +136,7 @@ def fetch(clock: Array, generator: Array, to_clock: Array, to_generator: Array) 
 def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: Any) -> Any:
     """The CUDA kernel for a recipe whose step size, exploration, update and scheme have ``sizes`` dials."""
     form = step.Form(dense=dense, gpu=True)
-    advance = jit(loop.make_advance(loop.make_iterate(recipe, form)))
+    advance = jit(loop.make_advance(loop.make_iterate(recipe, form), rng.in_place))
     of_step, of_rate, of_update, of_scheme = (jit(TUPLES[size]) for size in sizes)
     ranges = recipe.n_stats == mem.N_STATS
     at_rate, at_update, at_scheme = (int(k) for k in np.cumsum(sizes)[:3])

@@ -9,7 +9,7 @@ from math import inf
 
 from . import rng
 from .compile import Array, at, jit, kernel
-from .rng import Model, pick, sample
+from .rng import Model, sample
 
 SHEET, FIRST, WIDTH, LOW, STEPS = range(5)  # entries of carry's window
 LEFT, CUT, WORK = range(3)  # and of its sums
@@ -34,7 +34,7 @@ def play(
     """Sample one episode per entry of ``returns``: Σ γ^t·r_t, its steps, whether it met an unsafe outcome, whether it
     ended, and its last state; an episode that has not ended after ``max_steps`` is truncated there."""
     for e in range(returns.size):
-        s = model.start_state[pick(model.start_cum, 0, model.start_cum.size, rng.uniform(generator))]
+        s = rng.first_state(model, generator)
         total, discount, steps, harm, ends = 0.0, 1.0, 0, False, False
         while not ends and steps < max_steps:
             k = sample(model, s, generator)

@@ -11,7 +11,7 @@ from typing import Any
 from . import memory as mem
 from . import rng, step
 from .compile import Array, at, jit, specialise
-from .rng import Model, pick, sample
+from .rng import Model, first_state, sample
 from .step import Dials, Tables
 
 
@@ -19,7 +19,7 @@ from .step import Dials, Tables
 def begin(model: Model, tables: Tables) -> int:
     """Begin an episode; returns its first state."""
     tables.clock[step.STEP] = 0
-    return int(model.start_state[at(pick(model.start_cum, 0, model.start_cum.size, rng.uniform(tables.generator)))])
+    return first_state(model, tables.generator)
 
 
 @jit
@@ -64,34 +64,38 @@ def make_iterate(recipe: step.Recipe, form: step.Form = step.FULL) -> Callable[.
             k = slot
         if tally:
             clock[step.LAST] = 2 * k + (0 if fresh else 1)
-        r, s_next, ends = model.r[at(slot)], model.s_next[at(slot)], model.ends[at(slot)]
+        r, s_next, ends = model.r[at(k)], model.s_next[at(k)], model.ends[at(k)]  # as at its slot
         learn(tables, memory, (i, row, slot), (r, s_next, ends), fresh, False, dials)
         return leave(tables, s_next, ends, max_steps) if fresh else s
 
     return iterate
 
 
-def make_advance(iterate: Callable[..., int]) -> Callable[..., None]:
+def make_advance(iterate: Callable[..., int], hold: Callable[[Array], Array]) -> Callable[..., None]:
     """The loop around an iteration: ``budget`` iterations, or until ``episodes`` are over and no replay is due.
 
-    It writes the clock's LAST of each iteration to ``log``, up to its length.
+    It writes the clock's LAST of each iteration to ``log``, up to its length. It draws from ``hold(generator)``, which may be
+    a copy (see :func:`safereplay.kernels.rng.on_stack`).
     """
 
     def advance(
         model: Model, memory: Any, tables: Tables, dials: Dials, episodes: int, max_steps: int, budget: int, log: Array
     ) -> None:
-        clock = tables.clock
+        clock, generator = tables.clock, hold(tables.generator)
+        held = Tables(tables.Q, tables.counts, tables.visited, clock, generator)
         s, done, last = clock[step.STATE], 0, clock[step.ITERATION] + budget
         while clock[step.ITERATION] < last and (clock[step.EPISODE] < episodes or clock[step.DUE] > 0):
-            s = iterate(model, memory, tables, dials, s, max_steps)
+            s = iterate(model, memory, held, dials, s, max_steps)
             if done < log.size:
                 log[at(done)] = clock[step.LAST]
                 done += 1
         clock[step.STATE] = s
+        for k in range(rng.WORDS):
+            tables.generator[k] = generator[k]
 
     return advance
 
 
 def compiled(iterate: Callable[..., int], digest: str | None) -> Callable[..., None]:
     """The loop around an iteration whose source has this ``digest``, compiled for the CPU."""
-    return specialise(make_advance(iterate), digest)
+    return specialise(make_advance(iterate, rng.on_stack), digest)

@@ -43,6 +43,7 @@ NOTHING = (0.0,) * len(OF_OUTCOME)  #: their values for a tilt that names none
 FOLLOW_Q = ("td", "spread", "y", "below", "value")  #: quantities that change with Q
 MIDDLE = 0.5  #: ``luck`` between replays
 NO_ROW = -1  # no row of the memory
+GRID = 4  # actions on a grid: their argmax and max are written out, since loops of unknown length are slower
 
 
 class Memory(NamedTuple):
@@ -101,7 +102,8 @@ def statistics(memory: Memory, Q: Array, i: int, n: float) -> tuple[float, ...]:
     down, harm, spread = (stats[DOWN], stats[HARM], stats[SPREAD]) if kept else (0.0, 0.0, 0.0)
     pair = memory.pair[at(i)] if memory.pair.size > 0 else i
     kept_or_0 = low, high, td, down, harm, spread
-    return float(n), stats[MEAN], stats[M2] / max(n, 1), *kept_or_0, float(pair), float(Q[at(pair)])
+    var = stats[M2] / max(n, 1) if stats[M2] != 0.0 else 0.0  # no division where the reward is certain
+    return float(n), stats[MEAN], var, *kept_or_0, float(pair), float(Q[at(pair)])
 
 
 def make_record(ranges: bool) -> Callable[..., None]:
@@ -244,6 +246,8 @@ def squeeze(memory: Memory, i: int) -> None:
 def joined(mean: float, m2: float, x: float, n: float) -> tuple[float, float]:
     """Mean and M2 after adding a number; n counts it."""
     delta = x - mean
+    if delta == 0.0:
+        return mean, m2
     mean += delta / n
     return mean, m2 + delta * (x - mean)
 
@@ -300,6 +304,10 @@ def returns(
 def greedy(Q: Array, s: int, n_actions: int) -> int:
     """argmax_a Q(s,a); ties go to the first."""
     i = s * n_actions
+    if n_actions == GRID:
+        x, y, z, w = Q[at(i)], Q[at(i + 1)], Q[at(i + 2)], Q[at(i + 3)]
+        low, high = int(y > x), 2 + int(w > z)
+        return high if max(z, w) > max(x, y) else low
     best = i
     for j in range(i + 1, i + n_actions):
         if Q[at(j)] > Q[at(best)]:
@@ -311,6 +319,8 @@ def _extreme(of: Callable[[float, float], float]) -> Callable[[Array, int, int],
     @jit
     def extreme(Q: Array, s: int, n_actions: int) -> float:
         i = s * n_actions
+        if n_actions == GRID:
+            return float(of(of(of(Q[at(i)], Q[at(i + 1)]), Q[at(i + 2)]), Q[at(i + 3)]))
         value = Q[at(i)]
         for j in range(i + 1, i + n_actions):
             value = of(value, Q[at(j)])

@@ -6,9 +6,12 @@ saved state continues the same stream.
 :class:`Model` is an outcome table; :func:`sample` draws from it.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numba import config
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from .compile import Array, at, jit
 
@@ -16,12 +19,38 @@ Word: TypeAlias = np.uint64
 
 _11, _17, _23, _45, _64 = np.uint64(11), np.uint64(17), np.uint64(23), np.uint64(45), np.uint64(64)
 TO_UNIT = 1.0 / 9007199254740992.0  # 2**-53
+WORDS = 4  # of a state
+FEW = 8  # at most so many entries are searched in turn
 
 
 def seeded(seed: int, stream: int = 0) -> Array:
     """The state of run ``stream`` of ``seed``: four words from numpy's SeedSequence, shape [4]."""
     words = [seed & 0xFFFFFFFF, seed >> 32, stream]  # split, so that a large seed does not reach the stream's word
     return np.random.SeedSequence(words).generate_state(4, np.uint64)
+
+
+def _on_stack(_: Any, s: Any) -> Any:
+    """A copy of the state on the stack of the function that calls this: its compiled code then holds the words in registers."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given, copy = context.make_array(s)(context, builder, args[0]), context.make_array(s)(context, builder)
+        n, size, *places = (context.get_constant(types.intp, x) for x in (WORDS, 8, *range(WORDS)))
+        words = cgutils.alloca_once(builder, context.get_data_type(s.dtype), n)  # type: ignore[no-untyped-call]
+        for k in places:
+            builder.store(builder.load(builder.gep(given.data, [k])), builder.gep(words, [k]))
+        context.populate_array(copy, data=words, shape=[n], strides=[size], itemsize=size, meminfo=None)
+        return copy._getvalue()
+
+    return s(s), build
+
+
+on_stack: Any = np.copy if config.DISABLE_JIT else intrinsic(_on_stack)
+
+
+@jit
+def in_place(s: Array) -> Array:
+    """The state itself, where no copy is needed."""
+    return s
 
 
 @jit
@@ -72,15 +101,27 @@ class Model(NamedTuple):
 
 @jit
 def pick(cumulative: Array, low: int, high: int, u: float) -> int:
-    """The first entry of cumulative[low:high] that exceeds u."""
+    """The first entry of cumulative[low:high] that exceeds u, else the last: by halves, and the last few in turn."""
     high -= 1
-    while low < high:
+    while high - low > FEW:
         middle = (low + high) >> 1
         if cumulative[at(middle)] > u:
             high = middle
         else:
             low = middle + 1
+    while low < high and not cumulative[at(low)] > u:
+        low += 1
     return low
+
+
+@jit
+def first_state(model: Model, generator: Array) -> int:
+    """The state in which an episode starts. If all have the same probability, the first guess is right."""
+    u, n = uniform(generator), model.start_cum.size
+    k = int(u * n)
+    if not model.start_cum[at(k)] > u or (k > 0 and model.start_cum[at(k - 1)] > u):
+        k = pick(model.start_cum, 0, n, u)
+    return int(model.start_state[at(k)])
 
 
 @jit
