@@ -1,6 +1,7 @@
 """Speed: compared with plain Python and other libraries, and over threads, engines and sizes of models.
 
     plain      updates per second of every learner, compared with a plain Python loop
+    c          updates per second of the compiled loop, compared with the same by hand in C
     mushroom   updates per second of Q-learning, compared with MushroomRL
     tree       prioritised sampling, compared with cpprb
     threads    the same runs on 1, 2, ... threads

@@ -19,6 +19,7 @@ from safereplay.errors import BadFile
 from safereplay.views.document import Block, Heading, Picture, Table, Text, to_markdown
 from safereplay.views.drawing import BLUE, GREY, ORANGE, new_figure, save, styled
 
+from . import native
 from .machine import in_words
 from .report import BenchReport
 from .sheets import Sheet
@@ -61,6 +62,8 @@ def _blocks(report: BenchReport) -> list[Block]:
     ]
     for sheet in report.sheets():
         blocks += _section(sheet)
+    if report.parts.get("c"):
+        blocks += [Heading("What the loop's speed depends on"), Text(native.TRIED)]
     return [*blocks, Heading("How to repeat"), Text(AGAIN)]
 
 
@@ -97,6 +100,8 @@ def ratios(report: BenchReport) -> list[tuple[str, float]]:
     found: list[tuple[str, float]] = []
     for grid in dict.fromkeys(row.grid for row in parts.get("plain", ())):
         found.append((f"plain Python, {grid}", min(row.ratio for row in parts["plain"] if row.grid == grid)))
+    for grid in dict.fromkeys(row.grid for row in parts.get("c", ())):
+        found.append((f"C, {grid}", min(row.ratio for row in parts["c"] if row.grid == grid)))
     found += [(f"MushroomRL, {row.grid}", row.ratio) for row in parts.get("mushroom", ())]
     trees = [row for row in parts.get("tree", ()) if row.ratio is not None]
     for work in dict.fromkeys(row.work for row in trees):

@@ -12,7 +12,7 @@ from typing import Any
 from safereplay import _checks
 from safereplay.errors import stopping
 
-from . import buffers, engines, jaxed, learning, mushroom, pairs, sheets, solving, threads, trees
+from . import buffers, engines, jaxed, learning, mushroom, native, pairs, sheets, solving, threads, trees
 from .machine import machine
 from .sheets import Part, Rows, Sheet
 
@@ -22,6 +22,7 @@ PARTS: dict[str, Part] = {
     part.name: part
     for part in (
         learning.PART,
+        native.PART,
         mushroom.PART,
         trees.PART,
         threads.PART,
@@ -113,4 +114,6 @@ def left_out(report: BenchReport) -> list[str]:
         lines.append(f"{' and '.join(absent)} not installed, so left out: pip install 'safereplay[peers]'")
     if "mushroom" in report.parts and not report.parts["mushroom"]:
         lines.append(f"left out: {mushroom.HOW}")
+    if "c" in report.parts and not report.parts["c"]:
+        lines.append(native.HOW)
     return lines

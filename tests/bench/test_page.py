@@ -5,7 +5,7 @@ import pytest
 
 import safereplay as sr
 from benchmarks import speed as bench
-from benchmarks.speed import mushroom, page, pairs, solving, threads, trees
+from benchmarks.speed import mushroom, native, page, pairs, solving, threads, trees
 
 MACHINE = {
     "cpu": "A Processor",
@@ -19,6 +19,7 @@ MACHINE = {
 }
 PARTS = {
     "plain": (bench.Speed("cliff", "a", 10, 1.0, 90.0), bench.Speed("cliff", "b", 10, 1.0, 40.0)),
+    "c": (native.Beside("cliff", "a", 4.0, 5.0), native.Beside("cliff", "b", 4.0, 3.0)),
     "mushroom": (mushroom.Rival("cliff", "1.10", 10, 10.0, 20_000.0),),
     "tree": (trees.Batch(10, 32, "sample", 1.0, 0.5, 8.0), trees.Batch(10, 64, "sample", 1.0, 0.5, 5.0)),
     "threads": (threads.Threads(1, 64, 10, 1.9, 1.0, 1.0), threads.Threads(2, 64, 10, 1.0, 1.9, 2.0)),
@@ -36,7 +37,8 @@ def test_the_page_names_the_machine_and_shows_every_table(tmp_path):
     text = path.read_text()
     assert path == tmp_path / "performance.md"
     assert "A Processor, 2 cores, Linux x86_64" in text
-    assert [f"## {sheet.title[0].upper()}{sheet.title[1:]}" in text for sheet in REPORT.sheets()] == [True] * 6
+    assert [f"## {sheet.title[0].upper()}{sheet.title[1:]}" in text for sheet in REPORT.sheets()] == [True] * 7
+    assert native.TRIED in text
     for target in re.findall(r"\]\(([^)]+)\)", text):
         assert (tmp_path / target).is_file()
     assert (tmp_path / "img" / "performance.svg").is_file()
@@ -45,6 +47,7 @@ def test_the_page_names_the_machine_and_shows_every_table(tmp_path):
 def test_bars_are_of_the_least_favourable_case_of_each_peer():
     assert dict(page.ratios(REPORT)) == {
         "plain Python, cliff": 40.0,
+        "C, cliff": 0.75,
         "MushroomRL, cliff": 2_000.0,
         "cpprb, sample": 5.0,
         "quantecon, exact solving": 4.0,
@@ -53,7 +56,7 @@ def test_bars_are_of_the_least_favourable_case_of_each_peer():
 
 def test_the_picture_has_a_bar_a_peer_and_a_line_for_threads_and_for_pairs():
     bars, lines, cost = page.picture(REPORT).axes
-    assert len(bars.patches) == 4
+    assert len(bars.patches) == 5
     assert lines.lines[1].get_ydata().tolist() == [1.0, 1.9]
     assert cost.lines[0].get_ydata().tolist() == [50.0, 75.0]
 

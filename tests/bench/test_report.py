@@ -8,7 +8,7 @@ from rich.console import Console
 
 import safereplay as sr
 from benchmarks import speed as bench
-from benchmarks.speed import mushroom, report, sheets, solving
+from benchmarks.speed import mushroom, native, report, sheets, solving
 
 TINY = bench.QUICK._replace(
     episodes=20,
@@ -29,6 +29,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(sheets, "QUICK", TINY)
     monkeypatch.setattr(solving, "missing", lambda: ["mdpsolver"])
     monkeypatch.setattr(mushroom, "find_spec", lambda name: None)
+    monkeypatch.setattr(native, "which", lambda name: None)
     monkeypatch.setattr("benchmarks.speed.engines.engines", lambda: {"threads": bench.engines.ThreadsEngine})
 
 
@@ -36,7 +37,7 @@ def test_a_report_holds_every_part_and_goes_to_json(tiny):
     told = []
     found = bench.run_bench(quick=True, progress=lambda share, label: told.append((share, label)))
     assert list(found.parts) == list(bench.PARTS)
-    assert [name for name, rows in found.parts.items() if not rows] == ["mushroom"]
+    assert [name for name, rows in found.parts.items() if not rows] == ["c", "mushroom"]
     assert [share for share, _ in told] == sorted(share for share, _ in told)
     assert told[-1] == (1.0, "done")
     assert len(told) == 16 + 1 + 1 + 1 + 2 + 2 + 2 + 1
@@ -59,16 +60,17 @@ def test_an_unknown_part_is_named():
 
 
 def test_no_part_at_all_is_refused():
-    with pytest.raises(sr.BadInput, match="only must name some of plain, mushroom, tree"):
+    with pytest.raises(sr.BadInput, match="only must name some of plain, c, mushroom, tree"):
         report.choose([])
 
 
 def test_what_is_left_out_is_said(monkeypatch):
     monkeypatch.setattr(solving, "missing", lambda: ["mdpsolver"])
     monkeypatch.setattr(report, "find_spec", lambda name: None)
-    lines = bench.left_out(bench.BenchReport({}, {"solving": (), "tree": (), "mushroom": ()}))
+    lines = bench.left_out(bench.BenchReport({}, {"solving": (), "tree": (), "mushroom": (), "c": ()}))
     assert lines[0] == "mdpsolver and cpprb not installed, so left out: pip install 'safereplay[peers]'"
     assert "--mushroom PYTHON" in lines[1]
+    assert lines[2:] == ["gcc not found, so the comparison with C is left out"]
     assert bench.left_out(bench.BenchReport({}, {"pairs": ()})) == []
 
 
