@@ -1,12 +1,17 @@
 """Progress, with a clock that the test holds; and when compiling is announced."""
 
 import io
+import os
+import signal
 import sys
+import threading
 
 import pytest
+from waiting import END
 
+import safereplay as sr
 from safereplay import _progress
-from safereplay._progress import Bar, Compiling
+from safereplay._progress import Bar, Compiling, attended, shown, tell, unmoved
 
 
 class Terminal(io.StringIO):
@@ -154,3 +159,73 @@ def test_only_commands_announce(monkeypatch, capsys):
     assert heard == []
     assert run(["learn", "volatile", "--episodes", "10", "--seeds", "1"]) == 0
     assert heard == ["announced"]
+
+
+# -- one bar for a block ------------------------------------------------------------------------------------------------
+
+
+def test_functions_called_in_a_block_move_its_bar_and_never_back(clock, piped):
+    with shown("solving"):
+        for seconds, share in ((3.0, 0.3), (3.0, 0.1), (3.0, None), (3.0, 0.5), (3.0, 7.0)):
+            clock[0] += seconds
+            tell(share)
+    assert piped() == " 30%  solving\n 50%  solving\n100%  solving\n"
+
+
+def test_a_block_inside_another_has_no_bar_of_its_own(clock, piped):
+    with shown("outer"):
+        clock[0] += 3.0
+        with shown("inner"):
+            tell(0.4)
+        with unmoved():
+            clock[0] += 3.0
+            tell(0.9)
+    tell(1.0)
+    assert piped() == " 40%  outer\n"
+
+
+def test_quiet_is_quiet(clock, piped):
+    with shown("solving", quiet=True):
+        clock[0] += 3.0
+        tell(0.5)
+    assert piped() == ""
+
+
+def test_work_in_another_thread_gives_its_result_or_its_error():
+    assert attended(threading.current_thread) is not threading.current_thread()
+    with pytest.raises(ZeroDivisionError):
+        attended(lambda: 1 // 0)
+
+
+def test_ctrl_c_ends_the_wait_for_work_that_goes_on():
+    go_on, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def endless():
+        os.kill(os.getpid(), signal.SIGINT)
+        go_on.wait(END)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            attended(endless)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("work", "label"),
+    [
+        (lambda mdp, quiet: sr.fixed_point(mdp, sr.VarianceReplay(1.0), quiet=quiet), "fixed point"),
+        (lambda mdp, quiet: sr.fixed_point(mdp, sr.ReturnReplay(1.0), quiet=quiet), "fixed point"),
+        (lambda mdp, quiet: sr.exact(mdp, sr.QLearning(), quiet=quiet), "exact limit"),
+        (lambda mdp, quiet: sr.evaluate(mdp, [2] * mdp.n_states, quiet=quiet), "evaluating: harm"),
+    ],
+)
+def test_exact_work_is_told(monkeypatch, piped, work, label):
+    """With a clock on which each look takes ten seconds."""
+    mdp, ticks = sr.grids.from_map("\n".join(["." * 20] * 19 + ["." * 19 + "G"]), slip=0.1), iter(range(0, 10**9, 10))
+    monkeypatch.setattr(_progress, "monotonic", lambda: float(next(ticks)))
+    work(mdp, True)
+    assert piped() == ""
+    work(mdp, False)
+    assert label in piped()

@@ -57,7 +57,7 @@ def _blocks(report: BenchReport) -> list[Block]:
         Picture(
             PICTURE,
             "Left: speed-up over each peer, in the least favourable case. Middle: speed-up over one thread, compared with a "
-            "bare compiled loop. Right: the time of an update against the size of the model.",
+            "bare compiled loop. Right: the times of an update, of the exact limit and of the exact risk against the size of the model.",
         ),
     ]
     for sheet in report.sheets():
@@ -162,19 +162,24 @@ def _draw_threads(ax: Axes, report: BenchReport) -> None:
 
 
 def _draw_pairs(ax: Axes, report: BenchReport) -> None:
-    ax.set_title("cost of an update")
+    ax.set_title("cost against pairs")
     rows = report.parts.get("pairs", ())
     if not rows:
         return _nothing(ax)
-    ax.plot([row.pairs for row in rows], [row.nanoseconds for row in rows], color=ORANGE, marker="o")
+    sizes = [row.pairs for row in rows]
+    lines = {
+        "learn, per update": (ORANGE, [row.nanoseconds for row in rows]),
+        "fixed_point, per pair": (BLUE, [1e9 * row.solve.seconds / row.pairs for row in rows]),
+        "evaluate, per pair": (GREY, [1e9 * row.judge.seconds / row.pairs for row in rows]),
+    }
+    for label, (color, costs) in lines.items():
+        ax.plot(sizes, costs, color=color, marker="o", label=label)
+        ax.annotate(f"{costs[-1]:,.0f}", (sizes[-1], costs[-1]), (0, 5), textcoords="offset points", ha="center")
     ax.set_xscale("log")
+    ax.set_yscale("log")
     ax.set_xlabel("pairs of the model")
-    ax.set_ylabel("ns per update")
-    ax.set_ylim(0.0, 1.15 * max(row.nanoseconds for row in rows))
-    for row in (rows[0], rows[-1]):
-        ax.annotate(
-            f"{row.nanoseconds:.0f}", (row.pairs, row.nanoseconds), (0, 6), textcoords="offset points", ha="center"
-        )
+    ax.set_ylabel("ns")
+    ax.legend(frameon=False)
     return None
 
 

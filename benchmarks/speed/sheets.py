@@ -17,7 +17,7 @@ class Effort(NamedTuple):
     episodes: int  #: per run in the comparison with plain Python
     seeds: int  #: runs of safereplay per run of plain.py
     rounds: int  #: the best one counts
-    pairs: tuple[int, ...]  #: sizes of the models whose updates are timed
+    pairs: tuple[int, ...]  #: sizes of the models of the costs by size
     warm_up: float  #: MDP iterations per pair before that
     states: tuple[int, ...]  #: of the models that are solved
     entries: tuple[int, ...]  #: of the sum trees
@@ -31,7 +31,7 @@ class Effort(NamedTuple):
     dqn_steps: int  #: of SB3's DQN with either buffer
 
 
-PAIRS = (100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
+PAIRS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 FULL = Effort(
     episodes=20_000,
     seeds=50,

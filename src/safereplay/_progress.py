@@ -9,9 +9,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 DELAY = 2.0  # seconds before the first output, and at least between two lines
 EVERY = 60.0  # seconds after which the next line is written even if less than a tenth was done
@@ -31,6 +32,7 @@ class Bar:
     def __init__(self, label: str, total: float, quiet: bool = False) -> None:
         self._label, self._total = label, total
         self._began = monotonic()
+        self.reached = 0.0  #: the share that :func:`tell` has reached
         self._terminal = sys.stderr.isatty()
         self._quiet = quiet or not (self._terminal or from_command)
         self._line: tuple[float, int] | None = None  # time of the last line, and the tenths done by then
@@ -82,6 +84,68 @@ class Bar:
         if self._shown is not None:
             self._shown.stop()
             compiling.give_way(False)
+
+
+_current: ContextVar[Bar | None] = ContextVar("bar", default=None)
+T = TypeVar("T")
+
+
+@contextmanager
+def shown(label: str, quiet: bool = False) -> Iterator[None]:
+    """Show one bar for the block, moved by :func:`tell` in any function called there; inside another block, do nothing."""
+    if _current.get() is not None:
+        yield
+        return
+    with Bar(label, 1.0, quiet) as bar, _moving(bar):
+        yield
+
+
+@contextmanager
+def _moving(bar: Bar | None) -> Iterator[None]:
+    token = _current.set(bar)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def unmoved() -> Any:
+    """A block in which :func:`tell` does nothing: for parts of work whose share of the whole is not known."""
+    return _moving(None)
+
+
+def tell(share: float | None = None, label: str | None = None) -> None:
+    """Move the bar of the block to a share of its work, never back; without a share, only refresh it."""
+    bar = _current.get()
+    if bar is not None:
+        bar.reached = bar.reached if share is None else max(bar.reached, min(share, 1.0))
+        bar.update(bar.reached, label)
+
+
+def attended(work: Callable[[], T]) -> T:
+    """Do work that is one long call into compiled code, and refresh the bar meanwhile. Ctrl-C ends the wait at once.
+
+    The work is done in another thread. After Ctrl-C it is left to itself there, and does not keep the process alive.
+    """
+    found: list[T] = []
+    errors: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=do, daemon=True)
+    with ctrl_c_afterwards():
+        thread.start()
+    while thread.is_alive():
+        with ctrl_c_afterwards():
+            thread.join(0.2)
+        tell()
+    if errors:
+        raise errors[0]
+    return found[0]
 
 
 class Compiling:

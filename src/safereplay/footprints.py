@@ -95,7 +95,7 @@ class Footprint:
     def __str__(self) -> str:
         kept = f"{self.kept} kept" + f" × {self.seeds} seeds" * (self.seeds > 1)
         working = f"{self.working} working" + f" × {self.at_once} runs at a time" * (self.at_once > 1)
-        return f"{_amount(self.total)}: {kept}, {working}, {self.shared} shared"
+        return f"{amount(self.total)}: {kept}, {working}, {self.shared} shared"
 
 
 def footprint(
@@ -150,7 +150,7 @@ def refuse_what_does_not_fit(need: Footprint) -> None:
     ways = {"threads": need.at_once > 1, "seeds": need.seeds > 1, "snapshots": need.kept.pair > 3 * WORD}
     less = [f"fewer {way}" for way, helps in ways.items() if helps]
     hint = f"; try {' or '.join(less)}" if less else ""
-    raise BadInput(f"runs must fit into the {_amount(free)} of memory that are free, got {need}{hint}")
+    raise BadInput(f"runs must fit into the {amount(free)} of memory that are free, got {need}{hint}")
 
 
 def free_memory() -> int | None:
@@ -166,7 +166,8 @@ def free_memory() -> int | None:
         return free
 
 
-def _amount(size: int) -> str:
+def amount(size: int) -> str:
+    """Bytes as text."""
     unit = next((k for k in (30, 20) if size >= 1 << k), 10)
     return f"{size / 2**unit:.1f} {'KMG'[unit // 10 - 1]}iB"
 

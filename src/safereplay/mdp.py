@@ -30,6 +30,7 @@ from .errors import BadFile, BadInput
 
 FORMAT = 1
 MAX_REWARD = 1e100  # so that squares of returns are finite
+FEW = 8  # outcomes per distinct reward from which on rewards are few
 A = TypeVar("A", bound=AnyArray)
 COLUMNS = ("s", "a", "p", "s_next", "r", "terminal", "unsafe")
 
@@ -436,14 +437,23 @@ def _joined(tables: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def _order(pair: Ints, r: Floats, s_next: Ints, flags: Ints, S: int) -> Ints:
     """The permutation that sorts outcomes by pair, reward, next state, flags; stable.
 
-    All four keys are packed into one integer if they fit. Rows in the order of pairs are then nearly sorted, and the
-    sort is fast; sorting key after key would undo that order.
+    All four keys are packed into one integer if they fit and rewards are few. Rows in the order of pairs are then nearly
+    sorted, and the sort is fast; sorting key after key would undo that order. Otherwise pair and reward are packed into a
+    complex number, which sorts by both, and the few outcomes that are equal in both are sorted by the other two.
     """
     rewards = np.unique(r)
-    if (int(pair.max(initial=0)) + 1) * rewards.size * S * 4 >= 1 << 63:
-        return np.lexsort((flags, s_next, r, pair))
-    key = ((pair * rewards.size + np.searchsorted(rewards, r)) * S + s_next) * 4 + flags
-    return np.argsort(key, kind="stable")
+    if rewards.size * FEW <= r.size and (int(pair.max(initial=0)) + 1) * rewards.size * S * 4 < 1 << 63:
+        key = ((pair * rewards.size + np.searchsorted(rewards, r)) * S + s_next) * 4 + flags
+        return np.argsort(key, kind="stable")
+    both = pair + 1j * r
+    order = np.argsort(both, kind="stable")
+    both = both[order]
+    equal = np.zeros(order.size + 1, bool)  # to the one before
+    equal[1:-1] = both[1:] == both[:-1]
+    tied = np.flatnonzero(equal[1:] | equal[:-1])
+    k = order[tied]
+    order[tied] = k[np.lexsort((flags[k], s_next[k], r[k], pair[k]))]
+    return order
 
 
 def _columns(rows: Any) -> dict[str, Floats]:

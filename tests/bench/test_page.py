@@ -23,7 +23,10 @@ PARTS = {
     "mushroom": (mushroom.Rival("cliff", "1.10", 10, 10.0, 20_000.0),),
     "tree": (trees.Batch(10, 32, "sample", 1.0, 0.5, 8.0), trees.Batch(10, 64, "sample", 1.0, 0.5, 5.0)),
     "threads": (threads.Threads(1, 64, 10, 1.9, 1.0, 1.0), threads.Threads(2, 64, 10, 1.0, 1.9, 2.0)),
-    "pairs": (pairs.Scaling(100, 50.0, 1.0, 1.0, 144.0), pairs.Scaling(10_000, 75.0, 1.0, 1.0, 144.0)),
+    "pairs": tuple(
+        pairs.Scaling(n, ns, 1.0, 1.0, 144.0, pairs.Cost(1e-8 * n, None), pairs.Cost(2e-8 * n, 3e6))
+        for n, ns in ((100, 50.0), (10_000, 75.0))
+    ),
     "solving": (
         solving.Solving("random", 9, "safereplay", 1.0, 1e-7, 1.0),
         solving.Solving("random", 9, "quantecon, VI", 4.0, 1e-7, 4.0),
@@ -59,6 +62,8 @@ def test_the_picture_has_a_bar_a_peer_and_a_line_for_threads_and_for_pairs():
     assert len(bars.patches) == 5
     assert lines.lines[1].get_ydata().tolist() == [1.0, 1.9]
     assert cost.lines[0].get_ydata().tolist() == [50.0, 75.0]
+    assert cost.lines[1].get_ydata().tolist() == pytest.approx([10.0, 10.0])
+    assert cost.lines[2].get_ydata().tolist() == pytest.approx([20.0, 20.0])
 
 
 def test_parts_that_were_not_measured_leave_their_place_empty(tmp_path):

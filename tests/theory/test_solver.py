@@ -310,6 +310,69 @@ def test_products_are_tried_only_where_steps_lead_far(monkeypatch):
     assert tried == [n]
 
 
+def cube_steps(side):
+    """A walk in a cube, which ends in one corner: complete factors have ten times as many entries on 20³ cells as on 10³."""
+    n = side**3
+    s = np.arange(n)
+    x = np.stack(np.unravel_index(s, (side,) * 3))
+    steps = np.zeros((6, n), np.int64)
+    for k in range(6):
+        y = x.copy()
+        y[k // 2] = np.clip(y[k // 2] + 2 * (k % 2) - 1, 0, side - 1)
+        steps[k] = np.ravel_multi_index(tuple(y), (side,) * 3)
+    on = steps.ravel() != n - 1
+    return sparse.csr_array((np.full(on.sum(), 1 / 6), (np.tile(s, 6)[on], steps.ravel()[on])), shape=(n, n))
+
+
+@pytest.mark.parametrize("P", [far_steps(6_000), near_steps(6_000), cube_steps(20)], ids=["far", "near", "cube"])
+def test_large_equations_are_solved_with_incomplete_factors(P, monkeypatch):
+    n = P.shape[0]
+    wanted = solver.solve(P, np.ones(n))
+    monkeypatch.setattr(solver, "LARGE", 1_000)
+    equation = solver.Equation(P)
+    for b in (np.ones(n), np.arange(n) / n):
+        x = equation.solve(b)
+        assert np.abs(b + P @ x - x).max() <= solver.ROUNDING * np.abs(x).max()
+    np.testing.assert_allclose(equation.solve(np.ones(n)), wanted, rtol=1e-7)
+
+
+def test_incomplete_factors_have_a_limited_number_of_entries(monkeypatch):
+    """In a cube complete factors have 60 times as many entries as P."""
+    P, kept, incomplete = cube_steps(20), [], solver.spilu
+    monkeypatch.setattr(solver, "spilu", lambda *a, **k: kept.append(incomplete(*a, **k)) or kept[-1])
+    complete = solver.splu(solver.Equation(P)._matrix, permc_spec="MMD_AT_PLUS_A")
+    assert complete.nnz > 40 * P.nnz
+    monkeypatch.setattr(solver, "LARGE", 1_000)
+    for ways in (solver.WAYS, solver.WAYS[-1:]):
+        monkeypatch.setattr(solver, "WAYS", ways)
+        solver.solve(P, np.ones(P.shape[0]))
+    assert len(kept) == 2
+    assert all(factors.nnz <= 25 * P.nnz for factors in kept)
+
+
+def test_a_way_that_failed_is_not_tried_again(monkeypatch):
+    monkeypatch.setattr(solver, "LARGE", 1_000)
+    monkeypatch.setattr(solver, "WAYS", ((None, 0.0, 60), (0.9, 1.0, 1), (0.0, 20.0, 60)))
+    made, incomplete = [], solver.spilu
+    monkeypatch.setattr(solver, "spilu", lambda *a, **k: made.append(k["drop_tol"]) or incomplete(*a, **k))
+    equation, b = solver.Equation(near_steps(2_000)), np.ones(2_000)
+    assert np.array_equal(equation.solve(b), equation.solve(b))
+    assert made == [0.9, 0.0]
+
+
+def test_where_no_way_is_left_the_error_is_one_line(monkeypatch):
+    monkeypatch.setattr(solver, "LARGE", 1_000)
+    monkeypatch.setattr(solver, "WAYS", ((0.9, 1.0, 1),))
+    with pytest.raises(sr.BadInput, match=r"^equations of 2,000 states must be solved within bounded memory, got") as e:
+        solver.solve(near_steps(2_000), np.ones(2_000))
+    assert "\n" not in str(e.value)
+
+
+def test_a_large_singular_equation_has_no_solution(monkeypatch):
+    monkeypatch.setattr(solver, "LARGE", 1_000)
+    assert np.isnan(solver.solve(sparse.csr_array(sparse.eye_array(2_000)), np.ones(2_000))).all()
+
+
 # -- a million states ---------------------------------------------------------------------------------------------------
 
 MILLION = """

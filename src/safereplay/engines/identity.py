@@ -95,9 +95,15 @@ def table_digest(mdp: TabularMDP) -> str:
         array = np.ascontiguousarray(array, KINDS[array.dtype.kind])  # the values count, not their dtype
         hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())
         hasher.update(array.data)
+    know_table(mdp, hasher.hexdigest())
+    return hasher.hexdigest()
+
+
+def know_table(mdp: TabularMDP, digest: str) -> TabularMDP:
+    """Remember the digest of a model's table, for a model whose digest another process has computed; returns the model."""
     key = id(mdp)
-    _tables[key] = weakref.ref(mdp, lambda _: _tables.pop(key, None)), hasher.hexdigest()
-    return _tables[key][1]
+    _tables[key] = weakref.ref(mdp, lambda _: _tables.pop(key, None)), digest
+    return mdp
 
 
 def config_digest(config: Config) -> str:
@@ -203,13 +209,14 @@ def seeded_id(point: str, seed: int) -> str:
 MODELS = 64  # models in the cache
 POLICIES = 1 << 14  # policies in the cache per model ...
 ACTIONS = 1 << 20  # ... and all their actions together
+ROOM = 1 << 30  # bytes of all values of a cache
 
 
 class Latest(Generic[K, V]):
-    """A cache of the latest values. Threads may share it."""
+    """A cache of the latest values: at most so many, and of ROOM bytes together, or one. Threads may share it."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
+    def __init__(self, most: int, size: Callable[[V], int] = lambda _: 0) -> None:
+        self._most, self._size, self._lock = most, size, threading.Lock()
         self._known: dict[K, V] = {}
 
     def get(self, key: K, make: Callable[[], V]) -> V:
@@ -219,9 +226,12 @@ class Latest(Generic[K, V]):
             made = make()
             with self._lock:
                 found = self._known.setdefault(key, made)
-                while len(self._known) > self._most:
+                while len(self._known) > 1 and (len(self._known) > self._most or self._full()):
                     del self._known[next(iter(self._known))]
         return found
+
+    def _full(self) -> bool:
+        return sum(map(self._size, self._known.values())) > ROOM
 
 
 class Risk(NamedTuple):
@@ -296,6 +306,11 @@ class Judge:
         self._whole: Latest[bytes, Judged] = Latest(room)
         self._by_part: Latest[bytes, Judged] = Latest(room)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its model."""
+        return sum(getattr(self._mdp, name).nbytes for name in TABLE)
+
     def of(self, policy: Ints) -> Judged:
         """The judged policy for a policy [S]."""
         return self._whole.get(_digest(policy), lambda: self._equivalent(policy))
@@ -306,7 +321,7 @@ class Judge:
         return self._by_part.get(part, lambda: Judged(self._mdp, policy, reached))
 
 
-_judges: Latest[str, Judge] = Latest(MODELS)
+_judges: Latest[str, Judge] = Latest(MODELS, lambda judge: judge.nbytes)
 
 
 def judge_of(mdp: TabularMDP) -> Judge:

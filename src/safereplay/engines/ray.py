@@ -2,9 +2,10 @@
 
     chunks  →  at most two per CPU in flight  →  one task per chunk, on one CPU  →  tables, in the order they are done
 
-A model is sent once, without γ, and the workers of a node share its arrays. All else is sent as plain types: learners and
-schedules are sent as the dicts of ``to_dict`` and rebuilt from their names. Rows come back as an Arrow table.
-A worker refuses a chunk if its code differs from this process's, since the numbers might differ.
+A model is sent once, without γ and the cells of its layout, and the workers of a node share its arrays. All else is sent as
+plain types: learners and schedules are sent as the dicts of ``to_dict`` and rebuilt from their names. Rows come back as an
+Arrow table. A worker refuses a chunk if its code differs from this process's, since the numbers might differ. A chunk that
+needs much memory reserves it, so a node runs no more of them at a time than fit.
 
 If a worker or a node is lost, the chunks that ran there are submitted again. Nothing else is affected, since a row is a
 pure function of its run.
@@ -22,7 +23,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,12 +34,13 @@ import pyarrow as pa
 from .. import __version__, _checks, errors
 from .._config import Config
 from ..errors import BadInput, MissingExtra, SafeReplayError
+from ..footprints import MATTERS, amount, of_runs
 from ..kernels.compile import PACKAGE, source_digest
 from ..learners import Learner
-from ..mdp import TabularMDP
+from ..mdp import Layout, TabularMDP
 from ..schedules import Exploration, StepSize
-from .identity import own_code, table_digest
-from .work import Chunk, Done, Point, Run, Terms, perform
+from .identity import know_table, own_code, table_digest
+from .work import Chunk, Done, Point, Run, Terms, perform, room_of
 
 LOG = logging.getLogger(__name__)
 AHEAD = 2  # chunks per CPU, one of them waiting
@@ -79,7 +83,7 @@ class RayEngine:
             if self._mine:
                 self._start(address)
             self._task = self._ray.remote(num_cpus=1, max_retries=0)(_perform)  # finish() submits lost chunks again
-            self._looked, self.workers, self._ahead = -LOOK, 1, AHEAD
+            self._looked, self.workers, self._ahead, self._largest = -LOOK, 1, AHEAD, inf
             self._look()
         except BaseException:
             self.close()
@@ -107,6 +111,7 @@ class RayEngine:
         """Count the CPUs of the cluster."""
         if time.monotonic() - self._looked >= LOOK:
             cpus = int(self._ray.cluster_resources().get("CPU", 0))
+            self._largest = max((n["Resources"].get("memory", inf) for n in self._ray.nodes() if n["Alive"]), default=inf)
             limited = self._limit is not None and self._limit < cpus  # then a waiting chunk would run as well
             self.workers, self._ahead = max(1, self._limit or 1 if limited else cpus), 1 if limited else AHEAD
             self._looked = time.monotonic()
@@ -137,8 +142,20 @@ class RayEngine:
         """Submit a chunk."""
         models = {id(run.point.mdp): run.point.mdp for run in chunk}
         order = {key: k for k, key in enumerate(models)}
-        sent = [self._model(mdp) for mdp in models.values()]
-        flights[self._task.remote(_packed(chunk, order), tuple(terms), *sent)] = chunk, attempt
+        sent, need = [self._model(mdp) for mdp in models.values()], self._need(chunk, terms)
+        task = self._task.options(memory=need) if need > MATTERS else self._task
+        flights[task.remote(_packed(chunk, order), tuple(terms), *sent)] = chunk, attempt
+
+    def _need(self, chunk: Chunk, terms: Terms) -> int:
+        """The bytes that a chunk needs besides its models: those of one run at a time, and the results of all."""
+        points = {id(run.point): run.point for run in chunk}.values()
+        recipes = [(p.mdp, p.learner.recipe(p.exploration, p.step_size)) for p in points]
+        one = max((of_runs(mdp, recipe, 1, terms.curves, 1) for mdp, recipe in recipes), key=lambda need: need.total)
+        need = one.total + sum(room_of(run.point, terms) for run in chunk)
+        if need > max(MATTERS, self._largest):
+            free = f"the {amount(int(self._largest))} of memory of the largest node"
+            raise BadInput(f"runs must fit into {free}, got {amount(need)} for {len(chunk)} of them, each {one}")
+        return need
 
     def _landed(
         self, flights: dict[Any, tuple[Chunk, int]], ready: Iterable[Any], terms: Terms | None
@@ -171,9 +188,10 @@ class RayEngine:
         if id(mdp) not in self._models:
             plain, hint = type(mdp) is TabularMDP, "use engine 'threads'"
             _checks.require(plain, "model", "be a plain TabularMDP on a cluster", mdp, hint)
-            key = table_digest(mdp), mdp.layout, mdp.name
+            key = table_digest(mdp), mdp.name  # the digest covers the layout's origin: a run needs no more of it
             if key not in self._sent:
-                self._sent[key] = self._ray.put(mdp)
+                layout = mdp.layout and Layout("", (), mdp.layout.origin)
+                self._sent[key] = self._ray.put(replace(mdp, layout=layout))  # without what was computed from it
             self._models[id(mdp)] = mdp, self._sent[key]
         return self._models[id(mdp)][1]
 
@@ -239,7 +257,7 @@ def _packed(chunk: Chunk, models: dict[int, int]) -> dict[str, Any]:
         "code": _code(),
         "modules": modules,
         "points": [
-            (p.model, models[id(p.mdp)], p.mdp.gamma, *(x.to_dict() for x in p[2:5]), p.columns)
+            (p.model, models[id(p.mdp)], table_digest(p.mdp), p.mdp.gamma, *(x.to_dict() for x in p[2:5]), p.columns)
             for p in points.values()
         ],
         "runs": [(run.id, place[id(run.point)], run.seed) for run in chunk],
@@ -271,8 +289,8 @@ def _unpacked(packed: dict[str, Any], models: tuple[TabularMDP, ...]) -> Chunk:
             same = own_code(Config._known[kind]) == code
             _checks.require(same, f"{kind} of {module.__name__}", "be the same on every node", "other code on one")
     points = []
-    for name, k, gamma, learner, exploration, step_size, columns in packed["points"]:
+    for name, k, table, gamma, learner, exploration, step_size, columns in packed["points"]:
         configs = [Config.from_dict(x) for x in (learner, exploration, step_size)]
         typed = cast(tuple[Learner, Exploration, StepSize], configs)
-        points.append(Point(name, models[k].with_gamma(gamma), *typed, columns))
+        points.append(Point(name, know_table(models[k].with_gamma(gamma), table), *typed, columns))
     return tuple(Run(id_, points[k], seed) for id_, k, seed in packed["runs"])

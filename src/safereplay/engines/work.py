@@ -147,7 +147,7 @@ def groups(chunk: Sequence[Run]) -> list[list[Run]]:
     return list(found.values())
 
 
-_models: Latest[str, rng.Model] = Latest(8)  # in the form that the loop samples from
+_models: Latest[str, rng.Model] = Latest(8, lambda model: sum(x.nbytes for x in model))  # in the form that the loop samples from
 
 
 def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None = None) -> Learned:
@@ -353,8 +353,12 @@ class Chunks(Iterator[Chunk]):
     def _share(self, point: Point) -> tuple[Hashable, float, float, int]:
         """What one run of a point adds to a chunk: its group, units, seconds and bytes."""
         group, units = self._costs.group(point), self._costs.units(point)
-        room = 8 * point.mdp.n_pairs * (ARRAYS + self._terms.curves)
-        return group, units, (self._costs.rate(group) or 0.0) * units, room
+        return group, units, (self._costs.rate(group) or 0.0) * units, room_of(point, self._terms)
+
+
+def room_of(point: Point, terms: Terms) -> int:
+    """The bytes of the results of a run of a point."""
+    return 8 * point.mdp.n_pairs * (ARRAYS + terms.curves)
 
 
 AHEAD = 2  # chunks per worker, one of them waiting

@@ -15,7 +15,8 @@ are 0, else −∞ or +∞ by the sign of the mean gain of a lap. If a lap gains
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, nan
@@ -27,7 +28,7 @@ from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
 from .._checks import Bools, Floats, Ints
-from .._progress import Bar
+from .._progress import Bar, ctrl_c_afterwards
 from ..arrays import sampling_model
 from ..kernels import episodes as kernels
 from ..kernels import rng
@@ -36,6 +37,7 @@ from ..verdicts import checked_policy
 from .solver import Equation, matrix
 
 CHUNK = 1_024  # episodes per random stream
+SHORT = 1 << 22  # steps between two checks for Ctrl-C: less than a second
 ROUNDING = float(np.finfo(np.float64).eps)
 BALANCED = 8.0 * kernels.TOLERANCE  # a short lap whose gain is a smaller share of its rewards gains nothing
 LASTING = 1.0 / (8.0 * ROUNDING)  # expected steps from which on rounding hides whether there is an end
@@ -201,20 +203,30 @@ class Chain:
         workers = _checks.whole("threads", os.cpu_count() if threads is None else threads, 1)
         columns = (self.row, self.p, self.s_next, self.r, self.terminal, self.unsafe)
         model = sampling_model(TabularMDP(self.n_states, 1, *columns, start, gamma))
-        (lengths, last), (harmed, ended) = np.empty((2, episodes), np.int64), np.empty((2, episodes), bool)
+        (lengths, last), (harmed, ended) = np.zeros((2, episodes), np.int64), np.empty((2, episodes), bool)
         played = Episodes(np.empty(episodes), lengths, harmed, ended, last)
 
+        stop, few = threading.Event(), min(CHUNK, max(1, SHORT // max_steps))
+
         def one(chunk: int) -> None:
-            part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-            kernels.play(model, self.unsafe, gamma, max_steps, rng.seeded(seed, chunk), *(x[part] for x in played))
+            stream, end = rng.seeded(seed, chunk), min(episodes, (chunk + 1) * CHUNK)
+            for k in range(chunk * CHUNK, end, few):
+                if stop.is_set():
+                    return
+                part = slice(k, min(k + few, end))
+                kernels.play(model, self.unsafe, gamma, max_steps, stream, *(x[part] for x in played))
 
         with Bar("sampling episodes", episodes, quiet) as bar, ThreadPoolExecutor(workers) as pool:
             try:
-                for chunk, _ in enumerate(pool.map(one, range(ceil(episodes / CHUNK)))):
-                    bar.update(min(episodes, (chunk + 1) * CHUNK))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # cancel the other chunks, whatever ended the wait
-                raise
+                left = {pool.submit(one, chunk) for chunk in range(ceil(episodes / CHUNK))}
+                while left:
+                    with ctrl_c_afterwards():
+                        ready, left = wait(left, timeout=0.2)
+                    for chunk in ready:
+                        chunk.result()
+                    bar.update(int(np.count_nonzero(lengths)))
+            finally:
+                stop.set()  # stop the other chunks, whatever ended the wait
         return played
 
     def worst(self, gamma: float = 1.0) -> Floats:

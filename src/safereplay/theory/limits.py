@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import _checks
 from .._checks import AnyArray, Floats, Ints
+from .._progress import shown
 from ..learners import Learner, Pessimistic, QLearning, ReplayQLearning, RiskSensitive, WorstCase, WorstTransition
 from ..mdp import TabularMDP
 from ..schedules import Exploration
@@ -30,6 +31,7 @@ def fixed_point(
     visitation: AnyArray | list[Any] | None = None,
     *,
     mixing: Literal["matched", "anchored"] = "matched",
+    quiet: bool = False,
 ) -> Floats: ...
 
 
@@ -53,6 +55,7 @@ def fixed_point(
     exploration: Exploration | None = None,
     *,
     mixing: str = "matched",
+    quiet: bool = False,
     **search: Any,
 ) -> Floats | tuple[SelfConsistent, ...]:
     """The limit of shaped replay: the fixed point of its operator H (:mod:`safereplay.theory.operator`), [S, A].
@@ -64,6 +67,7 @@ def fixed_point(
         None is the paper's mapping, the limit of matched mixing. An array d(s,a), as in ``runs.visitation``, gives the
         limit of Algorithm 1 for that visitation. "self" searches for the limits of Algorithm 1 itself.
     mixing : {"matched", "anchored"}; the mixing whose limit is wanted if no visitation is given
+    quiet : bool; without a progress bar
     exploration, **search : optional; for "self", see :func:`safereplay.theory.visits.self_consistent` (starts, seeds, ...)
 
     Returns
@@ -90,13 +94,15 @@ def fixed_point(
         _checks.choice("argument of fixed_point", name, self_consistent.__kwdefaults__ or ())
     if isinstance(visitation, str):
         _checks.require(visitation == "self", "visitation", "be d(s,a), None or 'self'", visitation)
-        return self_consistent(mdp, scheme, v, exploration, **search)
+        return self_consistent(mdp, scheme, v, exploration, quiet=quiet, **search)
     for name, value in {"exploration": exploration, **search}.items():
         _checks.require(value is None, name, "come with visitation='self'", value)
-    return Along(mdp, scheme, visitation, _checks.choice("mixing", mixing, ("matched", "anchored")))(v)
+    along = Along(mdp, scheme, visitation, _checks.choice("mixing", mixing, ("matched", "anchored")))
+    with shown("fixed point", quiet):
+        return along(v)
 
 
-def exact(mdp: TabularMDP, learner: Learner) -> Floats:
+def exact(mdp: TabularMDP, learner: Learner, *, quiet: bool = False) -> Floats:
     """The exact limit of a learner, [S, A].
 
     The limits of literal replay depend on the visitation: see :func:`fixed_point` with ``visitation="self"``.
@@ -104,6 +110,7 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     Parameters
     ----------
     mdp, learner : the model, and a learner with an exact limit
+    quiet : bool; without a progress bar
 
     Returns
     -------
@@ -119,7 +126,8 @@ def exact(mdp: TabularMDP, learner: Learner) -> Floats:
     ['risky', 'safe', 'jumps']
     """
     _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
-    return finite(limit_of(learner, mdp))
+    with shown("exact limit", quiet):
+        return finite(limit_of(learner, mdp))
 
 
 @singledispatch

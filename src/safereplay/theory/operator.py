@@ -31,13 +31,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from math import inf
+from math import inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import _checks
 from .._checks import Bools, Floats, Ints
+from .._progress import tell, unmoved
 from ..arrays import model_memory, slots_of, unsafe_slots, weights_of
 from ..kernels import memory as mem
 from ..kernels.compile import Array, Bound, digest_of, specialise
@@ -334,17 +335,21 @@ def valued(
     mdp: TabularMDP, scheme: Scheme, v: float, visitation: Any = None, anchored: bool = False
 ) -> tuple[Floats, Operator]:
     """A Q [S, A] with Q = H_{w(Q)} Q, and that operator."""
-    Q, eta, least, since, wait = optimal(mdp, mdp.p), 1.0, np.inf, 0, 0
+    with unmoved():
+        Q, eta, least, since, wait = optimal(mdp, mdp.p), 1.0, np.inf, 0, 0
     enough = TOLERANCE * (1.0 - mdp.gamma) if anchored else TOLERANCE
-    within = max(enough / 100.0, 1e-14) if anchored else enough
+    within, first = max(enough / 100.0, 1e-14) if anchored else enough, 0.0
     for _ in range(MAX_STEPS):
         H = operator(mdp, scheme, v, visitation, Q, anchored)
         step = H(Q) - Q
-        residue = float(np.abs(step).max())
-        if residue <= slack(within, Q, mdp.r):
+        residue, goal = float(np.abs(step).max()), slack(within, Q, mdp.r)
+        if residue <= goal:
             break
+        first = first or residue
+        tell(log(first / residue) / log(first / goal) if residue < first else 0.0)
         if anchored and (wait := wait - 1) < 0:
-            there = H.fixed_point(Q.max(1))
+            with unmoved():
+                there = H.fixed_point(Q.max(1))
             beyond = operator(mdp, scheme, v, visitation, there, anchored)
             if float(np.abs(beyond(there) - there).max()) < mdp.gamma * residue:
                 Q = there

@@ -35,6 +35,7 @@ from scipy import sparse
 
 from .. import _checks
 from .._checks import Floats, Ints
+from .._progress import shown, tell
 from ..kernels import episodes as kernels
 from ..mdp import TabularMDP
 from .chain import ROUNDING, Chain, chain_of
@@ -278,17 +279,8 @@ def evaluate(
     chain, gamma = chain_of(mdp, policy), mdp.gamma if _checks.flag("discounted", discounted) else 1.0
     seed = _checks.whole("seed", seed, 0, 64)
     threads = None if threads is None else _checks.whole("threads", threads, 1)
-    mean, variance = _moments(chain, gamma)
-    doomed = chain.active & ~chain.ends
-    entering = ~chain.terminal & doomed[chain.s_next]
-    may_not_end = chain.can_reach(entering)
-    p_never = doomed + chain.solve(entering, ~chain.terminal, chain.ends & may_not_end)
-    steps = chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active & ~may_not_end)
-    harmed = chain.can_reach(chain.unsafe)
-    inside = chain.active if chain.ends[chain.active].all() else harmed  # the equation of the steps again, if harm ends
-    p_unsafe = np.where(harmed, chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, inside), 0.0)
-    std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
-    solved = mean, std, _snapped(p_unsafe), _snapped(p_never), length
+    with shown("evaluating", quiet):
+        solved = _solved(chain, gamma)
     chain.forget()
     source = _Source(chain, start_p, gamma, solved, seed, threads, quiet)
     w, (m, s, unsafe, never, steps) = start_p[start_p > 0], (x[start_p > 0] for x in solved)
@@ -296,6 +288,24 @@ def evaluate(
         whole = float((w * m).sum())
     spread = sqrt(float(w @ (s**2 + (m - whole) ** 2))) if isfinite(whole) else nan
     return RiskProfile(whole, spread, float(_snapped(w @ unsafe)), float(_snapped(w @ never)), float(w @ steps), source)
+
+
+def _solved(chain: Chain, gamma: float) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """The first five fields of :class:`PerState`."""
+    mean, variance = _moments(chain, gamma)
+    tell(0.6, "evaluating: ends")
+    doomed = chain.active & ~chain.ends
+    entering = ~chain.terminal & doomed[chain.s_next]
+    may_not_end = chain.can_reach(entering)
+    p_never = doomed + chain.solve(entering, ~chain.terminal, chain.ends & may_not_end)
+    tell(0.7, "evaluating: length")
+    steps = chain.solve(np.ones_like(chain.p), ~chain.terminal, chain.active & ~may_not_end)
+    tell(0.8, "evaluating: harm")
+    harmed = chain.can_reach(chain.unsafe)
+    inside = chain.active if chain.ends[chain.active].all() else harmed  # the equation of the steps again, if harm ends
+    p_unsafe = np.where(harmed, chain.solve(chain.unsafe, ~chain.terminal & ~chain.unsafe, inside), 0.0)
+    std, length = np.sqrt(np.maximum(variance, 0.0)), np.where(may_not_end, inf, steps)
+    return mean, std, _snapped(p_unsafe), _snapped(p_never), length
 
 
 def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
@@ -307,7 +317,9 @@ def _moments(chain: Chain, gamma: float) -> tuple[Floats, Floats]:
         # Endless sets would make the equations singular; with all rewards 0 they add nothing.
         inside = chain.active & ~chain.endless & ~(fallen | risen | unclear)
     onward = np.where(chain.terminal, 0.0, gamma)
+    tell(0.1, "evaluating: mean")
     m = chain.solve(chain.r, onward, inside)
+    tell(0.4, "evaluating: spread")
     variance = chain.solve((chain.r + onward * m[chain.s_next] - m[chain.s]) ** 2, onward**2, inside)
     m = np.select([unclear | (fallen & risen), fallen, risen], [nan, -inf, inf], m)
     return m, np.where(np.isfinite(m), variance, nan)

@@ -8,6 +8,12 @@ such chains mix fast, and a Krylov method needs a few dozen products with P. So 
 first, unless steps lead to states with near numbers. Its answer is used only if its residual is as small as
 elimination's, up to rounding.
 
+Above LARGE states elimination is incomplete: small entries are dropped, and its factors may have a limited multiple of
+P's entries, so memory grows with the number of outcomes. The Krylov method then solves the equation with these
+factors as its preconditioner. A few steps are enough for a policy that mostly goes one way, as a greedy one does. For other
+chains the factors are computed again with nothing dropped but what exceeds the limit. They are complete on maps of some
+millions of cells.
+
 **Tolerances.** The unit of the rewards must not matter: if every reward is multiplied by c, values are too, and policies
 do not change. So tolerances on values are not fixed numbers, but shares of the values themselves (:func:`slack`).
 
@@ -24,17 +30,18 @@ Ref: Puterman (1994), Sections 6.4 and 6.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import cycle, takewhile
 from math import ceil, inf, isfinite, log
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import spilu, splu
 
 from .. import _checks
 from .._checks import AnyArray, Bools, Floats, Ints
+from .._progress import attended, tell
 from ..kernels import sweep
 from ..mdp import TabularMDP
 
@@ -42,6 +49,10 @@ DENSE = 150  # states up to which a dense solve is faster; above 200, BLAS would
 ELIMINATED = 5_000  # states up to which elimination is fast for any P
 LOCAL = 0.01  # mean distance between the numbers of a state and the next, as a share of all states, with little fill-in
 PASSES, STEPS = 4, 60  # of the Krylov method: each pass solves for the residual of the last
+LARGE = 200_000  # states above which elimination is incomplete
+#: Ways to solve then: entries dropped (of the largest in their column), the most entries of the factors (of P's), and steps
+#: of the Krylov method; the first is without factors.
+WAYS = ((None, 0.0, STEPS), (1e-3, 10.0, STEPS), (0.0, 20.0, 600))
 ROUNDING = 32.0 * float(np.finfo(np.float64).eps)  # relative to the largest x: the residual of elimination
 
 
@@ -86,16 +97,21 @@ class Equation:
 
     def __init__(self, P: Any) -> None:
         self.P = P
+        self._failed = 0  # of WAYS
+        self._incomplete: Any = None  # factors of the present way
 
     @cached_property
     def _factors(self) -> Any:
         """The factors of 1 − P; None if it is singular."""
         try:
-            size = self.P.shape[0]
-            A = sparse.csc_array(sparse.eye_array(size) - self.P)
-            return splu(A, permc_spec="MMD_AT_PLUS_A" if size > ELIMINATED else "COLAMD")  # less fill-in on large maps
+            return splu(self._matrix, permc_spec="MMD_AT_PLUS_A" if self.P.shape[0] > ELIMINATED else "COLAMD")
         except RuntimeError:
             return None
+
+    @property
+    def _matrix(self) -> Any:
+        """1 − P."""
+        return sparse.csc_array(sparse.eye_array(self.P.shape[0]) - self.P)
 
     @cached_property
     def _is_local(self) -> bool:
@@ -112,22 +128,45 @@ class Equation:
                 return np.linalg.solve(np.eye(size) - P, b)
             except np.linalg.LinAlgError:
                 return np.full(b.shape, np.nan)
+        if size > LARGE:
+            return self._solve_large(b)
         x = None if size <= ELIMINATED or "_factors" in vars(self) or self._is_local else by_products(self.P, b)
         if x is not None:
             return x
         return np.full(b.shape, np.nan) if self._factors is None else np.asarray(self._factors.solve(b))
 
+    def _solve_large(self, b: Floats) -> Floats:
+        """x by the first of WAYS that reaches rounding; a way that failed once is not tried again."""
+        self.P = sparse.csr_array(self.P)
+        for dropped, fill, steps in WAYS[self._failed :]:
+            if dropped is not None and self._incomplete is None:
+                A, how = self._matrix, {"drop_tol": dropped, "fill_factor": fill, "permc_spec": "MMD_AT_PLUS_A"}
+                try:
+                    self._incomplete = attended(partial(spilu, A, **how))
+                except RuntimeError:
+                    return np.full(b.shape, np.nan)
+                del A
+            known = None if dropped is None else self._incomplete.solve
+            x = None if dropped is None and self._is_local else by_products(self.P, b, known, steps)
+            if x is not None:
+                return x
+            self._failed, self._incomplete = self._failed + 1, None
+        size, hint = b.shape[0], "discounted values are easier to compute"
+        _checks.fail(f"equations of {size:,} states", "be solved within bounded memory", "no convergence", hint)
 
-def by_products(P: Any, b: Floats) -> Floats | None:
-    """The same x by products with P alone; None if a few dozen of them do not reach rounding."""
+
+def by_products(
+    P: Any, b: Floats, factors: Callable[[Floats], Floats] | None = None, steps: int = STEPS
+) -> Floats | None:
+    """The same x by products with P, and with (1 − P)⁻¹ approximately; None if that does not reach rounding."""
     if b.ndim > 1:
-        columns = [*takewhile(lambda x: x is not None, (by_products(P, column) for column in b.T))]
+        columns = [*takewhile(lambda x: x is not None, (by_products(P, c, factors, steps) for c in b.T))]
         return np.stack(columns, 1) if len(columns) == b.shape[1] else None  # type: ignore[arg-type]
     P = sparse.csr_array(P)
     x, left = np.zeros(b.size), np.asarray(b, np.float64)
     for _ in range(PASSES):
         with np.errstate(all="ignore"):  # a breakdown shows in the residual
-            step = _bicgstab(P, left)
+            step = _bicgstab(P, left, factors, steps)
         before, x = float(np.abs(left).max()), x + step
         left = b + P @ x - x
         worst = float(np.abs(left).max())
@@ -138,26 +177,33 @@ def by_products(P: Any, b: Floats) -> Floats | None:
     return None
 
 
-def _bicgstab(P: Any, b: Floats) -> Floats:
-    """x with x − P·x = b, approximately: up to STEPS steps of van der Vorst's Bi-CGSTAB (1992), to a residual of 1e-10 of b."""
+def _bicgstab(P: Any, b: Floats, factors: Callable[[Floats], Floats] | None = None, steps: int = STEPS) -> Floats:
+    """x with x − P·x = b, approximately: van der Vorst's Bi-CGSTAB (1992), to a residual of 1e-10 of b.
+
+    ``factors`` is a product with an approximation of (1 − P)⁻¹, its preconditioner.
+    """
+    near = factors or (lambda x: x)
     x, r = np.zeros(b.size), b
     p = v = np.zeros(b.size)
     rho = alpha = omega = 1.0
     enough = 1e-20 * _dot(b, b)
-    for _ in range(STEPS):
+    for _ in range(steps):
+        tell()
         before, rho = rho, _dot(b, r)
         if _dot(r, r) <= enough or before == 0.0 or omega == 0.0:
             break
         p = r + (rho / before) * (alpha / omega) * (p - omega * v)
-        v = p - P @ p
+        p_near = near(p)
+        v = p_near - P @ p_near
         along = _dot(b, v)
         if along == 0.0:
             break
         alpha = rho / along
         s = r - alpha * v
-        t = s - P @ s
+        s_near = near(s)
+        t = s_near - P @ s_near
         omega = _dot(t, s) / (_dot(t, t) or 1.0)
-        x, r = x + alpha * p + omega * s, s - omega * t
+        x, r = x + alpha * p_near + omega * s_near, s - omega * t
     return x
 
 
@@ -265,6 +311,7 @@ def _swept(
     model: sweep.Model, chain: sweep.Chain, V: Floats, width: int, gamma: float, tolerance: float | None, most: int
 ) -> bool:
     """Sweep V until it is within the tolerance, or ``most`` maximising sweeps are done; returns whether it is within."""
+    first = 0.0
     for _ in range(most):
         change, size, switched = sweep.improve(model, chain, V)
         rounding = 4.0 * (width + 1) * EPSILON * size
@@ -272,10 +319,13 @@ def _swept(
         goal = max(within * (1.0 - gamma) / gamma, rounding)
         if change <= goal:
             return True
+        first = first or change
+        tell(log(first / change) / log(first / goal) if change < first else 0.0)
         enough = max(goal / 2.0, rounding, SETTLED * change if switched else 0.0)
         sweep.fade(chain, 1e-3 * (1.0 - gamma))
         for _ in range(SWEEPS if switched else LAST_SWEEPS):  # under the chain's policy
             change, alpha = sweep.evaluate(chain, V, rounding / 8.0)
+            tell()
             if change <= enough:
                 break
             if 0.1 * change < alpha < inf:
