@@ -179,7 +179,9 @@ def _draw_pairs(ax: Axes, report: BenchReport) -> None:
     ax.set_yscale("log")
     ax.set_xlabel("pairs of the model")
     ax.set_ylabel("ns")
-    ax.legend(frameon=False)
+    ax.margins(x=0.1)
+    ax.set_ylim(top=30.0 * max(max(costs) for _, costs in lines.values()))  # room for the legend
+    ax.legend(frameon=False, loc="upper right")
     return None
 
 

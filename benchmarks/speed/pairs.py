@@ -121,7 +121,7 @@ def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 7) -> Scaling:
     before = _forgotten()
     learner = ReplayQLearning(scheme, v=0.5)
     program = make_program(learner, EpsilonGreedy(0.5), PowerStep(), mdp.gamma, mdp.n_actions)
-    model, memory = sampling_model(mdp), model_memory(mdp)
+    model, memory = sampling_model(mdp), model_memory(mdp, recipe=program.recipe)
     tables = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(0))
 
     def nanoseconds(steps: int) -> float:
@@ -176,7 +176,11 @@ def sheet(rows: Rows) -> Sheet:
 
 def _shown(pairs: int, cost: Cost) -> tuple[str, str, str]:
     seconds = f"{cost.seconds:.4f}" if cost.seconds < 1.0 else f"{cost.seconds:.1f}"
-    return seconds, f"{1e9 * cost.seconds / pairs:,.0f}", _bytes(pairs, None if cost.peak is None else cost.peak / pairs)
+    return (
+        seconds,
+        f"{1e9 * cost.seconds / pairs:,.0f}",
+        _bytes(pairs, None if cost.peak is None else cost.peak / pairs),
+    )
 
 
 def _bytes(pairs: int, each: float | None) -> str:

@@ -125,7 +125,7 @@ def tell(share: float | None = None, label: str | None = None) -> None:
 def attended(work: Callable[[], T]) -> T:
     """Do work that is one long call into compiled code, and refresh the bar meanwhile. Ctrl-C ends the wait at once.
 
-    The work is done in another thread. After Ctrl-C it is left to itself there, and does not keep the process alive.
+    The work is done in another thread. After Ctrl-C it goes on there, unused; a process that exits waits for its end.
     """
     found: list[T] = []
     errors: list[BaseException] = []
@@ -136,7 +136,7 @@ def attended(work: Callable[[], T]) -> T:
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=do, daemon=True)
+    thread = threading.Thread(target=do)
     with ctrl_c_afterwards():
         thread.start()
     while thread.is_alive():

@@ -38,7 +38,7 @@ from .mdp import TabularMDP
 from .schedules import EpsilonGreedy, Exploration, PowerStep, StepSize
 from .verdicts import verdict
 
-CHUNK = 1 << 21  # iterations between two checks for progress and Ctrl-C
+CHUNK = 1 << 19  # iterations between two checks for progress and Ctrl-C
 ENDLESS = (1 << 63) - 1  # episodes, for runs that count steps
 NO_LOG = np.zeros(0, np.int64)  # iterations are not logged (see loop.make_advance)
 

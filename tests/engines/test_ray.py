@@ -426,6 +426,109 @@ def test_a_node_killed_during_a_sweep_costs_its_chunk_and_no_row(tmp_path, in_ne
     assert sr.read_sweep(tmp_path / "ray").equals(here.table())
 
 
+LARGE_WORLD = """
+import importlib.util, json, os, sys
+from pathlib import Path
+import safereplay as sr
+from safereplay.engines import ray as engine_module
+engine_module._ray()  # quiet from the start
+import logging
+logging.getLogger("ray").setLevel(logging.ERROR)
+spec, out, example = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+found = importlib.util.spec_from_file_location("two_nodes_example", example)
+two_nodes = importlib.util.module_from_spec(found)
+found.loader.exec_module(two_nodes)
+engine_module.RayEngine.most = 1  # one run per chunk
+perform, notes = engine_module._perform, out.with_name("notes")
+notes.mkdir()
+
+def noted(packed, terms, *models):
+    import ray
+    from pathlib import Path
+    (mdp,) = models
+    address = mdp.p.__array_interface__["data"][0]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, _, offset, _, inode, *path = line.split()
+        low, high = (int(x, 16) for x in span.split("-"))
+        if low <= address < high:
+            place = [inode, address - low + int(offset, 16), path]
+    answer = perform(packed, terms, *models)
+    own = [x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("RssAnon")]
+    told = [ray.get_runtime_context().get_node_id(), *place, sorted(vars(mdp)), int(own[0].split()[1]) * 1024]
+    (notes / packed["runs"][0][0]).write_text(json.dumps(told))
+    return answer
+
+engine_module._perform = noted
+puts, put = [], engine_module._ray().put
+engine_module._ray().put = lambda value: puts.append(value.r.size) or put(value)
+with two_nodes.two_nodes(store=1 << 28) as cluster:
+    done = sr.sweep(spec, out, engine="ray", address=cluster.address, quiet=True)
+print(json.dumps([done.done, puts, [json.loads(note.read_text()) for note in notes.iterdir()]]))
+"""
+
+
+@pytest.mark.slow
+def test_a_large_world_is_sent_once_to_each_node_and_its_workers_share_it(tmp_path, in_new_process):
+    """10⁵ states on two nodes of one CPU: twelve chunks of either, one copy per node in memory that workers share, without
+    what can be computed from it. A worker itself holds no more than the runs need. The dataset is that of threads."""
+    side = 316
+    world = tmp_path / "world.txt"
+    world.write_text("\n".join(["S" + "." * (side - 1), *["." * side] * (side - 2), "." * (side - 2) + "XG"]) + "\n")
+    models = {"world": {"source": str(world), "slip": 0.1, "gamma": [0.9, 0.99]}}
+    learners = {"q": {}, "replay": {"v": [0.5]}}
+    spec = {"episodes": 30, "seeds": 6, "keep": ["policy"], "models": models, "learners": learners}
+    example = Path(__file__).parents[2] / "examples" / "two_nodes.py"
+    printed = in_new_process(LARGE_WORLD, json.dumps(spec), tmp_path / "ray", example)
+    done, puts, notes = json.loads(printed.splitlines()[-1])
+    here = sr.sweep(spec, tmp_path / "threads", quiet=True)
+    assert done == here.done == here.runs == 24 == len(notes)
+    assert sr.read_sweep(tmp_path / "ray").equals(here.table())
+    mdp = load_spec(spec).models[0].made
+    assert puts == [mdp.r.size]
+    places = {(node, inode, offset) for node, inode, offset, *_ in notes}
+    assert len(places) == len({node for node, *_ in notes}) == 2
+    for _, _, _, path, held, own in notes:
+        assert "plasma" in path[0]
+        assert "pair" not in held
+        assert own < 2**28 + 2 * sr.footprint(mdp, sr.ReplayQLearning(), threads=1).total
+
+
+def test_the_layout_of_a_model_is_not_sent_but_its_origin_is(engine, monkeypatch):
+    sent, put = [], engine._ray.put
+    monkeypatch.setattr(engine._ray, "put", lambda value: sent.append(value) or put(value))
+    mdp = sr.grids.cliff(slip=0.321)
+    mdp.pair  # noqa: B018 - computed once, and kept
+    engine._model(mdp)
+    (there,) = sent
+    assert there.layout.cells == ()
+    assert there.origin == mdp.origin
+    assert "pair" not in vars(there)
+    assert there.p is mdp.p
+
+
+def test_a_chunk_that_no_node_has_memory_for_is_refused_in_a_line(engine, monkeypatch):
+    spec = load_spec(SMALL)
+    monkeypatch.setattr(engine_module, "MATTERS", 1_000)
+    monkeypatch.setattr(engine, "_look", lambda: None)
+    monkeypatch.setattr(engine, "_largest", 4096.0)
+    with pytest.raises(
+        sr.BadInput, match=r"^runs must fit into the 4\.0 KiB of memory of the largest node, got"
+    ) as caught:
+        list(engine.finish(iter(chunks_of(spec, 3)), spec.terms))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_chunk_reserves_the_memory_that_it_needs(engine, monkeypatch):
+    spec, reserved, options = load_spec(SMALL), [], engine._task.options
+    monkeypatch.setattr(engine_module, "MATTERS", 1_000)
+    monkeypatch.setattr(engine._task, "options", lambda **given: reserved.append(given["memory"]) or options(**given))
+    (chunk,) = chunks_of(spec, len(spec))
+    (done,) = engine.finish(iter([chunk]), spec.terms)
+    assert done.table.num_rows == len(spec)
+    assert reserved == [engine._need(chunk, spec.terms)]
+    assert reserved[0] > sum(24 * run.point.mdp.n_pairs for run in chunk)
+
+
 def test_a_model_with_goals_is_refused_in_one_line(engine):
     spec = load_spec({**SMALL, "models": {"goal_room": {}}, "learners": {"hindsight": {}}})
     with pytest.raises(sr.BadInput, match="model must be a plain TabularMDP on a cluster, got GoalMDP"):

@@ -89,6 +89,24 @@ def test_on_any_model_the_judge_says_what_evaluate_says(seed):
         np.testing.assert_allclose(judged.moments, expected, rtol=1e-11, atol=1e-11)
 
 
+def test_a_cache_keeps_the_latest_values_that_fit_together_and_at_least_one(monkeypatch):
+    monkeypatch.setattr(identity, "ROOM", 10)
+    cache = identity.Latest(3, len)
+    for key, size in (("a", 4), ("b", 4), ("c", 4), ("d", 20)):
+        assert cache.get(key, lambda size=size: [0] * size) == [0] * size
+    assert [*cache._known] == ["d"]
+    for key in "efgh":
+        cache.get(key, lambda: [0])
+    assert [*cache._known] == ["f", "g", "h"]
+
+
+def test_the_digest_of_a_table_that_another_process_computed_is_taken_as_it_is():
+    mdp = sr.grids.cliff(slip=0.4321)
+    assert identity.know_table(mdp, "known") is mdp
+    assert identity.table_digest(mdp) == "known"
+    assert identity.table_digest(mdp.with_gamma(0.5)) != "known"
+
+
 def test_policies_that_differ_only_where_they_never_come_are_judged_once(monkeypatch):
     mdp = sr.grids.volatile()
     judge, policy = Judge(mdp), np.ones(20, np.int64)

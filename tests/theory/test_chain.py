@@ -387,4 +387,6 @@ def test_an_error_while_playing_ends_the_wait(monkeypatch):
 
     monkeypatch.setattr(chains, "Bar", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        chain(1, [(0, 1.0, 0, 1.0, False)]).play(np.ones(1), 1.0, 100_000, 1_000_000, 0, None, False)  # would take hours
+        chain(1, [(0, 1.0, 0, 1.0, False)]).play(
+            np.ones(1), 1.0, 100_000, 1_000_000, 0, None, False
+        )  # would take hours

@@ -111,7 +111,9 @@ class RayEngine:
         """Count the CPUs of the cluster."""
         if time.monotonic() - self._looked >= LOOK:
             cpus = int(self._ray.cluster_resources().get("CPU", 0))
-            self._largest = max((n["Resources"].get("memory", inf) for n in self._ray.nodes() if n["Alive"]), default=inf)
+            self._largest = max(
+                (n["Resources"].get("memory", inf) for n in self._ray.nodes() if n["Alive"]), default=inf
+            )
             limited = self._limit is not None and self._limit < cpus  # then a waiting chunk would run as well
             self.workers, self._ahead = max(1, self._limit or 1 if limited else cpus), 1 if limited else AHEAD
             self._looked = time.monotonic()

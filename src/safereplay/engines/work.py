@@ -147,7 +147,9 @@ def groups(chunk: Sequence[Run]) -> list[list[Run]]:
     return list(found.values())
 
 
-_models: Latest[str, rng.Model] = Latest(8, lambda model: sum(x.nbytes for x in model))  # in the form that the loop samples from
+_models: Latest[str, rng.Model] = Latest(
+    8, lambda model: sum(x.nbytes for x in model)
+)  # in the form that the loop samples from
 
 
 def learn_here(runs: Sequence[Run], terms: Terms, stop: threading.Event | None = None) -> Learned:
