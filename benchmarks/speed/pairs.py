@@ -121,6 +121,7 @@ def measure_scaling(n_pairs: int, warm_up: float, rounds: int = 7) -> Scaling:
     before = _forgotten()
     learner = ReplayQLearning(scheme, v=0.5)
     program = make_program(learner, EpsilonGreedy(0.5), PowerStep(), mdp.gamma, mdp.n_actions)
+    assert isinstance(program.recipe, step.Recipe)
     model, memory = sampling_model(mdp), model_memory(mdp, recipe=program.recipe)
     tables = step.allocate(mdp.n_states, mdp.n_actions, 0.0, rng.seeded(0))
 

@@ -39,7 +39,7 @@ import numpy as np
 from .. import _checks
 from .._checks import Bools, Floats, Ints
 from .._progress import tell, unmoved
-from ..arrays import model_memory, slots_of, unsafe_slots, weights_of
+from ..arrays import model_memory, slots_of, unsafe_slots
 from ..kernels import memory as mem
 from ..kernels.compile import Array, Bound, digest_of, specialise
 from ..kernels.memory import MIDDLE, OF_OUTCOME, STATISTICS, make_limit
@@ -77,10 +77,10 @@ def _weights(
     check_tabular(scheme)
     scheme.check_model(mdp)
     memory = model_memory(mdp)
-    d = np.ones(mdp.n_pairs) if visitation is None or not scheme.names("n") else visitation.ravel()
-    n = d * MANY
+    n = MANY * (np.ones(mdp.n_pairs) if visitation is None or not scheme.names("n") else visitation.ravel())
     often = np.where(mdp.is_reachable[mdp.pair // mdp.n_actions], mdp.p * n[mdp.pair], 0.0)
     memory.count[:] = np.bincount(slots_of(mdp), weights=often, minlength=mdp.p.size)
+    del often
     memory.stats[:, mem.MEAN] = mdp.expect(mdp.r).ravel()
     memory.stats[:, mem.M2] = mdp.reward_variance.ravel() * n
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)
@@ -89,7 +89,8 @@ def _weights(
     fill, mass = _filler(*scheme.factors()), np.zeros(mdp.p.size)
     if wrong := fill(memory, values, mdp.gamma, mdp.n_actions, n, *_lucks(), mass, scheme.params()):
         scheme.refuse(memory, values, wrong - 1, MANY)
-    return weights_of(memory), float(memory.tree[1])
+    mem.weights(memory, memory.share)  # in place
+    return memory.share, float(memory.tree[1])
 
 
 _filler = lru_cache(maxsize=64)(make_limit)
@@ -397,6 +398,8 @@ class Along:
         if self.scheme.follows_values:
             return valued(self.mdp, self.scheme, v, self.visitation, self.anchored)[0]
         H = operator(self.mdp, self.scheme, v, anchored=True) if self.anchored else weighted(self.mdp, self.w, v, d)
-        Q = H.fixed_point(self.near)
+        p = H.p
+        del H, d  # may be large
+        Q = optimal(self.mdp, p, near=self.near)
         self.near = Q.max(1)
         return Q

@@ -42,6 +42,7 @@ from scipy.sparse.linalg import spilu, splu
 from .. import _checks
 from .._checks import AnyArray, Bools, Floats, Ints
 from .._progress import attended, tell
+from ..errors import BadInput
 from ..kernels import sweep
 from ..mdp import TabularMDP
 
@@ -151,8 +152,8 @@ class Equation:
             if x is not None:
                 return x
             self._failed, self._incomplete = self._failed + 1, None
-        size, hint = b.shape[0], "discounted values are easier to compute"
-        _checks.fail(f"equations of {size:,} states", "be solved within bounded memory", "no convergence", hint)
+        why = "got no convergence; discounted values are easier to compute"
+        raise BadInput(f"equations of {b.shape[0]:,} states must be solved within bounded memory, {why}")
 
 
 def by_products(
