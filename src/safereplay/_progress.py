@@ -92,11 +92,11 @@ T = TypeVar("T")
 
 @contextmanager
 def shown(label: str, quiet: bool = False) -> Iterator[None]:
-    """Show one bar for the block, moved by :func:`tell` in any function called there; inside another block, do nothing."""
-    if _current.get() is not None:
+    """Show one bar for the block, moved by :func:`tell` in any function called there; do nothing inside another block."""
+    if quiet or _current.get() is not None:
         yield
         return
-    with Bar(label, 1.0, quiet) as bar, _moving(bar):
+    with Bar(label, 1.0) as bar, _moving(bar):
         yield
 
 

@@ -75,16 +75,17 @@ def path(mdp: TabularMDP, policy: Any, origin: int | None = None) -> Path:
     s = mdp.origin if origin is None else _checks.whole("origin", origin, 0)
     _checks.require(s < mdp.n_states, "origin", f"be a state in 0..{mdp.n_states - 1}", origin)
     _checks.require(not mdp.is_terminal[s], "origin", "be a state that is not terminal", s)
-    states, exposed = [s], 0
+    states, passed, exposed = [s], {s}, 0
     while True:
         i = s * mdp.n_actions + int(actions[s])
         exposed += int(is_exposed[i])
         s = int(s_next[i])
         if terminal[i]:
             return Path((*states, s), exposed, "unsafe" if unsafe[i] else "goal")
-        if s in states:
+        if s in passed:
             return Path((*states, s), exposed, "loop")
         states.append(s)
+        passed.add(s)
 
 
 def verdict(mdp: TabularMDP, policy: Any, origin: int | None = None) -> str:

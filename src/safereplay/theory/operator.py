@@ -76,11 +76,12 @@ def _weights(
     _checks.require(known, "scheme", "depend neither on TD errors nor on visits, to have a limit", scheme)
     check_tabular(scheme)
     scheme.check_model(mdp)
+    reachable = mdp.is_reachable[mdp.pair // mdp.n_actions]  # first: it takes room of its own
     memory = model_memory(mdp)
     n = MANY * (np.ones(mdp.n_pairs) if visitation is None or not scheme.names("n") else visitation.ravel())
-    often = np.where(mdp.is_reachable[mdp.pair // mdp.n_actions], mdp.p * n[mdp.pair], 0.0)
+    often = np.where(reachable, mdp.p * n[mdp.pair], 0.0)
     memory.count[:] = np.bincount(slots_of(mdp), weights=often, minlength=mdp.p.size)
-    del often
+    del often, reachable
     memory.stats[:, mem.MEAN] = mdp.expect(mdp.r).ravel()
     memory.stats[:, mem.M2] = mdp.reward_variance.ravel() * n
     np.minimum.at(memory.stats[:, mem.R_MIN], mdp.pair, mdp.r)
