@@ -174,7 +174,8 @@ def _draw_pairs(ax: Axes, report: BenchReport) -> None:
     }
     for label, (color, costs) in lines.items():
         ax.plot(sizes, costs, color=color, marker="o", label=label)
-        ax.annotate(f"{costs[-1]:,.0f}", (sizes[-1], costs[-1]), (0, 5), textcoords="offset points", ha="center")
+        above = -13 if color == ORANGE else 5  # the lowest line has its number below
+        ax.annotate(f"{costs[-1]:,.0f}", (sizes[-1], costs[-1]), (0, above), textcoords="offset points", ha="center")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlabel("pairs of the model")
