@@ -9,7 +9,7 @@
 All functions can be compiled, mapped and scanned. v and β are ordinary arguments, so one compiled program can sweep them.
 
 **Without keys.** A transition is drawn with probability ∝ (1 − v) + v·h(δ), see :mod:`safereplay.surprise`, whose formula is used here. ``update`` draws
-some stored transitions uniformly, a quarter of a batch, and puts their TD errors into a *pool* of four batches, where each stays for 16 updates. So all steps do the same
+some stored transitions uniformly, and puts their TD errors into a *pool* of the last eight such parts. So all steps do the same
 work, and nothing is conditional: under ``vmap`` both branches of a condition would be computed. A batch is uniform, except
 for a share that is drawn from the pool. Transitions of the pool that were overwritten since then are not drawn from it.
 
@@ -38,7 +38,6 @@ import jax.numpy as jnp
 from .. import _checks
 from ..surprise import BATCHES, BETA, KEPT, V, weight
 
-POOL = 4  #: the size of the pool, in batches
 Tree = Any  #: a pytree of arrays
 Array = Any  #: a jax.Array, or a traced one
 
@@ -97,7 +96,7 @@ def make_shaped_buffer(
     sample_batch_size : int
     min_length : int, optional; transitions before ``can_sample`` is true; default: a batch
     add_batches : bool; whether ``add`` takes several transitions at once, along a leading axis
-    looks : int, optional; how many TD errors ``update`` computes; default: a quarter of a batch
+    looks : int, optional; how many TD errors ``update`` computes; default: as many as a batch has
     reach : float; the TD error beyond which the loss is linear: 1 for the Huber loss, infinite (default) for the squared error
 
     Raises
@@ -116,8 +115,8 @@ def make_shaped_buffer(
     True
     """
     size, batch, least = _sizes(max_length, sample_batch_size, min_length)
-    many = -(-batch // 4) if looks is None else _checks.whole("looks", looks, 1)
-    span = many * -(-POOL * batch // many)  # a whole number of looks
+    many = batch if looks is None else _checks.whole("looks", looks, 1)
+    span = BATCHES * many
     kept = KEPT ** (1.0 / BATCHES)  # the numpy sampler looks once for eight batches
     if reach != inf:
         _checks.between("reach", reach, "(0, inf)")
