@@ -25,8 +25,9 @@ import numpy as np
 
 from safereplay.errors import ShapingWarning
 
-from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of
+from .sheets import Effort, Part, Rows, Sheet, Task, in_turns, microseconds, seconds_of, span
 
+LONG = 0.1  # seconds: whole runs take longer
 BATCH, EVERY, NUMBERS, ACTIONS = 256, 4, 8, 4
 DIALS: dict[str, Any] = {"v": 0.5, "beta": 2.0}
 SPREAD = 0.12  # of an observation's numbers, with tiles of size 1: a few thousand pairs
@@ -178,20 +179,24 @@ def tasks(effort: Effort) -> list[Task]:
 
 def sheet(rows: Rows) -> Sheet:
     """The costs, as a table."""
+    whole = [row.ratio for row in rows if row.ratio is not None and row.sb3 >= LONG and "key" not in row.work]
     return Sheet(
         "shaped replay in SB3",
         f"The shaped replay buffer and SB3's. The first rows have a key (v = ½, β = 2, tiles): a batch of {BATCH} is drawn right after {EVERY} additions, which the shaped "
         "buffer then indexes. Whole runs have none, unless it says so, and are wall-clock seconds on one thread, the best of alternating rounds; the others the median.",
         ("work", "transitions or steps", "SB3", "safereplay", "relative time"),
         [(row.work, f"{row.size:,}", *_shown(row)) for row in rows],
+        f"Whole runs take {span(whole, 2)} times as long as with SB3's buffer."
+        if whole
+        else "No whole run was measured.",
     )
 
 
 def _shown(row: Cost) -> tuple[str, str, str]:
     if row.sb3 is None:
         return "–", f"{row.ours:.1f}", "–"
-    text = microseconds if row.sb3 < 0.1 else lambda seconds: f"{seconds:.2f} s"
-    unit = " µs" if row.sb3 < 0.1 else ""
+    text = microseconds if row.sb3 < LONG else lambda seconds: f"{seconds:.2f} s"
+    unit = " µs" if row.sb3 < LONG else ""
     return text(row.sb3) + unit, text(row.ours) + unit, f"{row.ratio:.2f}×"
 
 

@@ -154,6 +154,9 @@ def sheet(rows: Rows) -> Sheet:
             )
             for row in rows
         ],
+        "Beyond `learn`, a run takes "
+        + ", ".join(f"{1e3 * row.beyond / row.runs:.2f} ms on {row.engine}" for row in rows if row.beyond is not None)
+        + ".",
     )
 
 

@@ -31,7 +31,7 @@ from safereplay.mdp import TabularMDP
 from safereplay.runs import learn
 from safereplay.schemes import VarianceReplay
 
-from .sheets import Effort, Part, Rows, Sheet, Task
+from .sheets import Effort, Part, Rows, Sheet, Task, span
 
 GRIDS = tuple(grids.PAPER)
 BETA = 5.0
@@ -153,6 +153,7 @@ def sheet(rows: Rows) -> Sheet:
         "Python without numpy. CPU seconds, the best round of each; with set-up, without compiling.",
         ("grid", "learner", "plain Python", "safereplay", "ratio"),
         [(row.grid, row.learner, f"{row.plain:,.0f}", f"{row.ours:,.0f}", f"{row.ratio:.0f}×") for row in rows],
+        f"safereplay does {span(row.ratio for row in rows)} times as many updates as plain Python.",
         words=2,
     )
 

@@ -69,7 +69,7 @@ def _blocks(report: BenchReport) -> list[Block]:
 
 def _section(sheet: Sheet) -> list[Block]:
     title = sheet.title[0].upper() + sheet.title[1:]
-    return [Heading(title), Text(sheet.said), Table(sheet.header, sheet.rows)]
+    return [Heading(title), Text(f"**{sheet.reading}** {sheet.said}"), Table(sheet.header, sheet.rows)]
 
 
 def gpu_blocks(file: Path) -> list[Block]:
@@ -78,16 +78,16 @@ def gpu_blocks(file: Path) -> list[Block]:
         return []
     try:
         told: dict[str, Any] = json.loads(read_text(file))
-        sheets = [
-            Sheet(t["title"], t["said"], tuple(t["header"]), [tuple(map(str, r)) for r in t["rows"]])
+        tables = [
+            (str(t["title"]), str(t["said"]), Table(tuple(t["header"]), [tuple(map(str, r)) for r in t["rows"]]))
             for t in told["tables"]
         ]
         machine = str(told["machine"])
     except (OSError, ValueError, KeyError, TypeError):
         raise BadFile(f"{file} must hold a machine and tables, got something else") from None
     blocks: list[Block] = [Heading("On a GPU"), Text(f"Measured on {machine}.")]
-    for sheet in sheets:
-        blocks += [Heading(sheet.title, 3), Text(sheet.said), Table(sheet.header, sheet.rows)]
+    for title, said, table in tables:
+        blocks += [Heading(title, 3), Text(said), table]
     return blocks
 
 

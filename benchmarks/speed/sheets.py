@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Sheet(NamedTuple):
     said: str  #: a description in a sentence or two
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
+    reading: str  #: the result in one line
     words: int = 1  #: leading columns that are words, not numbers
 
     def shown(self) -> Table:
@@ -104,6 +105,17 @@ class Part(NamedTuple):
     name: str
     tasks: Callable[[Effort], list[Task]]
     sheet: Callable[[Rows], Sheet]
+
+
+def span(values: Iterable[float], digits: int = 0) -> str:
+    """The range of some numbers.
+
+    >>> span([51.2, 162.4]), span([0.93, 0.97], 2), span([2016.0])
+    ('51 to 162', '0.93 to 0.97', '2,016')
+    """
+    found = sorted(values)
+    ends = dict.fromkeys(f"{x:,.{digits}f}" for x in (found[0], found[-1]))
+    return " to ".join(ends)
 
 
 def seconds_of(work: Callable[[], Any]) -> float:

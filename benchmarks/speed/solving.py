@@ -28,7 +28,7 @@ from safereplay.grids import from_map
 from safereplay.mdp import TabularMDP
 from safereplay.theory.solver import by_sweeps
 
-from .sheets import Effort, Part, Rows, Sheet, Task
+from .sheets import Effort, Part, Rows, Sheet, Task, span
 
 GAMMA = 0.99
 TOLERANCE = 1e-6
@@ -210,6 +210,7 @@ def tasks(effort: Effort) -> list[Task]:
 
 def sheet(rows: Rows) -> Sheet:
     """The times to exact values, as a table."""
+    beside = [row.ratio for row in rows if row.solver != "safereplay"]
     return Sheet(
         f"exact solving to {TOLERANCE:.0e}, γ = {GAMMA}",
         "Optimal values of a slippery grid and of random models, wall-clock seconds, the best round; each peer with the faster "
@@ -219,6 +220,7 @@ def sheet(rows: Rows) -> Sheet:
             (row.model, row.solver, f"{row.states:,}", f"{row.seconds:.3f}", f"{row.ratio:.1f}×", f"{row.error:.0e}")
             for row in rows
         ],
+        f"Peers take {span(beside)} times as long." if beside else "No peer was measured.",
         words=2,
     )
 

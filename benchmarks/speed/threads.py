@@ -87,14 +87,13 @@ def tasks(effort: Effort) -> list[Task]:
 
 def sheet(rows: Rows) -> Sheet:
     """The times, as a table."""
-    what = (
-        f"{rows[0].runs} runs of {rows[0].episodes:,} episodes on the cliff, replay with v = ½" if rows else "no runs"
-    )
+    what = f"{rows[0].runs} runs of {rows[0].episodes:,} episodes on the cliff, replay with v = ½"
     return Sheet(
         "thread scaling",
         f"{what}, wall-clock seconds, the best round. The ceiling is the speed-up of a bare compiled loop here.",
         ("threads", "seconds", "speed-up", "ceiling"),
         [(str(row.threads), f"{row.seconds:.2f}", f"{row.speedup:.2f}×", f"{row.ceiling:.2f}×") for row in rows],
+        f"{rows[-1].threads} threads are {rows[-1].speedup:.2f} times as fast as one; a bare loop {rows[-1].ceiling:.2f} times.",
         words=0,
     )
 

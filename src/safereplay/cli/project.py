@@ -94,7 +94,7 @@ def bench(
         echo(report.to_json())
     else:
         for sheet in report.sheets():
-            Console().print(sheet.shown(), "")
+            Console().print(sheet.shown(), sheet.reading, "", sep="\n")
     for line in report_of.left_out(report):
         complain(line, 0)
     if out is not None:
