@@ -40,7 +40,7 @@ def test_a_report_holds_every_part_and_goes_to_json(tiny):
     assert [name for name, rows in found.parts.items() if not rows] == ["c", "mushroom"]
     assert [share for share, _ in told] == sorted(share for share, _ in told)
     assert told[-1] == (1.0, "done")
-    assert len(told) == 16 + 1 + 1 + 1 + 2 + 2 + 2 + 1
+    assert len(told) == 16 + 1 + 1 + 1 + 2 + 2 + 2 + 3 + 1  # the last: done
     data = json.loads(found.to_json())
     assert data == found.to_dict()
     assert data["plain"][0]["ratio"] == found.parts["plain"][0].ratio
