@@ -84,7 +84,8 @@ API = {
     "api/deep.md": ("Deep RL", "The samplers.", ("surprise", "shaper", "pair_index")),
     "api/torchrl.md": ("TorchRL", "A sampler for its replay buffers.", ("torchrl",)),
     "api/keys.md": ("Keys", "Which transitions are of one pair.", ("keys",)),
-    "api/sb3.md": ("Stable-Baselines3", "Replay buffers, callbacks, limits on risk and checkpoints.", ("sb3",)),
+    "api/limits.md": ("Limits on risk", "A named limit, and its certificate, for Stable-Baselines3.", ("sb3.limits",)),
+    "api/sb3.md": ("Stable-Baselines3", "Replay buffers, callbacks and checkpoints.", ("sb3",)),
     "api/jax.md": ("JAX", "Replay buffers and worlds.", ("jax",)),
     "api/sweeps.md": ("Sweeps and comparisons", "Studies of many runs.", ("engines", "arena", "compare")),
     "api/errors.md": (
