@@ -48,7 +48,7 @@ def reproduce(
 
 @app.command("compile")
 def compile_ahead() -> None:
-    """Compile the paper's learners now, so that a first run answers at once: some 20 seconds, once after installing."""
+    """Compile the paper's learners now, so that a first run answers at once: half a minute, once after installing."""
     from ..paper.experiments import CAST, GRIDS, MATCHED
     from ..runs import learn
     from ..theory.limits import exact
