@@ -10,7 +10,7 @@ LOWEST := .venv-lowest
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
-	@echo "make quick      a smaller version of it: about a minute"
+	@echo "make quick      a smaller version of it: about 20 seconds"
 	@echo "make play       the playground, in a browser on 127.0.0.1"
 	@echo "make test       the tests          make test-whole whole programs: browser, servers, documentation"
 	@echo "make test-slow  long statistical and timing tests"
@@ -26,7 +26,7 @@ help:
 $(VENV)/core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "safereplay needs Python 3.11 or newer: make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing safereplay into $(VENV) (about a minute) ..."
+	@echo "installing safereplay into $(VENV), and compiling (about two minutes) ..."
 	@$(PIP) install -c constraints.txt -e .
 	@$(BIN)/safereplay compile
 	@touch $@

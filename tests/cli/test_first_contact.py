@@ -153,6 +153,13 @@ def test_help_names_the_defaults_of_the_classes(capsys):
     assert f"Gaskett's β (default {sr.Pessimistic().beta:g})" in shown
 
 
+def test_compile_refuses_to_compile_what_is_not_kept():
+    done = called("compile", NUMBA_DISABLE_JIT="1")  # as where no folder can be written to
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"safereplay: compiled code must be kept on disk, got no cache: set NUMBA_CACHE_DIR")
+    assert done.stderr.count(b"\n") == 1
+
+
 @pytest.mark.whole
 def test_after_compile_the_first_runs_on_the_papers_grids_compile_nothing(tmp_path):
     done = called("compile", NUMBA_CACHE_DIR=str(tmp_path))

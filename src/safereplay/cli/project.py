@@ -29,7 +29,7 @@ LINES = 60  # shown of a table on the terminal
 @app.command()
 def reproduce(
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("reproduction"),
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller version: about 20 seconds.")] = False,
 ) -> None:
     """Run every experiment, figure and claim of the paper: DIR/report.html, report.md, claims.json, figures/."""
     from rich.console import Console
@@ -49,11 +49,18 @@ def reproduce(
 @app.command("compile")
 def compile_ahead() -> None:
     """Compile the paper's learners now, so that a first run answers at once: half a minute, once after installing."""
+    from ..errors import BadInput
+    from ..kernels.compile import is_kept
+    from ..kernels.memory import weights
     from ..paper.experiments import CAST, GRIDS, MATCHED
     from ..runs import learn
     from ..theory.limits import exact
     from ..theory.risk import evaluate
 
+    if not is_kept(weights):
+        raise BadInput(
+            "compiled code must be kept on disk, got no cache: set NUMBA_CACHE_DIR to a folder that can be written to"
+        )
     mdp = GRIDS["cliff"]()
     with Stages() as stages:
         for k, learner in enumerate(CAST.values()):

@@ -98,6 +98,11 @@ def specialise(function: F, digest: str | None) -> F:
     return cast(F, compiled)
 
 
+def is_kept(entry: Any) -> bool:
+    """Whether the compiled code of an entry point is cached on disk."""
+    return isinstance(getattr(entry, "_cache", None), DigestCache)
+
+
 class Bound(NamedTuple):
     """A user's function, compiled to take one tuple of all offered quantities."""
 

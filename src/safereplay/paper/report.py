@@ -179,23 +179,25 @@ def _cast(cast: Cast) -> Page:
     return replace(section, figures={**drawn, **section.figures})
 
 
+def _pictured(name: str, caption: str, figure: Figure) -> Page:
+    return Page("", [Picture(name, caption)], {name: figure})
+
+
 def _random(random: studies.RandomModels) -> Page:
     nearer = len(random.differing) - len(random.exceptions)
-    picture = Picture(
-        "random-models",
+    caption = (
         f"Algorithm 1 on {len(random.cases)} random models, {random.steps:,} steps each. On {len(random.differing)} models the two limits "
-        f"differ by more than the noise of the run; on {nearer} of these the learned Q is nearer to the limit with d(s,a).",
+        f"differ by more than the noise of the run; on {nearer} of these the learned Q is nearer to the limit with d(s,a)."
     )
-    return Page("", [picture], {"random-models": figures.random_figure(random)})
+    return _pictured("random-models", caption, figures.random_figure(random))
 
 
 def _rate(rate: studies.MatchedRate) -> Page:
-    picture = Picture(
-        "matched-rate",
+    caption = (
         f"Matched mixing: the error against the paper's limit falls with the number n of episodes as n^{rate.slopes['volatile']:.2f} on the "
-        f"volatile grid and n^{rate.slopes['cliff']:.2f} on the cliff (medians over seeds). With α = n^−0.6, noise alone falls as n^−0.3.",
+        f"volatile grid and n^{rate.slopes['cliff']:.2f} on the cliff (medians over seeds). With α = n^−0.6, noise alone falls as n^−0.3."
     )
-    return Page("", [picture], {"matched-rate": figures.rate_figure(rate)})
+    return _pictured("matched-rate", caption, figures.rate_figure(rate))
 
 
 def _certificates(found: studies.Certificates) -> Page:
