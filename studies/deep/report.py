@@ -263,7 +263,8 @@ def _traffic(chapters: Sequence[Chapter]) -> list[Block]:
     if not rows:
         return []
     about = "The reward on these roads is the speed above 20 m/s, less the harm of a crash, so the mean speed follows from returns, crashes and steps. Brackets of the speed: the range of seeds."
-    return [Heading("Speed and crashes"), Text(about), Table(["world", "learner", "setting", "P(crash)", "m/s"], rows)]
+    header = ["world", "learner", "setting", "P(crash)", "m/s"]
+    return [Heading("Speed and crashes"), Text(about), Table(header, rows, folded=True)]
 
 
 def _theory(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Block]:
@@ -320,7 +321,7 @@ def _curves(chapters: Sequence[Chapter]) -> list[Block]:
             "Training episodes of the plain learner and of shaped replay at its default, with exploration: return (above) and share of catastrophes (below). Lines: means over seeds. Bands: their range.",
         ),
         Text("Catastrophes per training episode, over the whole training, at the settings of the results:"),
-        Table(["world", *names], rows),
+        Table(["world", *names], rows, folded=True),
     ]
 
 
@@ -353,7 +354,7 @@ def _cost(chapters: Sequence[Chapter]) -> list[Block]:
             "Training seconds, the median of a family's runs, and the ratio to the plain learner, on the machine with most of the plain learner's runs. The runs "
             "shared this machine, so the ratios are rough; `safereplay bench` measures them better."
         ),
-        Table(["world", *names], rows),
+        Table(["world", *names], rows, folded=True),
     ]
 
 
