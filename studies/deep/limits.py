@@ -46,6 +46,9 @@ class Prediction(NamedTuple):
     of: int
 
 
+Predicted = tuple[Chapter, Group, Prediction | None]
+
+
 def prediction(group: Group, job: Job) -> Prediction | None:
     """The prediction for a setting; None if the world is not tabular, or the limit is unknown or does not exist."""
     s = job.setting
@@ -70,7 +73,7 @@ def _limit(world: str, v: float, beta: float, key: str, tilt_on: str) -> Floats 
         return None
 
 
-def predictions(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[tuple[Chapter, Group, Prediction | None]]:
+def predictions(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Predicted]:
     """All settings on tabular worlds, with their predictions."""
     job_of = {(job.setting["world"], job.family, job.dial): job for job in jobs}
     tables = [c for c in chapters if world_named(c.world).mdp is not None]

@@ -15,7 +15,7 @@ from safereplay.views.intervals import number
 
 from . import figures, sentences
 from .frontier import Comparison
-from .limits import predictions
+from .limits import Predicted, predictions
 from .records import MAPPED, Found, Job, collect
 from .sentences import share, with_interval
 from .summary import (
@@ -82,15 +82,16 @@ def draw_all(chapters: Sequence[Chapter], folder: Path) -> set[str]:
 def compose(found: Found, jobs: Sequence[Job], drawn: set[str]) -> list[Block]:
     """The page's blocks, in order."""
     chapters = found.chapters
+    told = predictions(chapters, jobs)
     return [
         *_opening(chapters, drawn, f"{found.missing:,} of {len(jobs):,}" if found.missing else ""),
         *_results(chapters),
         *_limits(chapters),
         *_frontiers(chapters),
         *_traffic(chapters),
-        *_theory(chapters, jobs),
+        *_theory(told),
         *_curves(chapters),
-        *_shortcomings(chapters),
+        *_shortcomings(chapters, told),
         *_cost(chapters),
         *_method(found, jobs),
         *_everything(chapters),
@@ -267,9 +268,8 @@ def _traffic(chapters: Sequence[Chapter]) -> list[Block]:
     return [Heading("Speed and crashes"), Text(about), Table(header, rows, folded=True)]
 
 
-def _theory(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Block]:
+def _theory(told: Sequence[Predicted]) -> list[Block]:
     """On tabular worlds: the exact limits, and how many networks reached them."""
-    told = predictions(chapters, jobs)
     if not told:
         return []
     known = [x for _, _, x in told if x is not None]
@@ -325,8 +325,8 @@ def _curves(chapters: Sequence[Chapter]) -> list[Block]:
     ]
 
 
-def _shortcomings(chapters: Sequence[Chapter]) -> list[Block]:
-    lines = sentences.shortcomings(chapters) or ["None of these shortcomings was found."]
+def _shortcomings(chapters: Sequence[Chapter], told: Sequence[Predicted]) -> list[Block]:
+    lines = sentences.shortcomings(chapters, told) or ["None of these shortcomings was found."]
     return [Heading("Where it does not help"), Text("\n".join(f"- {line}" for line in lines))]
 
 

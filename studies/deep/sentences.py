@@ -13,6 +13,7 @@ import numpy as np
 from safereplay.views.intervals import Estimate, listed, number
 
 from .frontier import Comparison, compare
+from .limits import Predicted
 from .summary import (
     FAILS,
     MAY_LOSE,
@@ -23,6 +24,7 @@ from .summary import (
     Group,
     certificates,
     difference,
+    loss,
     ratio,
     significance,
 )
@@ -150,10 +152,32 @@ def frontiers(found: Sequence[tuple[Chapter, dict[str, Comparison]]]) -> list[st
 # -- where it does not help --------------------------------------------------------------------------------------------
 
 
-def shortcomings(chapters: Sequence[Chapter]) -> list[str]:
-    """The shortcomings of shaped replay that the data show, one paragraph each."""
+def shortcomings(chapters: Sequence[Chapter], told: Sequence[Predicted]) -> list[str]:
+    """The shortcomings of shaped replay that the data and the exact limits show, one paragraph each."""
     makers = (_in_training, _without_effect, _failed, _too_far, _beaten)
-    return [line for line in (make(chapters) for make in makers) if line]
+    return [line for line in (causes(chapters, told), *(make(chapters) for make in makers)) if line]
+
+
+def causes(chapters: Sequence[Chapter], told: Sequence[Predicted]) -> str:
+    """For tabular worlds where the aim is not met: whether the exact limit misses it, too, or only the networks do."""
+    limits = {c.title: x for c, g, x in told if g is c.default}
+    exact, learned = [], []
+    for c, default in judged(chapters):
+        x = limits.get(c.title)
+        if x is None or not misses(c, default):
+            continue
+        part, price = x.p / c.plain.p.mean, loss(x.mean, c.plain.mean.mean, c.random.mean.mean)
+        numbers = f"{share(x.p)}, {share(price)} of the gap lost"
+        if part > PART or price > MAY_LOSE:
+            exact.append(f"{c.title} ({numbers})")
+        else:
+            learned.append(f"{c.title} ({numbers}), and {x.same} of {x.of} networks have its policy")
+    parts = []
+    if exact:
+        parts.append(f"The exact limit does not meet the aim either on {listed(exact)}.")
+    if learned:
+        parts.append(f"The exact limit meets it on {'; on '.join(learned)}.")
+    return "**Limit or learning.** Where the aim is not met on a table: " + " ".join(parts) if parts else ""
 
 
 def training_share(group: Group) -> float:

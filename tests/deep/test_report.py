@@ -9,6 +9,7 @@ from planted_study import PRESET, plant
 
 from safereplay.views.document import to_markdown
 from studies.deep import report, sentences
+from studies.deep.limits import Prediction
 from studies.deep.records import collect
 from studies.deep.study import plan
 from studies.deep.summary import (
@@ -326,7 +327,7 @@ def test_the_speed_of_the_page_is_the_speed_of_the_car(world):
 
 def shortcoming(folder, start, planted=None, **kwargs):
     """The paragraph that begins so, or nothing."""
-    lines = sentences.shortcomings([chapter(folder, planted, **kwargs)])
+    lines = sentences.shortcomings([chapter(folder, planted, **kwargs)], ())
     return next((line for line in lines if line.startswith(start)), None)
 
 
@@ -344,6 +345,21 @@ def test_worlds_without_effect_and_without_danger_are_named(tmp_path):
     assert "On point the plain learner has less than 1.0 % catastrophes." in calm
     assert shortcoming(tmp_path / "c", start) is None
     assert shortcoming(tmp_path / "d", start, {NEAR: (0.2, 9.5)}, preset=PRESET._replace(seeds=1)) is None
+
+
+def test_a_missed_aim_is_that_of_the_exact_limit_or_of_the_networks(tmp_path):
+    c = chapter(tmp_path, {NEAR: (0.1, 9.5)})  # half of the plain learner's 20 %
+    told = [
+        sentences.causes([c], [(c, c.default, Prediction(p, mean, 3, 5))])
+        for p, mean in ((0.08, 9.5), (0.02, 4.0), (0.02, 9.4))
+    ]
+    start = "**Limit or learning.** Where the aim is not met on a table: The exact limit "
+    assert told[0] == start + "does not meet the aim either on point (8.0 %, 1.7 % of the gap lost)."
+    assert told[1] == start + "does not meet the aim either on point (2.0 %, 20.0 % of the gap lost)."
+    assert told[2] == start + "meets it on point (2.0 %, 2.0 % of the gap lost), and 3 of 5 networks have its policy."
+    assert sentences.causes([c], [(c, c.default, None)]) == ""
+    met = chapter(tmp_path / "met", {NEAR: (0.02, 9.5)})
+    assert sentences.causes([met], [(met, met.default, Prediction(0.1, 9.5, 3, 5))]) == ""
 
 
 def test_failed_seeds_of_the_default_are_counted_with_those_of_plain(tmp_path):
