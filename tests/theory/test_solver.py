@@ -3,6 +3,7 @@
 ``by_sweeps`` is what ``optimal`` does beyond 300 states; here it is called on small models as well.
 """
 
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -17,7 +18,7 @@ import safereplay as sr
 from safereplay.kernels import sweep
 from safereplay.theory import solver
 from safereplay.theory.operator import operator
-from safereplay.theory.solver import by_policies, by_sweeps, optimal, targets
+from safereplay.theory.solver import by_policies, by_sweeps, greedy, optimal, targets
 
 GRIDS = {"volatile": sr.grids.volatile, "cliff": sr.grids.cliff}
 
@@ -86,6 +87,18 @@ def test_to_stay_for_ever_is_worth_what_staying_pays():
 def test_where_nothing_is_paid_nothing_is_worth_anything():
     mdp = sr.TabularMDP.from_outcomes(2, 1, [(0, 0, 0.5, 0, 0.0), (0, 0, 0.5, 1, 0.0, True)])
     assert by_sweeps(mdp, mdp.p).tolist() == [[0.0], [0.0]]
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize("model", [sr.grids.volatile, partial(slippery, 5)], ids=["volatile", "slippery"])
+def test_the_greedy_policy_does_not_depend_on_the_last_bits_of_values(model, scale):
+    mdp = model()
+    Q = scale * sr.exact(mdp, sr.QLearning())
+    rng = np.random.default_rng(0)
+    nearby = [Q * (1.0 + 1e-14 * rng.uniform(-1.0, 1.0, Q.shape)) for _ in range(20)]
+    assert len({q.argmax(1).tobytes() for q in nearby}) > 1
+    assert {greedy(q, scale * mdp.r).tobytes() for q in nearby} == {greedy(Q, scale * mdp.r).tobytes()}
+    assert np.isclose(np.take_along_axis(Q, greedy(Q, scale * mdp.r)[:, None], 1)[:, 0], Q.max(1), atol=0.0).all()
 
 
 def test_outcomes_given_no_chance_count_for_nothing():

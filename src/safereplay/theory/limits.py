@@ -19,7 +19,7 @@ from ..schemes import Scheme
 from ..verdicts import verdict
 from .operator import Along, places
 from .risk import RiskProfile, evaluate
-from .solver import MAX_ROUNDS, ROUNDING, TOLERANCE, finite, iterate, optimal, slack, targets
+from .solver import MAX_ROUNDS, ROUNDING, TOLERANCE, finite, greedy, iterate, optimal, slack, targets
 from .visits import SelfConsistent, self_consistent
 
 
@@ -230,7 +230,7 @@ class Answer:
 
 def answer(mdp: TabularMDP, name: str, Q: Floats, learned: float | None = None) -> Answer:
     """The greedy policy of Q, and its risk from the model's origin."""
-    policy = Q.argmax(1)
+    policy = greedy(Q, mdp.r)
     return Answer(name, Q, policy, evaluate(mdp, policy, start=mdp.origin, quiet=True), mdp, learned)
 
 

@@ -72,6 +72,16 @@ def slack(share: float, values: Any, rewards: Any) -> float:
     return max(share * largest(values), ROUNDING * largest(rewards))
 
 
+def greedy(Q: Floats, rewards: Any) -> Ints:
+    """The first of the best actions of Q [S, A], where differences of rounding do not count: the same on all machines.
+
+    >>> greedy(np.array([[0.1 + 0.2, 0.3], [0.3, 0.1 + 0.2]]), 1.0).tolist()
+    [0, 0]
+    """
+    best = Q.max(1, keepdims=True) - slack(1e-9, Q, rewards)
+    return np.asarray((best <= Q).argmax(1), np.int64)
+
+
 def log_sums(index: Ints, n: int, x: Floats) -> Floats:
     """log Σ e^x over the entries of each index 0..n−1, [n]; −inf if there are none."""
     top = np.full(n, -inf)

@@ -35,6 +35,7 @@ from .. import _checks
 from .._checks import Floats, Ints
 from .._config import Config, plain
 from ..errors import SafeReplayError
+from ..theory.solver import greedy
 from ..verdicts import JUMPS, NO_PATH, RISKY, SAFE, STUCK
 from .kinds import Side
 from .learners import design_of, design_shown, learner_of
@@ -110,7 +111,7 @@ def solve(parameters: dict[str, Any]) -> dict[str, Any]:
     world, side = link.to_world(), link.to_side()
     mdp = world.mdp()
     limits = limits_of(world, side, link.epsilon)
-    policy = np.asarray(limits.Q.argmax(1), np.int64)
+    policy = greedy(limits.Q, mdp.r)
     risk = risk_of(world, tuple(policy.tolist()))
     short = risk is not None and isfinite(risk.length) and risk.length <= LONG
     tail = plain(risk.cvar(0.1)) if risk is not None and short else None

@@ -21,6 +21,7 @@ from .._config import plain
 from ..errors import Unreachable
 from ..theory.constrained import Ceilings
 from ..theory.occupancy import Limit
+from ..theory.solver import greedy
 from .kinds import Side
 from .state import World
 
@@ -70,7 +71,7 @@ def limit_range(world: World) -> LimitRange:
     mdp, start = world.mdp(), world.start_distribution()
     _checks.require(bool(mdp.unsafe.any()), "world", "have a hazard or a volatile move, for designed replay", "none")
     least = Ceilings(mdp, Limit("max_p_unsafe", 1.0), start).best
-    policy = np.asarray(sr.exact(mdp, sr.QLearning()).argmax(1))
+    policy = greedy(sr.exact(mdp, sr.QLearning()), mdp.r)
     return LimitRange.between(0.0 if least != least else least, sr.evaluate(mdp, policy, start, quiet=True).p_unsafe)
 
 
