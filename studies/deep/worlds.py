@@ -362,6 +362,7 @@ WORLDS: dict[str, World] = {
             catastrophe="a fine, which does not end the episode",
             maker=_cheetah,
             harm=20.0,
+            named_limit=0.4,
             time_limit=200,
             gamma=0.99,
             reward_scale=5.0,

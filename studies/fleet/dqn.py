@@ -8,7 +8,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from .loop import Array, Dials, Learner, Transition, Tree, huber, outputs
+from .buffers import Array, Transition
+from .loop import Dials, Learner, Tree, chosen, huber, outputs
 
 
 def act(params: Tree, observation: Array, dials: Dials) -> Array:
@@ -19,8 +20,7 @@ def act(params: Tree, observation: Array, dials: Dials) -> Array:
 def td_errors(params: Tree, target: Tree, batch: Transition, gamma: float, dials: Dials) -> Array:
     """δ = r + γ·max_a Q⁻(s',a) − Q(s,a), [batch]."""
     best = jnp.where(batch.terminated, 0.0, outputs(target, batch.after).max(-1))
-    taken = jnp.take_along_axis(outputs(params, batch.place), batch.action[:, None], -1)[:, 0]
-    return jax.lax.stop_gradient(batch.reward + gamma * best) - taken
+    return jax.lax.stop_gradient(batch.reward + gamma * best) - chosen(outputs(params, batch.place), batch.action)
 
 
 def loss(params: Tree, target: Tree, batch: Transition, gamma: float, dials: Dials, key: Array) -> Array:

@@ -22,15 +22,16 @@ import jax
 import jax.numpy as jnp
 
 from safereplay.errors import MissingExtra
-from safereplay.jax import make_keyed_buffer, make_shaped_buffer
+from safereplay.jax import make_shaped_buffer
 from safereplay.jax.worlds import World
+
+from .buffers import Array, Transition, make_count_buffer
 
 try:
     import optax
 except ImportError:
     raise MissingExtra("the study in JAX needs optax; install it with: pip install optax") from None
 
-Array = Any
 Tree = Any
 
 MAX_NORM = 10.0  #: gradients are clipped to this norm
@@ -61,16 +62,6 @@ class Dials(NamedTuple):
     v: Array = 0.0
     beta: Array = 1.0
     alpha: Array = 1.0
-
-
-class Transition(NamedTuple):
-    """A step of an episode."""
-
-    place: Array
-    action: Array
-    reward: Array  #: as the learner sees it
-    after: Array  #: the next place
-    terminated: Array
 
 
 class Learner(NamedTuple):
@@ -111,6 +102,12 @@ def outputs(params: Tree, x: Array) -> Array:
     for weights, bias in params[:-1]:
         x = jax.nn.relu(x @ weights + bias)
     return x @ params[-1][0] + params[-1][1]
+
+
+def chosen(values: Array, action: Array) -> Array:
+    """values[..., a] or values[..., a, :] for a batch of actions. A sum over all actions: its gradient needs no scatter, which is slow on a GPU."""
+    mask = action[:, None] == jnp.arange(values.shape[1])
+    return jnp.where(mask.reshape(*mask.shape, *(1,) * (values.ndim - 2)), values, 0.0).sum(1)
 
 
 def huber(errors: Array) -> Array:
@@ -205,15 +202,10 @@ def train(
     return Trained(carry[2], trail)
 
 
-def _buffer(world: World, terms: Terms, reach: float) -> Any:
+def _buffer(world: Any, terms: Terms, reach: float) -> Any:
     size = min(terms.buffer, terms.steps)
     if terms.replay == "keyed":
-        mdp: Any = world.mdp  # type: ignore[attr-defined]  # keys are for tables
-
-        def pair(t: Transition) -> Array:
-            return t.place * world.num_actions + t.action
-
-        return make_keyed_buffer(size, terms.batch, mdp.n_pairs, pair, lambda t: t.reward)
+        return make_count_buffer(world, terms.batch, terms.reward_scale)
     return make_shaped_buffer(size, terms.batch, reach=reach if terms.replay == "shaped" else float("inf"))
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from safereplay.jax.worlds import World
 
-from .loop import Array, Dials, Learner, Transition, Tree, huber, outputs
+from .buffers import Array, Transition
+from .loop import Dials, Learner, Tree, chosen, huber, outputs
 
 TARGETS = 129  #: values of b among which b* is chosen
 MEAN = 0.1  #: the weight of the mean return, which decides where nothing is owed
@@ -88,7 +89,7 @@ def static(world: World, gamma: float, scale: float) -> tuple[Learner, OwedWorld
         best = values(target, batch.after.at[:, -1].set(left / discount)).max(-1)
         gain = jax.nn.relu(c) - jax.nn.relu(left) + MEAN * batch.reward
         wanted = gain + discount * jnp.where(batch.terminated, 0.0, best)
-        taken = jnp.take_along_axis(values(params, batch.place.at[:, -1].set(c)), batch.action[:, None], -1)[:, 0]
+        taken = chosen(values(params, batch.place.at[:, -1].set(c)), batch.action)
         return huber(jax.lax.stop_gradient(wanted) - taken)
 
     owing = OwedWorld(world, gamma, scale, (low, high))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -188,25 +189,34 @@ def per_training(family: str) -> int:
     return len(ALPHAS) - 1 if family == STATIC else 1
 
 
-def perform(networks: Sequence[Network], width: int) -> pa.Table:
-    """Train at most ``width`` networks of one program, and judge them; a smaller batch is filled up."""
+def perform(networks: Sequence[Network], width: int) -> Callable[[], pa.Table]:
+    """Start to train and judge at most ``width`` networks of one program; a smaller batch is filled up.
+
+    The result is to be called: it waits for the networks, and gives their rows. So the rows of one batch can be made while
+    the next one is trained.
+    """
     family = networks[0].family
     made = program(networks[0].world, family, networks[0].steps)
     needed = [training(x) for x in networks]
     asked = list(dict.fromkeys(needed))
-    at = [asked.index(x) for x in needed]
+    number = {x: k for k, x in enumerate(asked)}
+    at = [number[x] for x in needed]
     trained = made.train(*_spread(_arguments(asked, width)))
     filled = jnp.array(_filled(at, width * per_training(family)))
     params = jax.tree.map(lambda leaf: leaf[filled], trained.params)
     keys, dials = _arguments(networks, width * per_training(family))
-    found = made.judge(params, jax.vmap(partial(jax.random.fold_in, data=1))(keys), dials)
-    trail: Trail = jax.tree.map(np.asarray, trained.trail)
-    columns = {name: np.asarray(x, float) for name, x in found._asdict().items()}
-    rows = [
-        _row(made, x, jax.tree.map(lambda leaf, i=i: leaf[i], trail), {name: c[k] for name, c in columns.items()})
-        for k, (x, i) in enumerate(zip(networks, at, strict=True))
-    ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    judged = made.judge(params, jax.vmap(partial(jax.random.fold_in, data=1))(keys), dials)
+
+    def rows() -> pa.Table:
+        trail: Trail = jax.tree.map(np.asarray, trained.trail)
+        told = _trails(made, asked, trail)
+        columns = {"p_unsafe": judged.p_unsafe, "mean": judged.mean, "mean_steps": judged.steps}
+        found = zip(*(np.asarray(x, float).tolist() for x in columns.values()), strict=True)
+        parts = zip(networks, at, found, strict=False)  # the rest is what the batch was filled up with
+        rows = [{"id": x.id, **x._asdict(), **dict(zip(columns, y, strict=True)), **told[k]} for x, k, y in parts]
+        return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+    return rows
 
 
 def _filled(values: Sequence[Any], width: int) -> list[Any]:
@@ -217,7 +227,7 @@ def _filled(values: Sequence[Any], width: int) -> list[Any]:
 
 def _arguments(networks: Sequence[Network], width: int) -> tuple[Any, Dials]:
     whole = _filled(networks, width)
-    keys = jnp.stack([jax.random.key(x.seed) for x in whole])
+    keys = jax.vmap(jax.random.key)(jnp.array([x.seed for x in whole]))
     return keys, Dials(*(jnp.array([getattr(x, name) for x in whole], jnp.float32) for name in Dials._fields))
 
 
@@ -230,29 +240,37 @@ def _spread(values: Any) -> Any:
     return jax.device_put(values, jax.sharding.NamedSharding(jax.sharding.Mesh(devices, "n"), rows))
 
 
-def _row(made: Program, network: Network, trail: Trail, found: dict[str, Any]) -> dict[str, Any]:
+def _trails(made: Program, networks: Sequence[Network], trail: Trail) -> list[dict[str, Any]]:
+    """What is stored of the training of each network and, on tables, of its policies."""
     terms, mdp = made.terms, made.task.mdp
-    copies = trail.reward.size
+    n, copies = len(networks), trail.reward.shape[1]
     ends = np.unique(np.linspace(0, copies, min(LOOKS, copies) + 1).astype(int)[1:])
-    parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-    row: dict[str, Any] = {
-        "id": network.id,
-        **network._asdict(),
-        "p_unsafe": found["p_unsafe"],
-        "mean": found["mean"],
-        "mean_steps": found["steps"],
-        "at": (terms.first + terms.target_every * ends).tolist(),
-        "reward": [float(trail.reward[part].mean()) for part in parts],
-        "harm": [float(trail.unsafe[part].sum() / max(trail.ends[part].sum(), 1)) for part in parts],
-    }
+    starts = np.concatenate(([0], ends[:-1]))
+
+    def summed(x: Any) -> Floats:
+        return np.asarray(np.add.reduceat(x[:n].astype(float), starts, axis=1))
+
+    reward, harm = summed(trail.reward) / (ends - starts), summed(trail.unsafe) / np.maximum(summed(trail.ends), 1.0)
+    at = (terms.first + terms.target_every * ends).tolist()
+    rows = [{"at": at, "reward": x, "harm": y} for x, y in zip(reward.tolist(), harm.tolist(), strict=True)]
     if mdp is None or not trail.seen.size:
-        return row
-    policies = trail.seen[ends - 1].astype(np.int64)
-    mean, _, p_unsafe, p_never = judge_of(mdp).of(policies[-1]).moments
-    good = best_actions(network.world, network.family, network.v, network.beta)
-    follows = None if good is None else followed(mdp, policies, good).tolist()
-    exact = {"exact_p_unsafe": p_unsafe, "exact_mean": mean, "p_never": p_never}
-    return {**row, **exact, "policy": policies[-1].tolist(), "follows": follows}
+        return rows
+    policies = trail.seen[:n, ends - 1].astype(np.int64)  # [n, looks, S]
+    judge = judge_of(mdp)
+    for row, policy in zip(rows, policies[:, -1], strict=True):
+        mean, _, p_unsafe, p_never = judge.of(policy).moments
+        row.update(exact_p_unsafe=p_unsafe, exact_mean=mean, p_never=p_never, policy=policy.tolist())
+    by_setting: dict[tuple[float, float], list[int]] = {}
+    for k, x in enumerate(networks):
+        by_setting.setdefault((x.v, x.beta), []).append(k)
+    for (v, beta), group in by_setting.items():
+        good = best_actions(networks[0].world, networks[0].family, v, beta)
+        if good is not None:
+            distinct, which = np.unique(policies[group].reshape(-1, mdp.n_states), axis=0, return_inverse=True)
+            follows = followed(mdp, distinct, good)[which.reshape(len(group), -1)]
+            for k, x in zip(group, follows.tolist(), strict=True):
+                rows[k]["follows"] = x
+    return rows
 
 
 # -- the limit ---------------------------------------------------------------------------------------------------------
@@ -288,17 +306,21 @@ def followed(mdp: TabularMDP, policies: Any, good: Bools) -> Bools:
     [True, False]
     """
     n, S = policies.shape
-    leads = np.zeros((S, mdp.n_actions, S), bool)
     on = ~mdp.terminal & (mdp.p > 0)
-    leads[mdp.pair[on] // mdp.n_actions, mdp.pair[on] % mdp.n_actions, mdp.s_next[on]] = True
-    chosen = leads[np.arange(S), policies]  # [n, S, S]
-    reached = np.zeros((n, S), bool)
-    reached[:, mdp.origin] = True
-    while True:
-        more = reached | (reached[:, :, None] & chosen).any(1)
-        if (more == reached).all():
-            break
-        reached = more
+    moves = np.unique(np.stack([mdp.pair[on], mdp.s_next[on]]), axis=1)
+    place = np.arange(moves.shape[1]) - np.searchsorted(moves[0], moves[0])
+    leads = np.full((mdp.n_pairs, int(place.max(initial=0)) + 1), S)  # the next states of a pair; S for none
+    leads[moves[0], place] = moves[1]
+    reached = np.zeros((n, S + 1), bool)
+    reached[:, S] = True
+    row, s = np.arange(n), np.full(n, mdp.origin)
+    while row.size:
+        reached[row, s] = True
+        there = leads[s * mdp.n_actions + policies[row, s]]
+        row, s = np.unique(
+            np.stack([np.repeat(row, there.shape[1]), there.ravel()])[:, ~reached[row[:, None], there].ravel()], axis=1
+        )
+    reached = reached[:, :S]
     fine = good[np.arange(S), policies]
     return np.asarray((fine | ~reached | mdp.is_terminal).all(1))
 
@@ -319,15 +341,26 @@ def run(plan: Sequence[list[Network]], folder: str | Path, width: int, budget: f
     store = Folder(folder, _tell, {"safereplay": __version__, "format": str(FORMAT)})
     with store, stopping(lambda: f"{len(store.done):,} networks are in {folder}; run the same command to continue"):
         lacking = [[x for x in networks if bytes.fromhex(x.id) not in store.done] for networks in plan]
-        batches = [batch for networks in lacking for batch in _batches(networks, width)]
-        total, done = sum(map(len, batches)), 0
+        widths = [min(width, len(set(map(training, networks)))) for networks in plan]
+        batches = [(x, n) for networks, n in zip(lacking, widths, strict=True) for x in _batches(networks, n)]
+        total, done = sum(len(batch) for batch, _ in batches), 0
         with Bar("networks", total) as bar:
-            for batch in batches:
-                if time.monotonic() >= end:
-                    break
-                store.add(perform(batch, width))
+
+            def finish(batch: list[Network], rows: Callable[[], pa.Table]) -> None:
+                nonlocal done
+                store.add(rows())
                 done += len(batch)
                 bar.update(done, f"{batch[0].world}, {batch[0].family}")
+
+            begun: deque[tuple[list[Network], Callable[[], pa.Table]]] = deque()
+            for batch, n in batches:
+                if time.monotonic() >= end:
+                    break
+                begun.append((batch, perform(batch, n)))
+                if len(begun) > 1:  # the rows of a batch are made while the next one is trained
+                    finish(*begun.popleft())
+            while begun:
+                finish(*begun.popleft())
     return total - done
 
 

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from sb3_contrib.common.utils import quantile_huber_loss
+from scipy import stats
 
 import safereplay as sr
-from safereplay.jax import TabularWorld
+from safereplay.jax import TabularWorld, make_keyed_buffer
 from studies.deep import rivals
 from studies.fleet import loop, qrdqn
+from studies.fleet.buffers import Transition, make_count_buffer
 from studies.fleet.dqn import DQN, td_errors
 from studies.fleet.static import OwedWorld, static
 
@@ -78,15 +80,18 @@ def test_the_quantile_loss_is_that_of_sb3_contrib():
         jnp.array([False, False, True, False, False, True]),
     )
     params, target = ([(jnp.asarray(x), jnp.zeros(2 * qrdqn.N))] for x in (outputs, after))
-    found = qrdqn.loss(params, target, batch, 0.9, loop.Dials(alpha=1.0), jax.random.key(0))
+    value = partial(qrdqn.loss, target=target, batch=batch, gamma=0.9, dials=loop.Dials(alpha=1.0), key=None)
+    found, slope = jax.value_and_grad(value)(params)
     theta, theta_after = (x.reshape(6, 2, qrdqn.N) for x in (outputs, after))
     chosen = theta_after[np.arange(6), theta_after.mean(-1).argmax(-1)]
     wanted = np.asarray(batch.reward)[:, None] + 0.9 * np.where(np.asarray(batch.terminated)[:, None], 0.0, chosen)
     current = theta[np.arange(6), np.asarray(batch.action)]
-    theirs = quantile_huber_loss(
-        torch.as_tensor(current), torch.as_tensor(wanted.astype(np.float32)), sum_over_quantiles=True
-    )
-    assert float(found) == pytest.approx(float(theirs), rel=1e-5)
+    now = torch.tensor(current, requires_grad=True)
+    theirs = quantile_huber_loss(now, torch.as_tensor(wanted.astype(np.float32)), sum_over_quantiles=True)
+    theirs.backward()
+    assert float(found) == pytest.approx(theirs.item(), rel=1e-5)
+    ours = np.asarray(slope[0][0]).reshape(6, 2, qrdqn.N)[np.arange(6), np.asarray(batch.action)]
+    np.testing.assert_allclose(ours, now.grad.numpy(), rtol=1e-5, atol=1e-7)
 
 
 def test_what_is_owed_follows_the_rewards():
@@ -98,6 +103,45 @@ def test_what_is_owed_follows_the_rewards():
     assert float(reward) == pytest.approx(0.4)
     assert ended
     np.testing.assert_allclose(world.observe(after), [0.0, 1.0, 0.6], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("v", "beta"), [(0.0, 2.0), (0.7, 2.0), (1.0, -3.0)])
+def test_counts_of_outcomes_give_the_draws_of_the_buffer_with_keys(v, beta):
+    """600 random transitions of the volatile grid: the shares of 400,000 draws, by a chi-square test of their equality at 0.001."""
+    mdp = sr.grids.volatile()
+    world = TabularWorld(mdp)
+    rng = np.random.default_rng(0)
+    pair = rng.choice(np.flatnonzero(np.diff(mdp.row)), 600)
+    k = (mdp.row[pair] + rng.integers(1 << 30, size=600) % np.diff(mdp.row)[pair]).astype(int)
+    columns = pair // 4, pair % 4, (mdp.r[k] / 7.0).astype(np.float32), mdp.s_next[k], mdp.terminal[k]
+    stored = Transition(*(jnp.asarray(x) for x in columns))
+    one = jax.tree.map(lambda x: x[0], stored)
+    keyed = make_keyed_buffer(
+        600, 64, mdp.n_pairs, lambda t: t.place * 4 + t.action, lambda t: t.reward, add_batches=True
+    )
+    counted = make_count_buffer(world, 64, 7.0)
+    memories = (
+        keyed.add(keyed.init(one), stored),
+        jax.lax.scan(lambda m, t: (counted.add(m, t), None), counted.init(one), stored)[0],
+    )
+    keys = jax.random.split(jax.random.key(1), 6_250)
+    found = []
+    for buffer, memory in zip((keyed, counted), memories, strict=True):
+        drawn = jax.jit(jax.vmap(lambda key, m=memory, b=buffer: b.sample(m, key, v, beta)))(keys)
+        t = jax.tree.map(np.asarray, drawn.experience)
+        names = (
+            np.stack([t.place, t.action, np.round(1e3 * t.reward), t.after, t.terminated], -1)
+            .reshape(-1, 5)
+            .astype(int)
+        )
+        found.append((names, drawn.tilted.mean()))
+    (a, tilted), (b, as_often) = found
+    distinct, which = np.unique(np.concatenate([a, b]), axis=0, return_inverse=True)
+    table = np.stack(
+        [np.bincount(which[: len(a)], minlength=len(distinct)), np.bincount(which[len(a) :], minlength=len(distinct))]
+    )
+    assert stats.chi2_contingency(table).pvalue > 0.001
+    assert abs(float(tilted) - float(as_often)) < 0.005
 
 
 # -- learning ----------------------------------------------------------------------------------------------------------

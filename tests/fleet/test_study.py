@@ -17,7 +17,7 @@ TINY = Preset(("cliff", "point"), seeds=3)
 
 
 def made_up(networks, width):
-    """Rows at once: the risk falls with v, and the seed decides the rest."""
+    """Rows without training: the risk falls with v, and the seed decides the rest."""
     rows = []
     for x in networks:
         rng = np.random.default_rng(x.seed)
@@ -36,7 +36,7 @@ def made_up(networks, width):
                 "harm": [0.1, 0.1],
             }
         )
-    return pa.Table.from_pylist(rows, schema=study.SCHEMA)
+    return lambda: pa.Table.from_pylist(rows, schema=study.SCHEMA)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -132,9 +132,12 @@ def test_one_training_of_static_cvar_serves_every_alpha():
 
 def test_a_stopped_study_keeps_its_batches_and_goes_on(tmp_path, monkeypatch, capsys):
     def stops(networks, width):
-        if networks[0].world == "point":
-            raise KeyboardInterrupt
-        return made_up(networks, width)
+        def rows():
+            if networks[0].world == "point":
+                raise KeyboardInterrupt
+            return made_up(networks, width)()
+
+        return rows
 
     monkeypatch.setattr(study, "perform", stops)
     with pytest.raises(KeyboardInterrupt):
@@ -148,10 +151,10 @@ def test_a_stopped_study_keeps_its_batches_and_goes_on(tmp_path, monkeypatch, ca
 @pytest.mark.slow
 def test_a_networks_bits_do_not_depend_on_its_neighbours():
     networks = [x._replace(steps=1_500) for x in plan(Preset(("cliff",), seeds=4), [OURS])[0]]
-    first = perform(networks[:4], 4).to_pylist()
-    again = perform([networks[2], *networks[10:13]], 4).to_pylist()
+    first = perform(networks[:4], 4)().to_pylist()
+    again = perform([networks[2], *networks[10:13]], 4)().to_pylist()
     assert again[0] == first[2]
-    assert perform(networks[:1], 4).to_pylist() == first[:1]  # a batch that is filled up
+    assert perform(networks[:1], 4)().to_pylist() == first[:1]  # a batch that is filled up
     assert jax.device_count() >= 1
 
 
@@ -159,7 +162,7 @@ def test_a_networks_bits_do_not_depend_on_its_neighbours():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_row_has_what_the_schema_promises(family):
     networks = [x._replace(steps=1_500) for x in plan(Preset(("cliff",), seeds=1), [family])[0][:2]]
-    for row in perform(networks, 2).to_pylist():
+    for row in perform(networks, 2)().to_pylist():
         assert 0.0 <= row["p_unsafe"] <= 1.0
         assert row["at"] == [750, 1000, 1250, 1500]
         assert len(row["reward"]) == len(row["harm"]) == 4
@@ -230,7 +233,7 @@ def test_networks_are_those_of_stable_baselines3(v, tmp_path):
     assert len(theirs) >= 12
     family = OURS if v else PLAIN
     networks = [x for x in plan(Preset(("cliff",), seeds=20), [family])[0] if x.v == v]
-    rows = perform(networks, 20).to_pylist()
+    rows = perform(networks, 20)().to_pylist()
     for name, field in (("p_unsafe", "p"), ("mean", "mean")):
         told = [getattr(run.evaluation, field) for run in theirs]
         assert stats.ks_2samp(told, [row[name] for row in rows]).pvalue > 0.01

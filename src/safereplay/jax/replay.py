@@ -144,13 +144,16 @@ def make_shaped_buffer(
         _require_enough(state, least)
         _dials(v, beta, "[0, 1)")
         luck, of_slot = jax.random.bits(key, (2, batch))
+        if reach == inf and isinstance(v, float | int) and v == 0:  # uniform: nothing to compute
+            numbers = _uniform(state, of_slot)
+            return Sample(_taken(state, numbers), numbers % size, jnp.zeros(batch, bool))
         unit = state.sums[1] / jnp.where(state.sums[0] > 0.0, state.sums[0], 1.0)
         here = (state.pool >= 0) & (state.pool >= state.added - size)
         extra = jnp.where(here, weight(state.errors, unit, v, beta, reach, jnp) - 1.0, 0.0)
         heights = jnp.cumsum(extra)
         place = luck.astype(jnp.float32) * 2.0**-32 * (heights[-1] + here.sum())
         tilted = place < heights[-1]
-        found = jnp.minimum(jnp.searchsorted(heights, place, side="right"), span - 1)
+        found = jnp.minimum(jnp.searchsorted(heights, place, side="right", method="scan_unrolled"), span - 1)
         numbers = jnp.where(tilted, state.pool[found], _uniform(state, of_slot))
         return Sample(_taken(state, numbers), numbers % size, tilted)
 
