@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from safereplay.errors import MissingExtra
 from safereplay.jax import make_shaped_buffer
-from safereplay.jax.worlds import World
+from safereplay.jax.worlds import State, World
 
 from .buffers import Array, Transition, make_count_buffer
 
@@ -236,13 +236,13 @@ def judge(world: World, learner: Learner, params: Tree, key: Array, dials: Dials
         total, unsafe = total + running * reward, unsafe | (running & info["unsafe"])
         return (state, key, running & ~done, total, unsafe, count + running), None
 
-    def episode(key: Array) -> tuple[Array, Array, Array]:
-        of_reset, key = jax.random.split(key)
-        state = world.reset(of_reset)[1]
-        state = state._replace(place=learner.begin(params, state.place, dials))
-        start = (state, key, jnp.bool_(True), jnp.float32(0), jnp.bool_(False), jnp.int32(0))
+    def episode(key: Array, place: Array) -> tuple[Array, Array, Array]:
+        start = (State(place, jnp.int32(0)), key, jnp.bool_(True), jnp.float32(0), jnp.bool_(False), jnp.int32(0))
         (_, _, _, total, unsafe, count), _ = jax.lax.scan(step, start, None, world.time_limit)
         return total, unsafe, count
 
-    total, unsafe, count = jax.vmap(episode)(jax.random.split(key, episodes))
+    keys = jax.vmap(jax.random.split)(jax.random.split(key, episodes))  # of the first place, and of the steps
+    places = jax.vmap(lambda key: world.reset(key)[1].place)(keys[:, 0])
+    places = jax.lax.map(lambda place: learner.begin(params, place, dials), places)  # in turn: it may need much memory
+    total, unsafe, count = jax.vmap(episode)(keys[:, 1], places)
     return Judged(unsafe.mean(), total.mean(), count.mean())

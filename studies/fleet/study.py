@@ -15,6 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ KEYED_VS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 ALPHAS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.25, 0.15, 0.1, 0.05)
 EPISODES = 300
 LOOKS = 16  #: moments of training that are stored
+AHEAD = 3  #: batches that are compiled and queued on a GPU while rows of an earlier one are made
 FAMILIES = (PLAIN, OURS, KEYED, CVAR, STATIC)
 
 SCHEMA = pa.schema(
@@ -192,8 +194,8 @@ def per_training(family: str) -> int:
 def perform(networks: Sequence[Network], width: int) -> Callable[[], pa.Table]:
     """Start to train and judge at most ``width`` networks of one program; a smaller batch is filled up.
 
-    The result is to be called: it waits for the networks, and gives their rows. So the rows of one batch can be made while
-    the next one is trained.
+    The result is to be called: it waits for the networks, and gives their rows. So one batch can be compiled, another
+    one trained, and the rows of a third one made at the same time.
     """
     family = networks[0].family
     made = program(networks[0].world, family, networks[0].steps)
@@ -345,22 +347,27 @@ def run(plan: Sequence[list[Network]], folder: str | Path, width: int, budget: f
         batches = [(x, n) for networks, n in zip(lacking, widths, strict=True) for x in _batches(networks, n)]
         total, done = sum(len(batch) for batch, _ in batches), 0
         with Bar("networks", total) as bar:
+            ahead = 1 if jax.default_backend() == "cpu" else AHEAD
+            begun: deque[tuple[list[Network], Future[Callable[[], pa.Table]]]] = deque()
+            pool = ThreadPoolExecutor(ahead)
 
-            def finish(batch: list[Network], rows: Callable[[], pa.Table]) -> None:
+            def finish(batch: list[Network], started: Future[Callable[[], pa.Table]]) -> None:
                 nonlocal done
-                store.add(rows())
+                store.add(started.result()())
                 done += len(batch)
                 bar.update(done, f"{batch[0].world}, {batch[0].family}")
 
-            begun: deque[tuple[list[Network], Callable[[], pa.Table]]] = deque()
-            for batch, n in batches:
-                if time.monotonic() >= end:
-                    break
-                begun.append((batch, perform(batch, n)))
-                if len(begun) > 1:  # the rows of a batch are made while the next one is trained
+            try:
+                for batch, n in batches:
+                    if time.monotonic() >= end:
+                        break
+                    begun.append((batch, pool.submit(perform, batch, n)))
+                    if len(begun) > ahead:
+                        finish(*begun.popleft())
+                while begun:
                     finish(*begun.popleft())
-            while begun:
-                finish(*begun.popleft())
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
     return total - done
 
 
