@@ -123,8 +123,8 @@ def test_every_setting_is_in_the_last_table_and_the_chosen_are_marked(tmp_path):
     text = page(tmp_path, {f"{OURS}, v = 0.65": (0.01, 9.0)}, seconds=12.5)
     rows = cells(text, "## All settings", "## Trials of the tuning")
     assert len(rows) == 22
-    marked = [row for row in rows if row[0] == "✓"]
-    assert [row[1] for row in marked] == [OURS, *RIVALS]
+    marked = [row for row in rows if row[1].endswith(" ✓")]
+    assert [row[1].removesuffix(" ✓") for row in marked] == [OURS, *RIVALS]
     assert marked[0][2] == "v = 0.65"
     assert marked[0][7] == "1.0 %, 9.00"  # on the selection episodes
     assert all(row[3] == "5" and row[8] == "12.5" for row in rows)
