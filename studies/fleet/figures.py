@@ -15,15 +15,15 @@ from studies.deep.figures import COLOURS, MARKERS, legend, panels
 from studies.deep.summary import KEYED, OURS, PLAIN
 
 if TYPE_CHECKING:
-    from .report import Chapter
+    from .report import Chapter, Outlook
 
 FLOOR = 1.6  #: of the gap: settings that lose more are not drawn
 FEWEST = 3  #: settings of a family for which a dial is drawn
 
 
-def drawn(chapters: Sequence[Chapter]) -> dict[str, Figure]:
+def drawn(chapters: Sequence[Chapter], outlooks: Sequence[Outlook]) -> dict[str, Figure]:
     """All pictures, by name."""
-    found = {"fleet-forecast": forecast(chapters)}
+    found = {"fleet-forecast": forecast(chapters), "fleet-limit": limit(outlooks)}
     return {"fleet-dials": dials(chapters), **found} if has_dials(chapters) else found
 
 
@@ -80,4 +80,27 @@ def forecast(chapters: Sequence[Chapter]) -> Figure:
             Line2D([], [], color=colours(0.9 * v), ls=":" if name == KEYED else "-", label=f"{name}, v = {v:g}")
         )
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+@styled
+def limit(outlooks: Sequence[Outlook]) -> Figure:
+    """How many networks follow the limit, against its gap; and their risk, against the limit's."""
+    figure, axes = panels(2, 3.4)
+    (left,), (right,) = axes
+    for name in dict.fromkeys(x.group.family for x in outlooks):
+        some = [x for x in outlooks if x.group.family == name]
+        look = {
+            "color": COLOURS[name],
+            "marker": MARKERS[name],
+            "ls": "",
+            "ms": 8 if name == PLAIN else 4.5,
+            "alpha": 0.8,
+        }
+        left.plot([x.forecast.gap for x in some], [100 * x.end for x in some], label=name, **look)
+        right.plot([100 * x.forecast.p_unsafe for x in some], [100 * x.p for x in some], **look)
+    left.set(xscale="log", xlabel="smallest gap of the limit", ylabel="follow, %", ylim=(-3, 103))
+    right.axline((0.0, 0.0), slope=1.0, color="0.6", lw=0.8, zorder=0)
+    right.set(xlabel="P(unsafe) of the limit, %", ylabel="of the median network, %")
+    left.legend(frameon=False, fontsize=9)
     return figure

@@ -17,19 +17,22 @@ from safereplay.views.drawing import save
 from safereplay.views.intervals import Estimate, listed, number
 from studies.deep.frontier import compare
 from studies.deep.records import TITLES, read_record
-from studies.deep.sentences import share, with_interval
-from studies.deep.summary import CVAR, FAILS, KEYED, OURS, PLAIN, RANDOM, STATIC, Group, Run, loss
+from studies.deep.sentences import PART, share, with_interval
+from studies.deep.summary import CVAR, FAILS, KEYED, MAY_LOSE, OURS, PLAIN, RANDOM, STATIC, Group, Run, loss
 from studies.deep.training import Setting
 
 from . import figures
-from .study import FAMILIES, plan, read
+from .study import FAMILIES, Forecast, forecast, plan, read
 from .study import Preset as Size
 from .tasks import SHARED, random_return
 
 TITLE = "Many networks at once"
 DEFAULT = 0.8  #: v of shaped replay
 BOOTSTRAPS = 2000
+KEPT = "fleet-runs.parquet"  #: the rows of all networks, if they are in the page's folder
 LEAST = 5  #: failures of which signs are looked for
+GAPS = (0.001, 0.01, 0.03)  #: where gaps of the limit are split
+NEAR = 0.01  #: a difference in P(unsafe) that is small
 
 
 class Seeds(Group):
@@ -141,12 +144,15 @@ def write_page(folder: str | Path, docs: str | Path, sb3: str | Path) -> Path | 
         return None
     target = make_folder(docs)
     pictures = make_folder(target / "img")
-    for name, figure in figures.drawn(found).items():
+    for name, figure in figures.drawn(found, outlooks(found)).items():
         save(figure, pictures, name)
-    return write_atomic(target / "fleet.md", to_markdown(TITLE, compose(found, sb3)).replace("(figures/", "(img/"))
+    return write_atomic(
+        target / "fleet.md",
+        to_markdown(TITLE, compose(found, sb3, (target / KEPT).exists())).replace("(figures/", "(img/"),
+    )
 
 
-def compose(found: Sequence[Chapter], sb3: str | Path) -> list[Block]:
+def compose(found: Sequence[Chapter], sb3: str | Path, kept: bool = False) -> list[Block]:
     """The page's blocks."""
     return [
         *_opening(found),
@@ -155,7 +161,7 @@ def compose(found: Sequence[Chapter], sb3: str | Path) -> list[Block]:
         *_parity(found, sb3),
         *_forecast(found),
         *_failures(found),
-        *_method(found),
+        *_method(found, kept),
     ]
 
 
@@ -165,7 +171,18 @@ def _opening(found: Sequence[Chapter]) -> list[Block]:
     text = f"**{total:,} networks**, trained in JAX by one program per world and family ([how](jax.md)), on {len(found)} worlds."
     if total < planned:
         text += f" The whole plan has {planned:,}: 500 seeds of every setting. It needs a GPU, and this page is from what has been run."
-    return [Text(text)]
+    return [Text(text), *([Text(_aim(found))] if any(c.default for c in found) else [])]
+
+
+def _aim(found: Sequence[Chapter]) -> str:
+    """On how many worlds the default meets the aim of the study with Stable-Baselines3, and where it adds risk."""
+    both = [(c, g) for c in found if (g := c.default) is not None]
+    met = [c for c, g in both if g.p.mean <= PART * c.plain.p.mean and c.lost(g).mean() <= MAY_LOSE]
+    worse = [c.title for c, g in both if g.p.low > c.plain.p.high]
+    text = f"**On {len(met)} of {len(both)} worlds the networks with shaped replay at its default have on average at most a third of the P(unsafe) of plain DQN, for at most 15 % of the gap.** "
+    return text + (
+        f"Riskier than plain DQN: {listed(worse)}." if worse else "On no world are they riskier than plain DQN."
+    )
 
 
 def _results(found: Sequence[Chapter]) -> list[Block]:
@@ -290,25 +307,93 @@ def _sb3_runs(folder: str | Path) -> dict[tuple[str, float], list[Run]]:
     return found
 
 
-def _forecast(found: Sequence[Chapter]) -> list[Block]:
-    rows = []
+class Outlook(NamedTuple):
+    """A setting, its forecast, and what its networks did."""
+
+    chapter: Chapter
+    group: Seeds
+    forecast: Forecast
+    half: float  #: the share of networks that follow the limit at half of training
+    end: float  #: and at its end
+    p: float  #: the median network's exact P(unsafe)
+
+
+def outlooks(found: Sequence[Chapter]) -> list[Outlook]:
+    """All settings whose limit is known."""
+    told = []
     for c in found:
         for g in c.groups:
             known = [x for x in g.rows["follows"] if x is not None]
-            if known:
-                ends = [float(np.mean([x[k] for x in known])) for k in (len(known[0]) // 2 - 1, -1)]
-                rows.append([c.title, g.family, g.dial, str(len(known)), *map(share, ends)])
-    if not rows:
+            said = forecast(c.world, g.family, g.value, float(g.rows["beta"][0])) if known else None
+            if said is not None:
+                half, end = (float(np.mean([x[k] for x in known])) for k in (len(known[0]) // 2 - 1, -1))
+                told.append(Outlook(c, g, said, half, end, float(np.nanmedian(g.rows["exact_p_unsafe"].astype(float)))))
+    return told
+
+
+def _forecast(found: Sequence[Chapter]) -> list[Block]:
+    told = outlooks(found)
+    if not told:
         return []
+    rows = [
+        [
+            x.chapter.title,
+            x.group.family,
+            x.group.dial,
+            str(x.group.seeds),
+            f"{x.forecast.gap:.2g}",
+            share(x.half),
+            share(x.end),
+            share(x.forecast.p_unsafe),
+            share(x.p),
+        ]
+        for x in told
+    ]
+    parts = []
+    for low, high in zip((0.0, *GAPS), (*GAPS, np.inf), strict=True):
+        some = [x for x in told if low <= x.forecast.gap < high]
+        if some:
+            where = (
+                f"below {high:g}" if not low else f"{low:g} or more" if high == np.inf else f"from {low:g} to {high:g}"
+            )
+            parts.append(
+                f"{share(float(np.mean([x.end for x in some])))} where it is {where} ({len(some)} setting{'s' * (len(some) > 1)})"
+            )
+    near = sum(abs(x.p - x.forecast.p_unsafe) <= NEAR for x in told)
+    gaps, ends = [x.forecast.gap for x in told], [x.end for x in told]
+    varies = len(set(gaps)) > 1 and len(set(ends)) > 1
+    rank = f" (rank correlation {stats.spearmanr(gaps, ends).statistic:.2f})" if varies else ""
     return [
         Heading("Is the exact limit a good forecast?"),
         Text(
-            "On tables the limit is known before training (`sr.shaped_limit`). A network *follows* it if its greedy policy takes a best action of the limit in every state that it reaches from the start."
+            "On tables the limit is known before training (`sr.shaped_limit`). A network *follows* it if its greedy policy takes a best action of the limit in every state that it reaches from the start. "
+            f"**The limit's smallest gap says how many networks do**: {'; '.join(parts)}{rank}. "
+            "The *gap* is the smallest difference in the limit's values between a best action and another one, in the states that its policy reaches; rewards are scaled as for the network. "
+            f"**The limit's risk is a better forecast than its actions**: in {near} of {len(told)} settings the median network's P(unsafe) is within {100 * NEAR:g} percentage point of the limit's. "
+            "Where gaps are small, other actions cost little in the shaped model, and mostly also in risk."
+        ),
+        Picture(
+            "fleet-limit",
+            "Left: the share of networks that follow the exact limit after training, against the limit's smallest gap. Right: P(unsafe) of the median network, against that of the limit's policy. One point per setting.",
         ),
         Picture(
             "fleet-forecast", "The share of networks that follow the exact limit, over training; one line per setting."
         ),
-        Table(["world", "family", "v", "networks", "follow at half of training", "at the end"], rows, folded=True),
+        Table(
+            [
+                "world",
+                "family",
+                "v",
+                "networks",
+                "gap",
+                "follow at half of training",
+                "at the end",
+                "P(unsafe) of the limit",
+                "of the median network",
+            ],
+            rows,
+            folded=True,
+        ),
     ]
 
 
@@ -354,7 +439,7 @@ def _told_apart(group: Seeds, bad: Any, part: float) -> float:
     return float(test.statistic / (bad.sum() * (~bad).sum()))
 
 
-def _method(found: Sequence[Chapter]) -> list[Block]:
+def _method(found: Sequence[Chapter], kept: bool) -> list[Block]:
     counts = sorted({g.seeds for c in found for g in c.groups})
     span = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     shared = [c.title for c in found if c.world in SHARED]
@@ -368,5 +453,10 @@ def _method(found: Sequence[Chapter]) -> list[Block]:
         Text("\n".join(f"- {line}" for line in lines)),
         Text(
             "Run it with `python -m studies.fleet`; `--help` lists its options. Networks that are there are not trained again."
+            + (
+                f" The rows of this page are in [{KEPT}]({KEPT}); to go on from them, copy it to `fleet-study/runs`."
+                if kept
+                else ""
+            )
         ),
     ]

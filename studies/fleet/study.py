@@ -34,6 +34,7 @@ from safereplay.engines.identity import digest, judge_of
 from safereplay.engines.parts import Parts
 from safereplay.errors import BadInput, stopping
 from safereplay.mdp import TabularMDP
+from safereplay.theory.solver import slack
 from studies.deep.summary import CVAR, KEYED, OURS, PLAIN, STATIC
 
 from .dqn import DQN
@@ -254,7 +255,8 @@ def _trails(made: Program, networks: Sequence[Network], trail: Trail) -> list[di
 
     reward, harm = summed(trail.reward) / (ends - starts), summed(trail.unsafe) / np.maximum(summed(trail.ends), 1.0)
     at = (terms.first + terms.target_every * ends).tolist()
-    rows = [{"at": at, "reward": x, "harm": y} for x, y in zip(reward.tolist(), harm.tolist(), strict=True)]
+    trails = (x.astype(np.float16).tolist() for x in (reward, harm))  # three digits: they take most of the space
+    rows = [{"at": at, "reward": x, "harm": y} for x, y in zip(*trails, strict=True)]
     if mdp is None or not trail.seen.size:
         return rows
     policies = trail.seen[:n, ends - 1].astype(np.int64)  # [n, looks, S]
@@ -279,24 +281,44 @@ def _trails(made: Program, networks: Sequence[Network], trail: Trail) -> list[di
 
 
 @cache
-def best_actions(world: str, family: str, v: float, beta: float) -> Bools | None:
-    """Which actions are best in the exact limit, [S, A]; None if it is unknown or does not exist."""
+def limit(world: str, family: str, v: float, beta: float) -> Floats | None:
+    """The exact limit Q of a setting, [S, A]; None if it is unknown or does not exist."""
     mdp = task_named(world).mdp
     if mdp is None or family not in (PLAIN, OURS, KEYED):
         return None
-    try:
-        Q = limit(mdp, family, v, beta)
-    except BadInput:  # an iteration that does not converge
-        return None
-    slack = 1e-9 * max(float(np.ptp(Q)), 1e-300)
-    return np.asarray(Q.max(1, keepdims=True) - slack <= Q)
-
-
-def limit(mdp: TabularMDP, family: str, v: float, beta: float) -> Floats:
-    """The exact limit Q of a family at a setting."""
     if family == PLAIN:
         return np.asarray(sr.exact(mdp, sr.QLearning()))
-    return sr.shaped_limit(mdp, sr.EntropicReplay(beta) if family == KEYED else sr.SurpriseReplay(beta=beta), v)
+    try:
+        return sr.shaped_limit(mdp, sr.EntropicReplay(beta) if family == KEYED else sr.SurpriseReplay(beta=beta), v)
+    except BadInput:  # an iteration that does not converge
+        return None
+
+
+def best_actions(world: str, family: str, v: float, beta: float) -> Bools | None:
+    """Which actions are best in the exact limit, [S, A]; None if there is none."""
+    Q = limit(world, family, v, beta)
+    return None if Q is None else np.asarray(Q.max(1, keepdims=True) - slack(1e-9, Q, 0.0) <= Q)
+
+
+class Forecast(NamedTuple):
+    """What the exact limit says of a setting."""
+
+    p_unsafe: float  #: of the limit's policy
+    mean: float
+    gap: float  #: by how much its actions are better than others at least, where it goes; rewards are as the learner sees them
+
+
+@cache
+def forecast(world: str, family: str, v: float, beta: float) -> Forecast | None:
+    """The forecast for a setting; None if its limit is unknown or does not exist."""
+    Q, good, task = limit(world, family, v, beta), best_actions(world, family, v, beta), task_named(world)
+    if Q is None or good is None or task.mdp is None:
+        return None
+    mdp, policy = task.mdp, good.argmax(1)
+    mean, _, p_unsafe, _ = judge_of(mdp).of(policy).moments
+    here = reached(mdp, policy[None])[0] & ~mdp.is_terminal
+    worse = np.where(good, np.inf, Q.max(1, keepdims=True) - Q)[here]
+    return Forecast(p_unsafe, mean, float(worse.min()) / terms_of(task, family).reward_scale)
 
 
 def followed(mdp: TabularMDP, policies: Any, good: Bools) -> Bools:
@@ -307,24 +329,27 @@ def followed(mdp: TabularMDP, policies: Any, good: Bools) -> Bools:
     >>> followed(mdp, np.stack([good.argmax(1), np.zeros(24, int)]), good).tolist()
     [True, False]
     """
+    fine = good[np.arange(mdp.n_states), policies]
+    return np.asarray((fine | ~reached(mdp, policies) | mdp.is_terminal).all(1))
+
+
+def reached(mdp: TabularMDP, policies: Any) -> Bools:
+    """The states that policies [n, S] reach from the origin, [n, S]."""
     n, S = policies.shape
     on = ~mdp.terminal & (mdp.p > 0)
     moves = np.unique(np.stack([mdp.pair[on], mdp.s_next[on]]), axis=1)
     place = np.arange(moves.shape[1]) - np.searchsorted(moves[0], moves[0])
     leads = np.full((mdp.n_pairs, int(place.max(initial=0)) + 1), S)  # the next states of a pair; S for none
     leads[moves[0], place] = moves[1]
-    reached = np.zeros((n, S + 1), bool)
-    reached[:, S] = True
+    found = np.zeros((n, S + 1), bool)
+    found[:, S] = True
     row, s = np.arange(n), np.full(n, mdp.origin)
     while row.size:
-        reached[row, s] = True
+        found[row, s] = True
         there = leads[s * mdp.n_actions + policies[row, s]]
-        row, s = np.unique(
-            np.stack([np.repeat(row, there.shape[1]), there.ravel()])[:, ~reached[row[:, None], there].ravel()], axis=1
-        )
-    reached = reached[:, :S]
-    fine = good[np.arange(S), policies]
-    return np.asarray((fine | ~reached | mdp.is_terminal).all(1))
+        moved = np.stack([np.repeat(row, there.shape[1]), there.ravel()])
+        row, s = np.unique(moved[:, ~found[moved[0], moved[1]]], axis=1)
+    return found[:, :S]
 
 
 # -- running it --------------------------------------------------------------------------------------------------------
@@ -342,10 +367,8 @@ def run(plan: Sequence[list[Network]], folder: str | Path, width: int, budget: f
     end = float("inf") if budget is None else time.monotonic() + _checks.between("budget", budget, "[0, inf)")
     store = Folder(folder, _tell, {"safereplay": __version__, "format": str(FORMAT)})
     with store, stopping(lambda: f"{len(store.done):,} networks are in {folder}; run the same command to continue"):
-        lacking = [[x for x in networks if bytes.fromhex(x.id) not in store.done] for networks in plan]
-        widths = [min(width, len(set(map(training, networks)))) for networks in plan]
-        batches = [(x, n) for networks, n in zip(lacking, widths, strict=True) for x in _batches(networks, n)]
-        total, done = sum(len(batch) for batch, _ in batches), 0
+        waiting = _waiting(plan, store.done, width)
+        total, done, left = sum(map(len, plan)), 0, 0
         with Bar("networks", total) as bar:
             ahead = 1 if jax.default_backend() == "cpu" else AHEAD
             begun: deque[tuple[list[Network], Future[Callable[[], pa.Table]]]] = deque()
@@ -358,8 +381,9 @@ def run(plan: Sequence[list[Network]], folder: str | Path, width: int, budget: f
                 bar.update(done, f"{batch[0].world}, {batch[0].family}")
 
             try:
-                for batch, n in batches:
+                for batch, n in waiting:
                     if time.monotonic() >= end:
+                        left = len(batch) + sum(len(x) for x, _ in waiting)
                         break
                     begun.append((batch, pool.submit(perform, batch, n)))
                     if len(begun) > ahead:
@@ -368,7 +392,14 @@ def run(plan: Sequence[list[Network]], folder: str | Path, width: int, budget: f
                     finish(*begun.popleft())
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-    return total - done
+    return left
+
+
+def _waiting(plan: Sequence[list[Network]], done: set[bytes], width: int) -> Iterator[tuple[list[Network], int]]:
+    """The batches of networks that are not done, and how many trainings a batch of their program has."""
+    for networks in plan:
+        n = min(width, len(set(map(training, networks))))
+        yield from ((x, n) for x in _batches([x for x in networks if bytes.fromhex(x.id) not in done], n))
 
 
 def _batches(networks: list[Network], width: int) -> Iterator[list[Network]]:

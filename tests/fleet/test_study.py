@@ -10,7 +10,7 @@ from safereplay.errors import BadInput
 from studies.deep.summary import CVAR, KEYED, OURS, PLAIN, STATIC
 from studies.fleet import __main__ as command
 from studies.fleet import report, study
-from studies.fleet.study import FAMILIES, Network, Preset, best_actions, followed, perform, plan, read, run
+from studies.fleet.study import FAMILIES, Network, Preset, best_actions, followed, forecast, perform, plan, read, run
 from studies.fleet.tasks import MORE, SHARED, task_named
 
 TINY = Preset(("cliff", "point"), seeds=3)
@@ -30,6 +30,7 @@ def made_up(networks, width):
                 "p_unsafe": p + 0.0001 * rng.random(),
                 "mean": -50.0 if bad else 1.0 - x.v + 0.01 * rng.random(),
                 "mean_steps": 10.0,
+                "exact_p_unsafe": 0.119 if x.world == "cliff" else None,
                 "at": [1000, 2000],
                 "follows": [False, x.seed % 2 == 0] if x.family in (PLAIN, OURS) else None,
                 "reward": [0.0, -1.0 if bad else rng.random()],
@@ -102,7 +103,26 @@ def test_a_policy_follows_the_limit_if_it_does_wherever_it_goes():
     assert followed(mdp, np.stack([best, away, wrong]), good).tolist() == [True, True, False]
 
 
+def test_a_forecast_has_the_risk_of_the_limits_policy_and_its_smallest_gap():
+    """Plain DQN on the cliff, whose rewards are divided by 20; the states that the best policy visits, by simulation."""
+    mdp, found = sr.grids.cliff(), forecast("cliff", PLAIN, 0.0, 1.0)
+    Q = sr.exact(mdp, sr.QLearning())
+    exact = sr.evaluate(mdp, Q.argmax(1), start=mdp.origin)
+    assert (found.p_unsafe, found.mean) == pytest.approx((exact.p_unsafe, exact.mean))
+    rng, visited = np.random.default_rng(0), set()
+    for _ in range(2_000):
+        s, over = mdp.origin, False
+        while not over:
+            visited.add(s)
+            q = mdp.outcomes(s, int(Q[s].argmax()))
+            k = rng.choice(len(q.p), p=q.p)
+            s, over = int(q.s_next[k]), bool(q.terminal[k])
+    best = np.sort(Q[sorted(visited)], 1)
+    assert found.gap == pytest.approx((best[:, -1] - best[:, -2]).min() / 20.0)
+
+
 def test_what_has_no_known_limit_is_left_out():
+    assert forecast("cliff", CVAR, 0.0, 1.0) is None
     assert best_actions("cliff", CVAR, 0.0, 1.0) is None
     assert best_actions("point", OURS, 0.8, 1.0) is None
 
@@ -185,7 +205,9 @@ def test_the_page_counts_networks_and_names_failures(page):
     assert "**14,400 networks**" in page
     assert "| cliff | plain | 200 | 10.0 % [" in page
     assert "| cliff | shaped | 0.5 | 10 of 200 | 5.0 % |" in page
-    assert "| cliff | plain | 0 | 200 | 0 % | 50.0 % |" in page
+    assert "| cliff | plain | 0 | 200 | 0.00045 | 0 % | 50.0 % | 11.9 % | 11.9 % |" in page
+    assert "**On 2 of 2 worlds the networks with shaped replay" in page
+    assert "50.0 % where it is below 0.001" in page
     assert "The same as Stable-Baselines3" not in page
 
 
