@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import safereplay as sr
+from safereplay.theory.solver import greedy
 from safereplay.web import answers
 from safereplay.web.app import Solved, Switched, Tuned
 from safereplay.web.kinds import KINDS, Side
@@ -21,12 +22,12 @@ def test_the_answer_is_the_exact_limit_of_the_public_api():
     found = asked(world="cliff", learner="replay,v:0.3,beta:2,mixing:matched")
     np.testing.assert_allclose(found["Q"], Q, rtol=1e-5, atol=1e-9)
     free = ~mdp.is_terminal
-    assert np.array(found["policy"])[free].tolist() == Q.argmax(1)[free].tolist()
+    assert np.array(found["policy"])[free].tolist() == greedy(Q, mdp.r)[free].tolist()
     assert set(np.array(found["policy"])[~free].tolist()) == {-1}
-    risk = sr.evaluate(mdp, Q.argmax(1), start=mdp.origin)
+    risk = sr.evaluate(mdp, greedy(Q, mdp.r), start=mdp.origin)
     assert found["risk"]["p_unsafe"] == risk.p_unsafe
     assert found["risk"]["cvar10"] == risk.cvar(0.1)
-    assert found["path"] == sr.path(mdp, Q.argmax(1)).states
+    assert found["path"] == sr.path(mdp, greedy(Q, mdp.r)).states
 
 
 def test_where_a_model_has_no_paths_none_is_drawn_and_no_verdict_is_given():

@@ -4,6 +4,7 @@ import pytest
 from browsing import arrows, judged, limit, model
 
 import safereplay as sr
+from safereplay.theory.solver import greedy
 
 DRAWN = """
 ...#....
@@ -35,7 +36,7 @@ def test_a_drawn_world_has_the_arrows_of_its_exact_limits(blank):
     mdp = sr.grids.from_map(DRAWN, slip=0.1, gamma=0.95)
     learners = {"left": sr.QLearning(), "right": sr.ReplayQLearning(sr.VarianceReplay(5.0), 0.5, mixing="matched")}
     for side, learner in learners.items():
-        policy = limit(mdp, learner).argmax(1)
+        policy = greedy(limit(mdp, learner), mdp.r)
         assert blank.arrows(side) == arrows(mdp, policy)
         risk = sr.evaluate(mdp, policy, start=judged(mdp, rows_of(DRAWN)))
         assert blank.value(f"{side}-unsafe") == pytest.approx(risk.p_unsafe, abs=1e-12)
@@ -85,7 +86,7 @@ def test_a_cell_of_its_own_pays_what_its_form_says(blank):
     assert world["volatiles"][own[0]] == [[0.9, 4], [0.1, -60]]
     assert world["goals"] == {"5,7": 50}
     mdp = model(world)
-    assert blank.arrows("left") == arrows(mdp, sr.exact(mdp, sr.QLearning()).argmax(1))
+    assert blank.arrows("left") == arrows(mdp, greedy(sr.exact(mdp, sr.QLearning()), mdp.r))
     row, column = map(int, own[0].split(","))
     assert 4.0 in mdp.outcomes(mdp.layout.state_at(row, column), 1).r
 
@@ -121,4 +122,4 @@ def test_every_world_of_the_menu_shows_the_limit_of_plain_q_learning(blank):
         world = blank.state["world"]
         assert world["name"] == name
         mdp = model(world)
-        assert blank.arrows("left") == arrows(mdp, sr.exact(mdp, sr.QLearning()).argmax(1))
+        assert blank.arrows("left") == arrows(mdp, greedy(sr.exact(mdp, sr.QLearning()), mdp.r))
