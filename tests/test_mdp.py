@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import safereplay as sr
 from safereplay import _files
+from safereplay import mdp as mdp_module
 from safereplay.mdp import Layout, _order
 
 build = sr.TabularMDP.from_outcomes
@@ -441,3 +442,16 @@ def test_of_several_states_in_one_cell_the_first_is_found():
 
 def test_a_layout_is_plain_data():
     assert Layout("S.", ((0, 0), (0, 1)), 0) == Layout("S.", ((0, 0), (0, 1)), 0)
+
+
+# -- a search ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 40), st.data())
+def test_a_search_in_few_edges_finds_what_one_in_a_sparse_matrix_does(n, data):
+    states = st.integers(0, n - 1)
+    edges = np.array(data.draw(st.lists(st.tuples(states, states), max_size=60)), np.int64).reshape(-1, 2)
+    seeds = np.array(data.draw(st.lists(states, max_size=3)), np.int64)
+    bits, matrix = mdp_module._by_bits(n, seeds, *edges.T), mdp_module._by_matrix(n, seeds, *edges.T)
+    assert bits.dtype == matrix.dtype == np.bool_
+    assert bits.tolist() == matrix.tolist()

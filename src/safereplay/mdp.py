@@ -30,6 +30,7 @@ from .errors import BadFile, BadInput
 
 FORMAT = 1
 MAX_REWARD = 1e100  # so that squares of returns are finite
+SMALL = 300  # states and edges up to which a search needs no sparse matrix
 FEW = 8  # outcomes per distinct reward from which on rewards are few
 A = TypeVar("A", bound=AnyArray)
 COLUMNS = ("s", "a", "p", "s_next", "r", "terminal", "unsafe")
@@ -353,6 +354,24 @@ class TabularMDP:
 
 def reached(n: int, seeds: Ints, here: Ints, there: Ints) -> Bools:
     """Which of n states can be reached from the seeds along edges here → there, [n]."""
+    return (_by_bits if max(n, here.size) <= SMALL else _by_matrix)(n, seeds, here, there)
+
+
+def _by_bits(n: int, seeds: Ints, here: Ints, there: Ints) -> Bools:
+    """With sets as bits of whole numbers: for few edges faster than to build a matrix."""
+    after = [0] * n
+    for s, t in zip(here.tolist(), there.tolist(), strict=True):
+        after[s] |= 1 << t
+    found = waiting = sum(1 << s for s in set(seeds.tolist()))
+    while waiting:
+        s = waiting.bit_length() - 1
+        fresh = after[s] & ~found
+        found, waiting = found | fresh, (waiting | fresh) ^ (1 << s)
+    return np.array([found >> s & 1 for s in range(n)], np.bool_)
+
+
+def _by_matrix(n: int, seeds: Ints, here: Ints, there: Ints) -> Bools:
+    """Breadth first in a sparse matrix."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 

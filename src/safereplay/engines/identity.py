@@ -259,13 +259,13 @@ class Judged:
     @cached_property
     def moments(self) -> tuple[float, float, float, float]:
         """(mean, std, p_unsafe, p_never), which need no distribution of the return."""
-        found = self._profile()
-        return (nan, nan, nan, nan) if found is None else (found.mean, found.std, found.p_unsafe, found.p_never)
+        return _moments(self._profile())
 
     @cached_property
     def risk(self) -> Risk:
         """The risk as :func:`safereplay.evaluate` computes it."""
         found = self._profile()
+        self.moments = _moments(found)  # known from now on
         return Risk(*self.moments, nan if found is None else found.cvar(0.1))
 
     def discounted(self, gamma: float) -> float:
@@ -290,6 +290,10 @@ class Judged:
         row = np.searchsorted(mdp.pair[keep], np.arange(mdp.n_pairs + 1)).astype(np.int64)
         columns = {name: getattr(mdp, name)[keep] for name in ("p", "s_next", "r", "terminal", "unsafe")}
         return replace(mdp, row=row, **columns)
+
+
+def _moments(found: RiskProfile | None) -> tuple[float, float, float, float]:
+    return (nan, nan, nan, nan) if found is None else (found.mean, found.std, found.p_unsafe, found.p_never)
 
 
 class Judge:
