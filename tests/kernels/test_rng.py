@@ -86,6 +86,12 @@ def test_a_large_seed_is_not_another_seed_in_another_stream():
     assert rng.seeded(5 + (7 << 32), 0).tolist() != rng.seeded(5, 7).tolist()
 
 
+def test_many_seeds_together_get_the_states_of_each_alone():
+    large = np.random.default_rng(0).integers(0, 1 << 64, 300, np.uint64)
+    seeds = np.concatenate([np.arange(300, dtype=np.uint64), large, np.array([1 << 32, (1 << 64) - 1], np.uint64)])
+    assert rng.seeded_together(seeds).tolist() == [rng.seeded(int(seed)).tolist() for seed in seeds]
+
+
 def test_a_saved_state_continues_as_if_nothing_had_happened():
     state = rng.seeded(1)
     whole = [rng.uniform(state) for _ in range(20)]

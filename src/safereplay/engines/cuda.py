@@ -107,9 +107,9 @@ def learn_there(runs: Sequence[Run], terms: Terms) -> Learned:
 
     mdp = runs[0].point.mdp
     shape = (len(runs), mdp.n_states, mdp.n_actions)
-    m = len(terms.points)
-    Q, counts = np.empty((shape[0], mdp.n_pairs)), np.empty((shape[0], mdp.n_pairs, 2), np.int64)
-    snapshots = np.empty((shape[0], m, mdp.n_pairs))
+    m, P = len(terms.points), mdp.n_pairs
+    Q, snapshots = np.empty((shape[0], P)), np.empty((shape[0], m, P))
+    visits, replays = np.empty((2, shape[0], P), np.int64)
     plan, processors = Layout.of(runs), getattr(cuda.get_current_device(), "MULTIPROCESSOR_COUNT", 1)
     for batch in _batches(runs, plan.bytes_a_run(m)):
         there = sent(plan, [runs[k] for k in batch], terms, min(len(batch), PER_SM * processors))
@@ -119,11 +119,10 @@ def learn_there(runs: Sequence[Run], terms: Terms) -> Learned:
             kind = type((run.point.learner.replay or (run.point.learner,))[0]).__name__
             where = f"{run.point.learner.describe()} on {run.point.model} with seed {run.seed}"
             raise BadInput(f"factors of {kind} must give finite numbers, weights at least 0, got others; in {where}")
-        Q[batch], counts[batch], snapshots[batch] = found.Q, found.counts, found.snapshots[:, :m]
-    visits, replays = (
-        np.ascontiguousarray(counts[:, :, k], np.int64).reshape(shape) for k in (step.VISITS, step.REPLAYS)
-    )
-    return Learned(Q.reshape(shape), visits, replays, snapshots.reshape(shape[0], m, *shape[1:]) if m else None)
+        Q[batch], snapshots[batch] = found.Q, found.snapshots[:, :m]
+        visits[batch], replays[batch] = found.counts[:, :, step.VISITS], found.counts[:, :, step.REPLAYS]
+    shots = snapshots.reshape(shape[0], m, *shape[1:]) if m else None
+    return Learned(Q.reshape(shape), visits.reshape(shape), replays.reshape(shape), shots)
 
 
 def _batches(runs: Sequence[Run], bytes_a_run: int) -> Iterator[list[int]]:
@@ -265,23 +264,26 @@ def sent(plan: Layout, runs: Sequence[Run], terms: Terms, threads: int) -> list[
     replays = [run.point.learner.replay for run in runs if run.point.learner.replay]
     most = max((1.0 if mixing == "anchored" else 1.0 / (1.0 - v) for _, v, mixing in replays), default=1.0)  # per step
     count_type = np.int32 if terms.episodes * terms.max_steps * most < SMALL else np.int64  # holds every count
+    room = cuda.device_array  # not initialised: a thread does that when it takes a run
     slabs = device.Slabs(
-        Q=np.zeros((T, P)),
-        counts=np.zeros((T, P, 2), count_type),
-        visited=np.zeros((T, S), count_type),
-        clock=np.zeros((T, device.CLOCK), np.int64),
-        generator=np.zeros((T, device.WORDS), np.uint64),
-        count=np.zeros((T, K), count_type),
-        share=np.zeros((T, K)),
-        stats=np.zeros((T, M, plan.recipe.n_stats)),
-        tree=np.zeros((T, wide.allocate(M).size)),
-        run=np.full(T, device.NO_RUN, np.int64),
+        Q=room((T, P)),
+        counts=room((T, P, 2), count_type),
+        visited=room((T, S), count_type),
+        clock=room((T, device.CLOCK), np.int64),
+        generator=room((T, device.WORDS), np.uint64),
+        count=room((T, K), count_type),
+        share=room((T, K)),
+        stats=room((T, M, plan.recipe.n_stats)),
+        tree=room((T, wide.allocate(M).size)),
+        run=cuda.to_device(np.full(T, device.NO_RUN, np.int64)),
     )
-    n, m = len(runs), max(len(terms.points), 1)
-    counts, wrong, taken = np.zeros((n, P, 2), np.int64), np.zeros(n, np.int64), np.zeros(1, np.int64)
-    found = device.Found(np.zeros((n, P)), counts, np.zeros((n, m, P)), wrong, taken)
-    here = (plan.model, plan.slots, slabs, _orders(runs, terms), found)
-    return [type(arrays)(*(cuda.to_device(np.ascontiguousarray(a)) for a in arrays)) for arrays in here]
+    n, m = len(runs), len(terms.points)
+    taken = cuda.to_device(np.zeros(1, np.int64))
+    shots = room((n, m, P) if m else (1, 1, P))
+    found = device.Found(room((n, P)), room((n, P, 2), np.int64), shots, room(n, np.int64), taken)
+    given = (plan.model, plan.slots, _orders(runs, terms))
+    model, slots, orders = (type(x)(*(cuda.to_device(np.ascontiguousarray(a)) for a in x)) for x in given)
+    return [model, slots, slabs, orders, found]
 
 
 @lru_cache(maxsize=64)
@@ -299,26 +301,29 @@ def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:
     """The inputs of each run: its seed, its dials, and its schedules."""
     from ..kernels import device
 
-    points = [run.point for run in runs]
-    mdp = points[0].mdp
-    r_max = float(mdp.r.max())
-    alphas, which_alpha = _tables([point.step_size for point in points])
-    rates, which_rate = _tables([point.exploration for point in points])
+    place: dict[int, int] = {}
+    which = np.array([place.setdefault(id(run.point), len(place)) for run in runs])
+    by_place = {place[id(run.point)]: run.point for run in runs}
+    points = [by_place[k] for k in range(len(place))]
+    replays = [point.learner.replay for point in points]
+    r_max = float(points[0].mdp.r.max())
+    alphas, of_alpha = _tables([point.step_size for point in points])
+    rates, of_rate = _tables([point.exploration for point in points])
     params = []
-    for p in points:
-        scheme = p.learner.replay[0].params() if p.learner.replay else ()
+    for p, replay in zip(points, replays, strict=True):
+        scheme = replay[0].params() if replay else ()
         params.append((*p.step_size.params(), *p.exploration.params(), *p.learner.params(), *scheme))
     return device.Orders(
-        generator=np.stack([rng.seeded(run.seed) for run in runs]),
-        c0=np.array([p.learner.initial_value(r_max, p.mdp.gamma) for p in points], np.float64),
-        gamma=np.array([p.mdp.gamma for p in points]),
-        v=np.array([p.learner.replay[1] if p.learner.replay else 0.0 for p in points], np.float64),
-        T0=np.array([p.learner.T0 for p in points], np.int64),
+        generator=rng.seeded_together(np.array([run.seed for run in runs], np.uint64)),
+        c0=np.array([p.learner.initial_value(r_max, p.mdp.gamma) for p in points], np.float64)[which],
+        gamma=np.array([p.mdp.gamma for p in points])[which],
+        v=np.array([replay[1] if replay else 0.0 for replay in replays], np.float64)[which],
+        T0=np.array([p.learner.T0 for p in points], np.int64)[which],
         alphas=alphas,
         rates=rates,
-        alpha_table=which_alpha,
-        rate_table=which_rate,
-        params=np.array(params, np.float64).reshape(len(points), -1),
+        alpha_table=of_alpha[which],
+        rate_table=of_rate[which],
+        params=np.array(params, np.float64).reshape(len(points), -1)[which],
         points=np.array([*terms.points, terms.episodes], np.int64),
     )
 

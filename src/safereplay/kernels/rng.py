@@ -6,6 +6,7 @@ saved state continues the same stream.
 :class:`Model` is an outcome table; :func:`sample` draws from it.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,13 +21,47 @@ Word: TypeAlias = np.uint64
 _11, _17, _23, _45, _64 = np.uint64(11), np.uint64(17), np.uint64(23), np.uint64(45), np.uint64(64)
 TO_UNIT = 1.0 / 9007199254740992.0  # 2**-53
 WORDS = 4  # of a state
+_LOW = 0xFFFFFFFF  # 32 bits
 FEW = 8  # at most so many entries are searched in turn
 
 
 def seeded(seed: int, stream: int = 0) -> Array:
     """The state of run ``stream`` of ``seed``: four words from numpy's SeedSequence, shape [4]."""
-    words = [seed & 0xFFFFFFFF, seed >> 32, stream]  # split, so that a large seed does not reach the stream's word
+    words = [seed & _LOW, seed >> 32, stream]  # split, so that a large seed does not reach the stream's word
     return np.random.SeedSequence(words).generate_state(4, np.uint64)
+
+
+def seeded_together(seeds: Array) -> Array:
+    """The states of many seeds, shape [n, 4]: those of :func:`seeded`, in a hundredth of the time.
+
+    SeedSequence (O'Neill 2015, 'Developing a seed_seq alternative') on arrays of 32-bit words: each step of its hash is done for all seeds at once.
+    """
+    seeds = np.asarray(seeds, np.uint64)
+    words = [(seeds & np.uint64(_LOW)).astype(np.uint32), (seeds >> np.uint64(32)).astype(np.uint32)]
+    zero = np.zeros_like(words[0])
+    hashed = _hash(0x43B0D7E5, 0x931E8875)
+    pool = [hashed(word) for word in (*words, zero, zero)]
+    for k in range(4):
+        for j in range(4):
+            if j != k:
+                mixed = np.uint32(0xCA01F9DD) * pool[j] - np.uint32(0x4973F715) * hashed(pool[k])
+                pool[j] = mixed ^ (mixed >> np.uint32(16))
+    hashed = _hash(0x8B51F9DD, 0x58F38DED)
+    halves = [hashed(pool[k % 4]).astype(np.uint64) for k in range(2 * WORDS)]
+    return np.stack([halves[k] | (halves[k + 1] << np.uint64(32)) for k in range(0, 2 * WORDS, 2)], axis=-1)
+
+
+def _hash(start: int, factor: int) -> Callable[[Array], Array]:
+    """A hash of 32-bit words whose multiplier changes with each call."""
+    multiplier = start
+
+    def hashed(words: Array) -> Array:
+        nonlocal multiplier
+        before, multiplier = multiplier, multiplier * factor & _LOW
+        words = (words ^ np.uint32(before)) * np.uint32(multiplier)
+        return words ^ (words >> np.uint32(16))
+
+    return hashed
 
 
 def _on_stack(_: Any, s: Any) -> Any:
