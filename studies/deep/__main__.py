@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
 
 from safereplay._progress import Bar
 from safereplay.cli.common import Stoppable, complain, run_app
+
+if TYPE_CHECKING:
+    from .records import Job
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -49,6 +54,7 @@ def study(
 
     from . import report
     from . import study as it
+    from .records import collect
 
     preset = it.SMOKE if smoke else it.FULL
     preset = preset._replace(
@@ -56,15 +62,24 @@ def study(
         seeds=preset.seeds if seeds is None else seeds,
     ).checked()
     planned = it.plan(preset)
-    failed: tuple[str, ...] = ()
-    if not report_only:
-        with Bar("runs", len(planned)) as bar:
-            outcome = it.run_jobs(planned, out, jobs, budget, lambda done, line: bar.update(done, line))
-        failed = outcome.failed
-        for line in failed:
+    failed: list[str] = []
+
+    def do(these: Sequence[Job], budget: float | None) -> None:
+        with Bar("runs", len(these)) as bar:
+            outcome = it.run_jobs(these, out, jobs, budget, lambda done, line: bar.update(done, line))
+        for line in outcome.failed:
             complain(f"failed: {line}", 1)
+        failed.extend(outcome.failed)
         left = f", {outcome.left} left for later" if outcome.left else ""
-        typer.echo(f"{outcome.done} runs done, {outcome.kept} done before, {len(failed)} failed{left}")
+        typer.echo(f"{outcome.done} runs done, {outcome.kept} done before, {len(outcome.failed)} failed{left}")
+
+    began = time.monotonic()
+    if not report_only:
+        do(planned, budget)
+    if further := it.further(preset, planned, collect(planned, out).chapters):
+        planned += further
+        if not report_only:
+            do(further, None if budget is None else max(0.0, budget - (time.monotonic() - began)))
     with stopping(lambda: "the runs are finished, but not the page"):
         page = report.write_page(planned, out, docs or out)
     typer.echo(page if page is not None else "no page: no world has runs of the plain learner and a random policy yet")

@@ -10,6 +10,7 @@ key at one setting; shaped replay under a named limit on P(catastrophe), about h
 dial has three settings. All use the world's network, learning rate and budget. A random policy is the return's 0. On continuous actions only replay and penalties are compared.
 
 The default of shaped replay comes first, then the named limit, then its other settings, then rivals, each by seed: a stopped study has some seeds of the main comparison complete.
+Once a world's settings have their first seeds, the rule chooses among them, and only the chosen ones get the further seeds (:func:`further`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from safereplay._files import make_folder
 from safereplay.errors import MissingExtra, stopping
 
 from .records import Job, Perform, perform, write_record
-from .summary import CVAR, IQN, KEYED, LAGRANGIAN, LIMITED, OURS, PENALTY, PLAIN, RANDOM, STATIC
+from .summary import CVAR, IQN, KEYED, LAGRANGIAN, LIMITED, OURS, PENALTY, PLAIN, RANDOM, STATIC, Chapter
 from .training import Setting
 from .worlds import WORLDS, world_named
 
@@ -58,7 +59,7 @@ class Preset(NamedTuple):
 
     worlds: tuple[str, ...]
     seeds: int = 20  #: of the plain learner, of the default of shaped replay, and of a named limit
-    fewer: int = 5  #: of all other settings
+    fewer: int = 5  #: of all other settings; those that the rule chooses get as many as the plain learner
     steps: int = 0  #: 0 for each world's default
     episodes: int = 300  #: evaluation episodes
     selection: int = 100  #: selection episodes
@@ -110,6 +111,23 @@ def plan(preset: Preset) -> list[Job]:
         if seed < preset.fewer or family == LIMITED or _is_main(family, changes)
     ]
     return sorted(jobs, key=lambda job: (_stage(job), job.setting["seed"], -_cost(job.setting)))
+
+
+def further(preset: Preset, jobs: Sequence[Job], chapters: Sequence[Chapter]) -> list[Job]:
+    """The further seeds of the settings in the table of results, on worlds where the plan's runs are complete."""
+    found = []
+    for chapter in chapters:
+        mine = [job for job in jobs if job.setting["world"] == chapter.world]
+        there = {(group.family, group.dial, run.seed) for group in chapter.groups for run in group.runs}
+        if any((job.family, job.dial, job.setting["seed"]) not in there for job in mine):
+            continue
+        chosen = [*chapter.contestants.values(), *(choice.group for choice in chapter.choices.values())]
+        shown = {(group.family, group.dial) for group in chosen}
+        settings = [job for job in mine if job.setting["seed"] == 0 and (job.family, job.dial) in shown]
+        for seed in range(preset.fewer, preset.seeds):
+            again = [job._replace(setting={**job.setting, "seed": seed}) for job in settings]
+            found += [job for job in again if job not in mine]
+    return found
 
 
 def _is_main(family: str, changes: dict[str, Any]) -> bool:

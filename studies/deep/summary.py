@@ -10,14 +10,15 @@ about as wide as the range of the seeds. 0 catastrophes in 1,500 episodes do not
 P(catastrophe) is never narrower than Wilson's for its episodes.
 
 **The rule**, stated before any run: among a family's settings that lose at most :data:`MAY_LOSE` of the return between the plain learner
-and a random policy, the one with the lowest P(catastrophe); at a tie, with the higher return. If none does, the one that loses least.
+and a random policy, the one with the lowest P(catastrophe); at a tie, with the higher return. If none does, the one that loses least. It looks at the seeds
+that all settings of the family have, so further seeds of the chosen setting do not change the choice.
 Shaped replay at its default is reported as well, without any choice.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -112,9 +113,9 @@ class Group:
         mean = float(np.mean([run.evaluation.mean for run in self.runs]))
         return Estimate(mean, *interval(self.replicates[:, 1], self.seeds))
 
-    def selected(self, without: int | None = None) -> tuple[float, float]:
-        """P(catastrophe) and mean return on the selection episodes, of all seeds or of all but one."""
-        runs = [run for run in self.runs if run.seed != without]
+    def selected(self, seeds: Collection[int] | None = None) -> tuple[float, float]:
+        """P(catastrophe) and mean return on the selection episodes, of all seeds or of some."""
+        runs = [run for run in self.runs if seeds is None or run.seed in seeds]
         return float(np.mean([run.selection.p for run in runs])), float(np.mean([run.selection.mean for run in runs]))
 
 
@@ -222,20 +223,20 @@ def lost(group: Group, plain: Group, random: Group) -> Estimate:
 
 
 def choose(groups: Sequence[Group], plain: Group, random: Group) -> Choice | None:
-    """Apply the rule to the selection episodes; None if the family has no runs."""
-    if not groups:
+    """Apply the rule to the selection episodes of the seeds that all settings have; None if there are none."""
+    seeds = set.intersection(*({run.seed for run in g.runs} for g in groups)) if groups else set()
+    if not seeds:
         return None
-    best, kept = _by_the_rule(groups, plain, random)
-    seeds = sorted(set.intersection(*({run.seed for run in g.runs} for g in [*groups, plain])))
-    again = [_by_the_rule(groups, plain, random, without)[0] for without in seeds if len(seeds) > 1]
+    best, kept = _by_the_rule(groups, plain, random, seeds)
+    again = [_by_the_rule(groups, plain, random, seeds, {one})[0] for one in seeds if len(seeds) > 1]
     return Choice(best, kept, sum(g is best for g in again), len(again))
 
 
 def _by_the_rule(
-    groups: Sequence[Group], plain: Group, random: Group, without: int | None = None
+    groups: Sequence[Group], plain: Group, random: Group, seeds: set[int], without: Collection[int] = ()
 ) -> tuple[Group, bool]:
-    top, bottom = plain.selected(without)[1], random.selected()[1]
-    found = [(group, *group.selected(without)) for group in groups]
+    top, bottom = plain.selected({run.seed for run in plain.runs}.difference(without))[1], random.selected()[1]
+    found = [(group, *group.selected(seeds.difference(without))) for group in groups]
     meets = [x for x in found if loss(x[2], top, bottom) <= MAY_LOSE]
     if meets:
         return min(meets, key=lambda x: (x[1], -x[2]))[0], True

@@ -13,7 +13,7 @@ from safereplay.surprise import SurpriseSampler
 from studies.deep import __main__ as command
 from studies.deep import study, worlds
 from studies.deep.records import collect, read_record
-from studies.deep.study import FULL, SMOKE, Preset, families, plan, run_jobs
+from studies.deep.study import FULL, SMOKE, Preset, families, further, plan, run_jobs
 from studies.deep.summary import DEFAULT, FAMILIES, IQN, KEYED, LIMITED, OURS, PENALTY, PLAIN, RANDOM, RIVALS
 from studies.deep.training import Setting
 
@@ -97,6 +97,26 @@ def test_a_preset_says_what_is_wrong_with_it():
     with pytest.raises(BadInput, match="worlds must name some of cliff, "):
         Preset(()).checked()
     assert Preset(("cliff", "cliff")).checked().worlds == ("cliff",)
+
+
+def test_only_chosen_settings_get_further_seeds_once_a_world_is_complete(tmp_path):
+    preset = Preset(("cliff",), seeds=4, fewer=2, steps=100, episodes=5, selection=4)
+    jobs = plan(preset)
+    run_jobs(jobs[:-1], tmp_path, work=planted_runs.whole)
+    assert further(preset, jobs, collect(jobs, tmp_path).chapters) == []
+    run_jobs(jobs, tmp_path, work=planted_runs.whole)
+    chapter = collect(jobs, tmp_path).chapters[0]
+    more = further(preset, jobs, [chapter])
+    shown = [*chapter.contestants.values(), *(choice.group for choice in chapter.choices.values())]
+    settings = {(group.family, group.dial) for group in shown if group.seeds == 2}
+    assert settings
+    expected = {(*setting, seed) for setting in settings for seed in (2, 3)}
+    assert {(job.family, job.dial, job.setting["seed"]) for job in more} == expected
+    assert len(more) == len(expected)
+    run_jobs(more, tmp_path, work=planted_runs.whole)
+    after = collect([*jobs, *more], tmp_path)
+    assert after.missing == after.strangers == 0
+    assert further(preset, [*jobs, *more], after.chapters) == []
 
 
 # -- running it --------------------------------------------------------------------------------------------------------

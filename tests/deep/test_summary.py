@@ -154,5 +154,14 @@ def test_seeds_that_others_do_not_have_stay_when_one_is_left_out():
     assert (choice.agreeing, choice.of) == (5, 5)
 
 
+def test_further_seeds_of_one_setting_do_not_change_the_choice():
+    """After five seeds the first setting is the better one; its next fifteen are worse than the other's five."""
+    few = group("g", *[((0, 0), (0.05, 9.5))] * 5)
+    more = group("g", *[((0, 0), (0.05, 9.5))] * 5, *[((0, 0), (0.5, 9.5))] * 15)
+    other = steady("g", 0.1, 9.5)
+    assert choose([few, other], PLAIN, RANDOM).group is few
+    assert choose([more, other], PLAIN, RANDOM).group is more
+
+
 def test_a_family_without_runs_has_no_choice():
     assert choose([], PLAIN, RANDOM) is None
