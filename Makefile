@@ -10,7 +10,7 @@ LOWEST := .venv-lowest
 
 help:
 	@echo "make reproduce  every experiment, figure and claim of the paper -> reproduction/report.html"
-	@echo "make quick      a smaller version of it: about 20 seconds"
+	@echo "make quick      a smaller version of it: about 12 seconds"
 	@echo "make play       the playground, in a browser on 127.0.0.1"
 	@echo "make test       the tests          make test-whole whole programs: browser, servers, documentation"
 	@echo "make test-slow  long statistical and timing tests"

@@ -18,7 +18,7 @@ OTHER = "world=cliff&slip=0.2&left=q&right=gaskett,beta:0.33&seeds=2"
 @pytest.fixture
 def small(monkeypatch):
     """A few links, learners and frames, in a thread of this process."""
-    monkeypatch.setattr(export, "_pool", lambda: ThreadPoolExecutor(1))
+    monkeypatch.setattr(export, "processes", lambda number: ThreadPoolExecutor(1))
     monkeypatch.setattr(export, "page_links", lambda: ["", OTHER])
     monkeypatch.setattr(export, "recorded_sides", lambda: ["q", "mihatsch,kappa:0.5"])
     monkeypatch.setattr(export, "FRAMES", 3)

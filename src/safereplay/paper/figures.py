@@ -14,7 +14,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import NullFormatter
 
 from ..verdicts import VERDICTS
 from ..views import drawing
@@ -192,7 +191,6 @@ def curves_figure(curves: Sequence[Curves]) -> Figure:
         row[1].set_ylabel("largest error / range of Q")
         for ax in row:
             ax.set_xlabel("episodes")
-            ax.yaxis.set_minor_formatter(NullFormatter())
             ax.legend(frameon=False, fontsize=8.5)
     return figure
 

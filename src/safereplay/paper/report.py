@@ -6,8 +6,9 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -147,9 +148,13 @@ XRAYS = "What Algorithm 1 replayed, counted over all seeds, and how far the outc
 THEORY = ("random", "rate", "limits", "certificates", "plans", "cast")  #: the stages with a section on theory, in order
 
 
-def _figures(**drawn: Figure) -> Page:
-    """A page of figures that the report describes elsewhere."""
-    return Page("", [], {name.replace("_", "-"): figure for name, figure in drawn.items()})
+def _nothing(result: Any) -> Page:
+    return Page("", [])
+
+
+def _figure(name: str, draw: Callable[[Any], Figure], result: Any) -> Page:
+    """A page of a figure that the report describes elsewhere."""
+    return Page("", [], {name: draw(result)})
 
 
 def _section(title: str, opening: Sequence[Block], pages: Mapping[str, Page]) -> Page:
@@ -200,6 +205,10 @@ def _rate(rate: studies.MatchedRate) -> Page:
     return _pictured("matched-rate", caption, figures.rate_figure(rate))
 
 
+def _maps(maps: Mapping[str, Any]) -> Page:
+    return Page("", [], {f"maps-{grid}": figures.maps_figure(found, grid) for grid, found in maps.items()})
+
+
 def _certificates(found: studies.Certificates) -> Page:
     pages = {f"Conditions on the {g} grid": check_page(GRIDS[g](), r, f"check-{g}-") for g, r in found.reports.items()}
     return _section("The paper's conditions", [Text(CONDITIONS)], pages)
@@ -247,61 +256,62 @@ class Stage(NamedTuple):
     label: str
     share: float
     run: Callable[[ex.Effort, ex.Work], Any]
-    page: Callable[[Any], Page] = lambda result: Page("", [])
+    page: Callable[[Any], Page] = _nothing  #: may be called in another process
 
 
-#: The longest stage is the last one: the pages of the others are rendered meanwhile.
+#: Pages are rendered while later stages run, so the last stages have few pictures.
 STAGES = [
     Stage("cast", "every learner on both grids", 4, ex.run_cast, _cast),
     Stage(
         *("kappa", "Mihatsch–Neuneier, κ from 0 to 1", 6, ex.run_kappa),
-        lambda sweep: _figures(kappa=figures.sweep_figure(sweep, "Mihatsch–Neuneier")),
+        partial(_figure, "kappa", partial(figures.sweep_figure, title="Mihatsch–Neuneier")),
     ),
     Stage(
         *("gaskett", "Gaskett, β from 0 to 1", 6, ex.run_gaskett),
-        lambda sweep: _figures(gaskett=figures.sweep_figure(sweep, "Gaskett")),
+        partial(_figure, "gaskett", partial(figures.sweep_figure, title="Gaskett")),
     ),
     Stage(
-        *("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount),
-        lambda dose: _figures(amount=figures.dose_figure(dose)),
+        *("amount", "more replay: v from 0 to 0.9", 9, ex.run_amount), partial(_figure, "amount", figures.dose_figure)
     ),
     Stage("sign", "β = 5, 0, −5", 4, ex.run_sign),
-    Stage("sign_matched", "β = 5, 0, −5, matched mixing", 3, lambda effort, work: ex.run_sign(effort, work, "matched")),
+    Stage("sign_matched", "β = 5, 0, −5, matched mixing", 3, partial(ex.run_sign, mixing="matched")),
+    Stage("maps", "sensitivity of the verdicts", 34, studies.run_maps, _maps),
     Stage(
         *("bands", "exact bands of κ under every reading", 6, studies.run_bands),
-        lambda bands: _figures(bands=figures.bands_figure(bands)),
+        partial(_figure, "bands", figures.bands_figure),
     ),
     Stage(
         *("curves", "learning against its limits", 12, studies.run_curves),
-        lambda curves: _figures(curves=figures.curves_figure(curves)),
+        partial(_figure, "curves", figures.curves_figure),
     ),
-    Stage("td", "TD errors", 1, studies.run_td_errors, lambda td: _figures(td_errors=figures.td_figure(td))),
+    Stage("td", "TD errors", 1, studies.run_td_errors, partial(_figure, "td-errors", figures.td_figure)),
     Stage("limits", "what Algorithm 1 can converge to", 2, studies.run_limits, _limits),
     Stage("certificates", "the paper's conditions", 1, studies.run_certificates, _certificates),
     Stage("plans", "the gentlest replay under a limit", 6, studies.run_plans, _plans),
     Stage("random", "the two limits on random models", 10, studies.run_random_models, _random),
     Stage("rate", "convergence rate of matched mixing", 6, studies.run_matched_rate, _rate),
-    Stage(
-        *("maps", "sensitivity of the verdicts", 34, studies.run_maps),
-        lambda maps: Page("", [], {f"maps-{g}": figures.maps_figure(found, g) for g, found in maps.items()}),
-    ),
 ]
 WRITING = 3.0  # the share of the time after the last stage
 
 
 def reproduce(
-    out: str | Path, quick: bool = False, tell: Callable[[str, float], None] = lambda label, done: None
+    out: str | Path,
+    quick: bool = False,
+    tell: Callable[[str, float], None] = lambda label, done: None,
+    drawing: Executor | None = None,
 ) -> list[Verdict]:
     """Run everything and write ``report.html``, ``report.md``, ``claims.json`` and ``figures/`` to a folder.
 
-    ``tell(label, done)`` is called with the current stage and the finished share of the work. Returns the verdicts.
+    ``tell(label, done)`` is called with the current stage and the finished share of the work. ``drawing`` renders the pages
+    while later stages learn: by default a thread, which a process outruns, since drawing is Python. Returns the verdicts.
 
     Ref: Szlak & Shamir (2021), Section 5.
     """
     folder = make_folder(out, "claims.json", "report.md", "report.html")
     effort = ex.QUICK if quick else ex.FULL
     began = time.monotonic()
-    study, pages = run_study(effort, tell)
+    with drawing or ThreadPoolExecutor(1) as pool:
+        study, pages = run_study(effort, tell, pool)
     with stopping(lambda: f"all {len(STAGES)} experiments are finished, but not the report"):
         verdicts = judge_all(study)
         blocks = compose(study, verdicts, pages, effort, time.monotonic() - began)
@@ -313,19 +323,21 @@ def reproduce(
     return verdicts
 
 
-def _rendered(stage: Stage, found: Any) -> Page:
-    return stage.page(found).rendered()
+def _rendered(page: Callable[[Any], Page], found: Any) -> Page:
+    return page(found).rendered()
 
 
-def run_study(effort: ex.Effort, tell: Callable[[str, float], None]) -> tuple[Study, dict[str, Page]]:
-    """Run all stages in order. Their pages are rendered by another thread, while the next stages learn."""
+def run_study(
+    effort: ex.Effort, tell: Callable[[str, float], None], drawing: Executor
+) -> tuple[Study, dict[str, Page]]:
+    """Run all stages in order. Their pages are rendered by ``drawing``, while the next stages learn."""
     total = sum(stage.share for stage in STAGES) + WRITING
     before = 0.0
     results: dict[str, Any] = {}
     pages: dict[str, Future[Page]] = {}
-    told = stopping(lambda: f"{len(results)} of {len(STAGES)} experiments are finished, but not the report")
-    with told, ThreadPoolExecutor(1) as drawing:
+    with stopping(lambda: f"{len(results)} of {len(STAGES)} experiments are finished, but not the report"):
         try:
+            drawing.submit(_rendered, _nothing, None)  # starts a process, which imports meanwhile
             for stage in STAGES:
 
                 def tick(done: float, stage: Stage = stage, before: float = before) -> None:
@@ -333,7 +345,7 @@ def run_study(effort: ex.Effort, tell: Callable[[str, float], None]) -> tuple[St
 
                 tick(0.0)
                 found = results[stage.field] = stage.run(effort, ex.Work(tick))
-                pages[stage.field] = drawing.submit(_rendered, stage, found)
+                pages[stage.field] = drawing.submit(_rendered, stage.page, found)
                 before += stage.share
             tell("figures and report", before / total)
             return Study(**results), {field: page.result() for field, page in pages.items()}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
@@ -24,7 +25,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrow, Rectangle
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from .._checks import Floats, Ints
 from .._files import write_atomic
@@ -65,7 +66,9 @@ STYLE: Any = {
     "svg.hashsalt": "safereplay",
     "svg.fonttype": "path",
     "figure.dpi": 110,
+    "text.hinting": "none",  # faster
 }
+EXPONENT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -74,9 +77,29 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     @wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
         with rc_context(STYLE):
-            return draw(*args, **kwargs)
+            figure = draw(*args, **kwargs)
+            for ax in figure.axes:
+                for axis in (ax.xaxis, ax.yaxis):
+                    if axis.get_scale() == "log":
+                        _log_ticks(axis)
+            return figure
 
     return in_style
+
+
+def _log_ticks(axis: Axis) -> None:
+    """Label a short logarithmic axis with plain numbers, and a long one with powers of ten.
+
+    Without matplotlib's minor ticks and formulas, which take a fifth of the time of a page.
+    """
+    low, high = np.log10(axis.get_view_interval())
+    if (decades := high - low) < 3:
+        subs = (1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0) if decades < 2.5 else (1.0,)
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_major_formatter(lambda x, _: f"{x:,.10g}")
+    else:
+        axis.set_major_formatter(lambda x, _: "10" + f"{np.log10(x):.0f}".translate(EXPONENT))
+    axis.set_minor_locator(NullLocator())
 
 
 def render(figure: Figure) -> Files:

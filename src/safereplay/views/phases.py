@@ -25,7 +25,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 from scipy import ndimage
 
 from .. import _checks
@@ -354,7 +354,6 @@ def _spot(rules: Bools) -> tuple[int, int] | None:
 def _set_scale(axis: Any, found: Scale, labels: int) -> None:
     if found.kind == "log":
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-        log_ticks(axis, found.edges[-1] - found.edges[0])
     elif found.kind == "linear" and len(found.values) <= labels:
         axis.set_ticks(found.values, map(value_text, found.values))
     elif found.kind == "linear":
@@ -365,14 +364,6 @@ def _set_scale(axis: Any, found: Scale, labels: int) -> None:
         axis.set_ticks(range(first, found.cells, step), [value_text(v) for v in found.values[first::step]])
     ends = found.place(found.edges[[0, -1]])
     axis.axes.set(**{f"{axis.axis_name}lim": tuple(ends)})
-
-
-def log_ticks(axis: Any, decades: float) -> None:
-    """Label a short logarithmic axis with plain numbers, and a long one with powers of ten."""
-    if decades < 3:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0)))
-        axis.set_major_formatter(lambda x, _: f"{x:,.10g}")
-    axis.set_minor_formatter(NullFormatter())
 
 
 @styled
@@ -482,7 +473,6 @@ def curves_figure(results: Results) -> Figure:
                     ax.plot(episodes, middle, color=PALETTE[k % len(PALETTE)], lw=1.5)
         for ax, text in zip(axes[row], shown.values(), strict=True):
             ax.set(xscale="log", ylabel=text, xlabel="episodes" if row == len(models) - 1 else "")
-            log_ticks(ax.xaxis, float(np.log10(ax.get_xlim()[1] / ax.get_xlim()[0])))
             ax.set_title(str(model))
     handles = [Line2D([], [], color=PALETTE[k % len(PALETTE)], label=str(name)) for k, name in enumerate(learners)]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)

@@ -12,17 +12,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import suppress
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from .. import _checks
+from .._processes import processes
 from .._progress import Bar
 from ..errors import CannotWrite, SafeReplayError, Stopped
 from .app import plotly_file
@@ -196,7 +195,7 @@ def _tasks(links: dict[str, OpenLink], worlds: dict[str, WorldLink]) -> Iterator
 
 def _answered(tasks: list[Task], quiet: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """The results of all tasks in order: the query, the kind, and the answers."""
-    with Bar("recording", len(tasks), quiet) as bar, _pool() as pool:
+    with Bar("recording", len(tasks), quiet) as bar, processes(max(2, os.cpu_count() or 1)) as pool:
         futures = [pool.submit(work, task) for task in tasks]
         try:
             for done, future in enumerate(as_completed(futures), 1):
@@ -207,12 +206,6 @@ def _answered(tasks: list[Task], quiet: bool) -> Iterator[tuple[str, str, dict[s
             raise
     for future in futures:
         yield from future.result()
-
-
-def _pool() -> Executor:
-    """Worker processes; Ctrl-C reaches every process of a terminal, and only this one handles it."""
-    ignored = signal.SIGINT, signal.SIG_IGN
-    return ProcessPoolExecutor(max(2, os.cpu_count() or 1), get_context("spawn"), signal.signal, ignored)
 
 
 def work(task: Task) -> list[tuple[str, str, dict[str, Any]]]:
