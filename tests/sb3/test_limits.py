@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -159,38 +158,6 @@ def test_a_killed_training_ends_with_the_same_certificate(tmp_path, parameters, 
     resumed.learn(2_000 - resumed.num_timesteps, reset_num_timesteps=False, callback=again)
     np.testing.assert_array_equal(parameters(whole), parameters(resumed))
     assert again.certificate == keep.certificate
-
-
-def test_candidates_are_those_that_no_other_evaluation_beats_in_return_and_risk(tmp_path):
-    keep = RiskLimit(Roads, 0.08, folder=tmp_path)
-    seen = [
-        (1, 9.0, 0.05),
-        (2, 4.0, -0.02),
-        (3, 5.0, -0.01),
-        (4, 0.0, -0.07),
-        (5, 4.5, 0.0),
-        (6, 5.0, -0.01),
-        (7, 7.0, 0.02),
-        (8, 6.0, 0.03),
-    ]
-    keep.history = [{"step": step, "mean_return": mean, "excess": excess} for step, mean, excess in seen]
-    assert [x["step"] for x in keep._candidates()] == [6, 2, 4, 7, 1]
-    for n in range(1, 9):  # a model whose file was deleted is never wanted again
-        keep.history, later = keep.history[:n], keep.history[n:]
-        now = {x["step"] for x in keep._candidates()}
-        keep.history += later
-        assert {x["step"] for x in keep._candidates()} <= now | {x["step"] for x in later}
-
-
-@pytest.mark.parametrize(("unsafe", "level"), [([0] * 10 + [12] * 2, 1), ([0] * 10 + [12] * 3, 2), ([2] * 13, 1)])
-def test_safe_evaluations_of_long_ago_do_not_hold_the_dial(tmp_path, unsafe, level):
-    keep = RiskLimit(Roads, 0.08, folder=tmp_path)
-    keep.model = SimpleNamespace(num_timesteps=900, replay_buffer=SimpleNamespace(v=0.0))
-    keep._end, keep._level = 1_000, 1
-    for k, bad in enumerate(unsafe):
-        keep.history.append({"step": k, "v": 0.5, "unsafe": bad, "episodes": 100, "excess": 0.0})
-        keep._move(Episodes(np.zeros(100), np.zeros(100, bool)))
-    assert keep._level == level
 
 
 @pytest.mark.parametrize("kind", ["id", "env", "vec", "normalized"])

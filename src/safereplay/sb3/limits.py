@@ -3,14 +3,14 @@
     model.learn(50_000, callback=RiskLimit(make_env, max_p_unsafe=0.05, folder="limit"))
 
 **The controller.** The policy is evaluated at regular intervals. It *keeps* the limit if a certificate of :data:`PLANNED` episodes could be expected from what was
-seen; a value just under the limit is not enough. In the first fifth of training replay is plain. After it, if the last :data:`RECENT` evaluations at the present
-level of the dial v together do not keep the limit, the dial goes up a level; else it stays. Levels are factors R = 1/(1 − v) of :data:`FACTORS`. After each change the networks get time for
+seen; a value just under the limit is not enough. In the first fifth of training replay is plain. After it, if the policy does not keep the limit on all episodes
+at the present level of the dial v, the dial goes up a level; else it stays. Levels are factors R = 1/(1 − v) of :data:`FACTORS`. After each change the networks get time for
 two evaluations. If the highest level does not keep the limit either, the dial returns to the level with the least risk and stays there.
 
 **The certificate.** Evaluations choose among models, so their numbers are too good. Three sets of episodes are therefore kept apart, with their own seeds:
 
-    evaluation     some episodes at each interval; a model is a candidate unless another one had as much return for less risk, or more return for no more risk
-    confirmation   more episodes of each candidate, until one keeps the limit on these: first those that kept it before, best return first
+    evaluation     some episodes at each interval; a model that kept the limit on them is a candidate
+    confirmation   more episodes of each candidate, best return first, until one keeps the limit on these, too
     certificate    N fresh episodes of that one model; N is fixed before the first of them, from the confirmation's estimate
 
 With k unsafe episodes of N, the exact upper bound of P(unsafe) at confidence c is the p with P(Binomial(N, p) ≤ k) = 1 − c (Clopper & Pearson 1934). The limit is
@@ -48,7 +48,7 @@ from .callbacks import TrainingCheckpoint
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  #: R of each level of the dial; v = 1 − 1/R
 TRIES = 3  #: certificates that may be tried
 COPIES = 16  #: environments that are evaluated at once, if they can be made here
-RECENT = 4  #: evaluations that decide together whether the dial moves; earlier ones were of other policies
+KEPT_MODELS = 4  #: candidates whose parameters are stored, by return, and again as many by risk
 PLANNED = 2_500  #: episodes of the certificate that the controller aims at
 LEAST, MOST = 300, 10_000  #: episodes of a certificate
 USUAL, SEEN = (
@@ -399,7 +399,7 @@ class RiskLimit(TrainingCheckpoint):
             self._rest -= 1
             self._since = len(self.history)
             return
-        here = self.history[self._since :][-RECENT:]
+        here = self.history[self._since :]
         bad, n = sum(x["unsafe"] for x in here), sum(x["episodes"] for x in here)
         if self._top or self.limit.excess(bad, n, found.returns, self._each, self._lowest) <= 0.0:
             return
@@ -424,7 +424,7 @@ class RiskLimit(TrainingCheckpoint):
         return self.folder / f"candidate-{step}.zip"
 
     def _store(self, entry: dict[str, Any]) -> None:
-        """Save the model if it is a candidate; delete those that are not any more, since they will never be again."""
+        """Save the model if it is among the best so far; delete models that are not any more."""
         self.model.save(self._model_file(entry["step"]))
         wanted = {x["step"] for x in self._candidates()}
         for old in self.history:
@@ -432,12 +432,12 @@ class RiskLimit(TrainingCheckpoint):
                 self._model_file(old["step"]).unlink(missing_ok=True)
 
     def _candidates(self) -> list[dict[str, Any]]:
-        """The Pareto-optimal evaluations in return and risk: those that kept the limit, best return first; then the others, least risk first."""
-        front: list[dict[str, Any]] = []
-        for entry in sorted(self.history, key=lambda x: (-x["mean_return"], x["excess"], -x["step"])):
-            if not front or entry["excess"] < front[-1]["excess"]:
-                front.append(entry)
-        return [x for x in front if x["excess"] <= 0.0] + [x for x in front[::-1] if x["excess"] > 0.0]
+        """The best evaluations: first those that kept the limit, by their return; then those with the least risk."""
+        kept = [x for x in self.history if x["excess"] <= 0.0]
+        kept.sort(key=lambda x: (-x["mean_return"], -x["step"]))
+        safest = sorted(self.history, key=lambda x: (x["excess"], -x["mean_return"], -x["step"]))
+        chosen = kept[:KEPT_MODELS]
+        return chosen + [x for x in safest[:KEPT_MODELS] if x not in chosen]
 
     def _resume(self) -> None:
         """Continue from the state that was saved with the model's checkpoint."""
