@@ -16,6 +16,7 @@ import numpy as np
 from safereplay._checks import Floats
 from safereplay.errors import BadInput
 from safereplay.schemes import EntropicReplay, SurpriseReplay
+from safereplay.theory.design import design
 from safereplay.theory.shaped import shaped_limit
 
 from .records import Job
@@ -71,6 +72,22 @@ def _limit(world: str, v: float, beta: float, key: str, tilt_on: str) -> Floats 
         return shaped_limit(model(), EntropicReplay(beta) if key else SurpriseReplay(beta=beta), v, tilt_on)
     except BadInput:  # the only possible reason: an iteration that does not converge
         return None
+
+
+@cache
+def best_return(world: str, most: float) -> float | None:
+    """The mean return of the deterministic policy with the best discounted return that ends with probability 1 and has at most this P(catastrophe).
+
+    None without a table, or if replay cannot give any such policy.
+    """
+    model = world_named(world).mdp
+    if model is None:
+        return None
+    try:
+        price = design(model(), max_p_unsafe=most, quiet=True).price
+    except BadInput:
+        return None
+    return None if price is None else price.deterministic.profile.mean
 
 
 def predictions(chapters: Sequence[Chapter], jobs: Sequence[Job]) -> list[Predicted]:

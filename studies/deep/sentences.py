@@ -13,7 +13,7 @@ import numpy as np
 from safereplay.views.intervals import Estimate, listed, number
 
 from .frontier import Comparison, compare
-from .limits import Predicted
+from .limits import Predicted, best_return
 from .summary import (
     FAILS,
     MAY_LOSE,
@@ -161,7 +161,7 @@ def shortcomings(chapters: Sequence[Chapter], told: Sequence[Predicted]) -> list
 def causes(chapters: Sequence[Chapter], told: Sequence[Predicted]) -> str:
     """For tabular worlds where the aim is not met: whether the exact limit misses it, too, or only the networks do."""
     limits = {c.title: x for c, g, x in told if g is c.default}
-    exact, learned = [], []
+    exact, learned, best = [], [], []
     for c, default in judged(chapters):
         x = limits.get(c.title)
         if x is None or not misses(c, default):
@@ -170,11 +170,17 @@ def causes(chapters: Sequence[Chapter], told: Sequence[Predicted]) -> str:
         numbers = f"{share(x.p)}, {share(price)} of the gap lost"
         if part > PART or price > MAY_LOSE:
             exact.append(f"{c.title} ({numbers})")
+            if (mean := best_return(c.world, PART * c.plain.p.mean)) is not None:
+                best.append(f"{share(loss(mean, c.plain.mean.mean, c.random.mean.mean))} of the gap on {c.title}")
         else:
             learned.append(f"{c.title} ({numbers}), and {x.same} of {x.of} networks have its policy")
     parts = []
     if exact:
         parts.append(f"The exact limit does not meet the aim either on {listed(exact)}.")
+    if best:
+        parts.append(
+            f"Of the deterministic policies that end, the best one with at most a third of the plain learner's P(catastrophe), by `sr.design`, loses {listed(best)}."
+        )
     if learned:
         parts.append(f"The exact limit meets it on {'; on '.join(learned)}.")
     return "**Limit or learning.** Where the aim is not met on a table: " + " ".join(parts) if parts else ""

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from planted_study import PRESET, plant
 
+import safereplay as sr
 from safereplay.views.document import to_markdown
-from studies.deep import report, sentences
+from studies.deep import limits, report, sentences
 from studies.deep.limits import Prediction
 from studies.deep.records import collect
 from studies.deep.study import plan
@@ -25,6 +26,7 @@ from studies.deep.summary import (
     RANDOM,
     RIVALS,
     STATIC,
+    loss,
 )
 from studies.deep.tuning import Trial
 from studies.deep.worlds import world_named
@@ -360,6 +362,14 @@ def test_a_missed_aim_is_that_of_the_exact_limit_or_of_the_networks(tmp_path):
     assert sentences.causes([c], [(c, c.default, None)]) == ""
     met = chapter(tmp_path / "met", {NEAR: (0.02, 9.5)})
     assert sentences.causes([met], [(met, met.default, Prediction(0.1, 9.5, 3, 5))]) == ""
+
+
+def test_the_best_policy_within_the_aim_is_computed_where_there_is_a_table():
+    mean = limits.best_return("volatile", 0.26)
+    mdp = sr.grids.volatile()
+    assert mean == sr.design(mdp, max_p_unsafe=0.26, quiet=True).price.deterministic.profile.mean
+    assert 0.6 < loss(mean, plain=210.7, random=138.4) < 0.65  # the aim allows 0.15: out of reach
+    assert limits.best_return("point", 0.05) is None
 
 
 def test_failed_seeds_of_the_default_are_counted_with_those_of_plain(tmp_path):
