@@ -7,6 +7,7 @@ from waiting import END
 
 import safereplay as sr
 import safereplay.paper.report as reproduction
+from safereplay._processes import processes
 from safereplay.errors import CannotWrite
 from safereplay.paper import experiments
 from safereplay.paper.experiments import Effort, Work
@@ -35,7 +36,7 @@ def report(tmp_path_factory):
     heard = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "QUICK", TINY)
-        verdicts = reproduction.reproduce(folder, quick=True, tell=lambda label, done: heard.append((label, done)))
+        verdicts = reproduction.reproduce(folder, True, lambda *told: heard.append(told), processes(1))
     return folder, verdicts, heard
 
 
