@@ -21,7 +21,7 @@ SRC = ROOT / "src" / "safereplay"
 
 #: A module may import from its own layer and from those above it in this list, and imports form no cycle.
 LAYERS = [
-    "errors _checks catalog _files _config _progress _plugin",
+    "errors _checks catalog _files _config _progress _plugin _processes",
     "kernels",
     "mdp grids gym goals worlds spaces sources verdicts point",
     "schemes schedules arrays",
