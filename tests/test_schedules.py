@@ -49,6 +49,46 @@ def test_schedules_are_compiled_once_and_a_dial_is_not_compiled_in():
     assert sr.Softmax().SOFTMAX is True
 
 
+@dataclass(frozen=True)
+class CountedStep(sr.PowerStep):
+    @staticmethod
+    def alpha(n, power, scale):
+        return scale * n**-power
+
+
+@dataclass(frozen=True)
+class CountedGreedy(sr.EpsilonGreedy):
+    @staticmethod
+    def rate(n, epsilon, power):
+        return epsilon * n**-power
+
+
+@dataclass(frozen=True)
+class CountedSoftmax(sr.Softmax):
+    @staticmethod
+    def rate(n, temperature, power):
+        return temperature * n**-power
+
+
+@pytest.mark.parametrize(
+    ("schedule", "counted", "dials"),
+    [
+        (sr.PowerStep, CountedStep, {"scale": 0.1}),
+        (sr.EpsilonGreedy, CountedGreedy, {"epsilon": 0.2}),
+        (sr.Softmax, CountedSoftmax, {"temperature": 3.0}),
+    ],
+)
+def test_a_constant_schedule_needs_no_count_and_gives_the_same_bits(schedule, counted, dials):
+    constant, falling = schedule(power=0.0, **dials), schedule(power=0.5, **dials)
+    assert [s.bound().uses("n") for s in (constant, falling, counted(power=0.0, **dials))] == [False, True, True]
+    role = "step_size" if issubclass(schedule, sr.StepSize) else "exploration"
+    found = [
+        sr.learn(sr.grids.cliff(), sr.ReplayQLearning(v=0.5), 300, seeds=2, quiet=True, **{role: chosen}).Q
+        for chosen in (constant, counted(power=0.0, **dials))
+    ]
+    assert np.array_equal(*found)
+
+
 def test_a_step_size_of_ones_own_works_in_the_loop():
     @dataclass(frozen=True)
     class HalvingStep(sr.StepSize):

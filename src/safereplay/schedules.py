@@ -109,8 +109,14 @@ class Schedule(Config):
         _checks.arguments(f"{kind.__name__}.{kind.FUNCTION}", *names, MOST_NAMES)
 
     def bound(self) -> Bound:
-        """The schedule's function, compiled; raises an error if numba cannot compile it."""
-        found = bind(getattr(type(self), self.FUNCTION), ("n", *self.params_names()))
+        """The schedule's function, compiled; raises an error if numba cannot compile it.
+
+        It names ``n`` only if the values depend on n: else no run counts for it.
+        """
+        function = getattr(type(self), self.FUNCTION)
+        if function in _CONSTANTS and _POWERS[function](self) == 0.0:
+            function = _CONSTANTS[function]
+        found = bind(function, ("n", *self.params_names()))
         where, reason = f"{self.FUNCTION} of {type(self).__name__}", trouble(found)
         _checks.require(reason is None, where, "be code that numba can compile", reason)
         return found
@@ -388,4 +394,11 @@ _POWERS: dict[Callable[..., float], Callable[[Any], float]] = {
     ConstantStep.alpha: lambda schedule: 0.0,
     EpsilonGreedy.rate: lambda schedule: float(schedule.power),
     Softmax.rate: lambda schedule: float(schedule.power),
+}
+
+#: The schedule functions of this package whose power may be 0, without n^−power.
+_CONSTANTS: dict[Callable[..., float], Callable[..., float]] = {
+    PowerStep.alpha: lambda scale: scale,
+    EpsilonGreedy.rate: lambda epsilon: epsilon,
+    Softmax.rate: lambda temperature: temperature,
 }

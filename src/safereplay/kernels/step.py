@@ -1,7 +1,7 @@
 """One iteration of Algorithm 1, in pieces shared by the loop over a table and the agent in an environment.
 
         recall    count the iteration; the memory's row that it replays, or NO_ROW for an iteration of the MDP
-        choose    count the visit of the state; the action of an iteration of the MDP
+        choose    the action of an iteration of the MDP
         learn     from a transition, fresh or replayed: store it if it is fresh, update Q and w_t
 
 Names: ``i`` is a pair, s·|A| + a; ``row`` its row in the memory; ``slot`` a row's place for an outcome.
@@ -46,7 +46,7 @@ class Tables(NamedTuple):
 
     Q: Array  #: [P]
     counts: Array  #: [P, 2] MDP iterations and replays of each pair
-    visited: Array  #: [S] MDP iterations in each state
+    visited: Array  #: [S] MDP iterations in each state; 0 if exploration is constant
     clock: Array  #: [CLOCK] iteration, state, episode, ...: see ITERATION
     generator: Array  #: [4] random words
 
@@ -153,16 +153,18 @@ def boltzmann(Q: Array, s: int, n_actions: int, temperature: float, generator: A
 
 def make_choose(recipe: Any) -> Callable[..., int]:
     """The function that chooses the action of an MDP iteration, for the recipe of any family."""
-    rate_of, softmax = recipe.rate.call, recipe.softmax
+    rate_of, softmax, counts = recipe.rate.call, recipe.softmax, recipe.rate.uses("n")
 
     @jit
     def choose(tables: Tables, s: int, best: int, dials: Dials) -> int:
-        """Count a visit of state s; returns the action of this iteration of the MDP, where ``best`` is the greedy one."""
-        n = tables.visited[at(s)] + 1
-        tables.visited[at(s)] = n
+        """The action of this iteration of the MDP in state s, where ``best`` is the greedy one; counts the visit if need be."""
+        n = 0
+        if counts:
+            n = tables.visited[at(s)] + 1
+            tables.visited[at(s)] = n
         if tables.clock[ITERATION] <= dials.T0:
             return rng.below(tables.generator, dials.n_actions)
-        rate = dials.rates[at(n)] if n < dials.rates.size else rate_of((float(n), *dials.rate_params))
+        rate = dials.rates[at(n)] if counts and n < dials.rates.size else rate_of((float(n), *dials.rate_params))
         if softmax:
             return boltzmann(tables.Q, s, dials.n_actions, rate, tables.generator)
         if rng.uniform(tables.generator) < rate:
@@ -174,11 +176,11 @@ def make_choose(recipe: Any) -> Callable[..., int]:
 
 def make_alpha(alpha: Bound) -> Callable[..., float]:
     """The function that gives α of a pair's n-th update."""
-    alpha_of = alpha.call
+    alpha_of, falls = alpha.call, alpha.uses("n")
 
     @jit
     def step_size(n: int, dials: Dials) -> float:
-        if n < dials.alphas.size:
+        if falls and n < dials.alphas.size:
             return float(dials.alphas[at(n)])
         return alpha_of((float(n), *dials.step_params))
 
