@@ -1,6 +1,7 @@
 """Benchmarks of the GPU engine: equality with the CPU on 1,000 runs, updates per second on 100,000, and its bottlenecks.
 
     python benchmarks/gpu.py measure OUT.json          needs a CUDA GPU and numba-cuda
+    python benchmarks/gpu.py threads                   more threads with fewer registers, and fewer with more
     ncu --clock-control none --section ... --launch-skip 1 --launch-count 1 python benchmarks/gpu.py launch cliff
     python benchmarks/gpu.py profile OUT.json cliff=DETAILS.txt volatile=DETAILS.txt
 
@@ -97,6 +98,16 @@ def measure(out):
     write(out, {"machine": machine, "tables": tables})
 
 
+def threads():
+    """Updates per second at several numbers of threads per multiprocessor, which share its registers."""
+    usual = engine.PER_SM
+    for engine.PER_SM in (256, usual, 512, 640, 1024):
+        engine.kernel_of.cache_clear()
+        for grid in GRIDS:
+            for learner in LEARNERS[:3]:
+                print(engine.PER_SM, *speed(grid, learner), flush=True)
+
+
 def launch(grid, budget=4_000):
     """A launch that brings runs to their middle, then one for the profiler."""
     threads = engine.PER_SM * cuda.get_current_device().MULTIPROCESSOR_COUNT
@@ -136,4 +147,4 @@ def write(out, found):
 
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:]
-    {"measure": measure, "launch": launch, "profile": profile}[command](*arguments)
+    {"measure": measure, "threads": threads, "launch": launch, "profile": profile}[command](*arguments)

@@ -29,7 +29,7 @@ def a_run(mdp, learner, seed=0):
 
 @pytest.mark.whole
 @needs_numba_cuda
-@pytest.mark.parametrize(("every", "cases"), [(9, 5), pytest.param(1, 29, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("every", "cases"), [(9, 7), pytest.param(1, 53, marks=pytest.mark.slow)])
 def test_in_the_simulator_learners_give_the_cpus_bits(every, cases):
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
@@ -133,6 +133,6 @@ def test_without_a_gpu_the_engine_says_why():
 @needs_numba_cuda
 def test_designed_replay_is_refused_on_a_gpu_with_the_engine_to_use():
     scheme = sr.DesignedReplay([(53, 19, True, -12.0, 1.0)])
-    message = "learner must name statistics of a pair's rewards alone on a GPU, got .*; use engine='threads'"
+    message = "learner must have numbers as dials on a GPU, no tables, got .*; use engine='threads'"
     with pytest.raises(sr.BadInput, match=message):
         cuda.Layout.of([a_run(sr.grids.cliff(), sr.ReplayQLearning(scheme, v=0.2, mixing="matched"))])

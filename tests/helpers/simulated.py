@@ -94,6 +94,18 @@ EVERY = (
     (sr.Pessimistic(0.2),),
     (sr.WorstCase(),),
     (sr.WorstTransition(),),
+    (sr.Robust(0.5),),
+    (sr.ExponentialUtility(-0.1),),
+    (sr.ReplayQLearning(sr.ReturnReplay(), v=0.5),),
+    (sr.ReplayQLearning(sr.ErrorReplay(), v=0.5),),
+    (sr.ReplayQLearning(sr.DownsideReplay(), v=0.5),),
+    (sr.ReplayQLearning(sr.UniformReplay(), v=0.5),),
+    (sr.ReplayQLearning(sr.DynaReplay(), v=0.5, mixing="matched"),),
+    (sr.ReplayQLearning(sr.CVaRReplay(0.3), v=1.0, mixing="anchored"),),
+    (sr.ReplayQLearning(sr.SpectralReplay(), v=1.0, mixing="anchored"),),
+    (sr.ReplayQLearning(sr.ExpectileReplay(), v=0.5, mixing="anchored"),),
+    (sr.ReplayQLearning(sr.EntropicReplay(1.0), v=0.5),),
+    (sr.ReplayQLearning(sr.EntropicReplay(1.0), v=1.0, mixing="anchored"),),
 )
 CASES = [Case(f"{mdp.name} {learners}", mdp, learners) for mdp in GRIDS for learners in EVERY] + [
     Case("nothing to replay", foggy(), (sr.ReplayQLearning(v=0.5),)),
@@ -117,15 +129,16 @@ def runs_of(case):
 
 def difference(case):
     """The largest difference between the simulated GPU's runs and sr.learn's, in Q, counts and snapshots."""
-    terms, runs = work.Terms(EPISODES, case.max_steps, ("curves",), SNAPSHOTS), runs_of(case)
-    there, most = cuda.learn_there(runs, terms), 0.0
+    terms, most = work.Terms(EPISODES, case.max_steps, ("curves",), SNAPSHOTS), 0.0
     asked = {"snapshots": SNAPSHOTS, "max_steps": case.max_steps, "threads": 1, "quiet": True}
-    for k, run in enumerate(runs):
-        point = run.point
-        here = sr.learn(point.mdp, point.learner, EPISODES, [run.seed], point.exploration, **asked)
-        pairs = [(there.Q, here.Q), (there.visits, here.visits), (there.replays, here.replays)]
-        pairs.append((there.snapshots, here.snapshots.Q))
-        most = max([most, *(float(np.abs(a[k] - b[0]).max()) for a, b in pairs)])
+    for runs in work.groups(runs_of(case)):
+        there = cuda.learn_there(runs, terms)
+        for k, run in enumerate(runs):
+            point = run.point
+            here = sr.learn(point.mdp, point.learner, EPISODES, [run.seed], point.exploration, **asked)
+            pairs = [(there.Q, here.Q), (there.visits, here.visits), (there.replays, here.replays)]
+            pairs.append((there.snapshots, here.snapshots.Q))
+            most = max([most, *(float(np.abs(a[k] - b[0]).max()) for a, b in pairs)])
     return most
 
 

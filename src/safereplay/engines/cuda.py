@@ -19,7 +19,7 @@ import pyarrow as pa
 from .. import _checks
 from .. import runs as single
 from .._checks import AnyArray, Bools, Floats
-from ..arrays import sampling_model
+from ..arrays import sampling_model, unsafe_slots
 from ..errors import BadInput, MissingExtra, SafeReplayError
 from ..kernels import memory as mem
 from ..kernels import rng, step, wide
@@ -30,7 +30,8 @@ from .work import Chunk, Done, Learned, Run, Terms, groups, rows
 if TYPE_CHECKING:
     from ..kernels import device
 
-PER_SM = 384  # threads per multiprocessor: as many as its registers hold
+PER_SM = 384  # threads per multiprocessor
+REGISTERS = 1 << 16  # of a multiprocessor, shared by its threads
 BLOCK = 128  # threads per block
 SLICE = 0.5  # seconds per launch
 FIRST = 2_000  # iterations of the first launch
@@ -167,15 +168,16 @@ class Layout(NamedTuple):
         mdp = point.mdp
         program = single.make_program(point.learner, point.exploration, point.step_size, mdp.gamma, mdp.n_actions)
         recipe = point.learner.algorithm_1(point.exploration, point.step_size, "the CUDA engine")
-        odd = recipe.weighs(*mem.SURVEYED, *mem.OF_OUTCOME) or recipe.update.uses("worst_outcome")
-        what = "name statistics of a pair's rewards alone on a GPU"
-        _checks.require(not odd, "learner", what, point.learner.describe(), "use engine='threads'")
         dials = program.dials
-        sizes = tuple(len(x) for x in (dials.step_params, dials.rate_params, dials.update_params, dials.scheme_params))
+        parts = dials.step_params, dials.rate_params, dials.update_params, dials.scheme_params
+        numbers = all(np.ndim(x) == 0 for part in parts for x in part)
+        what = "have numbers as dials on a GPU, no tables"
+        _checks.require(numbers, "learner", what, point.learner.describe(), "use engine='threads'")
+        sizes = tuple(map(len, parts))
         most = len(device.TUPLES) - 1
         _checks.require(max(sizes) <= most, "dials of one part", f"number at most {most} on a GPU", max(sizes))
         kept = ~forgettable(mdp, {run.point.learner.replay[0] for run in runs if run.point.learner.replay is not None})
-        if recipe.update.uses("worst_state") or not recipe.remembers:
+        if recipe.update.uses("worst_state", "worst_outcome") or not recipe.remembers:
             kept[:] = recipe.remembers
         dense = bool(kept.all()) or not recipe.remembers
         order = np.argsort(~kept[mdp.pair], kind="stable")
@@ -193,7 +195,8 @@ class Layout(NamedTuple):
         if kept.any():
             row[pairs] = np.arange(pairs.size)
         n_slots = max(1, int(kept[mdp.pair].sum()))
-        slots = device.Slots(_small(first[pairs]), _small(used[pairs]), np.ones(n_slots), _small(row), _small(pairs))
+        places, unsafe = (_small(first[pairs]), _small(used[pairs])), unsafe_slots(mdp)[order]
+        slots = device.Slots(*places, np.ones(n_slots), unsafe, _small(row), _small(pairs))
         return cls(mdp, recipe, sizes, model, slots, dense, n_slots)
 
     def bytes_a_run(self, m: int) -> int:
@@ -293,8 +296,9 @@ def kernel_of(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool) -> Any:
 
     from ..kernels import device
 
-    # No link-time optimisation: it would fuse operations that must be rounded one by one. The simulator has no linker.
-    return device.make(recipe, sizes, dense, **({} if config.ENABLE_CUDASIM else {"lto": False}))
+    # No link-time optimisation: it would fuse operations that must be rounded one by one. The simulator has neither option.
+    options = {} if config.ENABLE_CUDASIM else {"lto": False, "max_registers": REGISTERS // PER_SM // 8 * 8}
+    return device.make(recipe, sizes, dense, **options)
 
 
 def _orders(runs: Sequence[Run], terms: Terms) -> device.Orders:

@@ -57,6 +57,7 @@ class Slots(NamedTuple):
     first: Array  #: [M] for each pair that is stored
     used: Array  #: [M]
     distinct: Array  #: [K]
+    unsafe: Array  #: [K]
     row: Array  #: [P]
     pair: Array  #: [M]
 
@@ -188,7 +189,7 @@ def make(recipe: step.Recipe, sizes: tuple[int, ...], dense: bool, **options: An
             slabs.count[t],
             slabs.count[t],  # replays are not counted here
             slots.distinct,
-            model.ends,  # unsafe flags are not used here
+            slots.unsafe,
             slabs.share[t],
             slabs.stats[t],
             slabs.tree[t],
