@@ -181,6 +181,11 @@ class SurpriseSampler:
         self._pool, self._errors, self._left = pool, errors, self.every
         self._sums = KEPT * self._sums + (np.abs(errors).sum(), (errors**2).sum())
 
+    def forget(self, gone: Callable[[Ints], Bools]) -> None:
+        """Give the transitions of the pool whose slots are ``gone`` no more weight: they were overwritten or removed."""
+        if (mask := gone(self._pool)).any():
+            self._errors = np.where(mask, 0.0, self._errors)
+
     def clear(self) -> None:
         """Forget the pool and the unit, as for another memory; the dials and the generator are kept."""
         self._sums, self._pool, self._errors, self._left = np.zeros(2), np.zeros(0, np.int64), np.zeros(0), 0

@@ -329,3 +329,43 @@ def test_networks_come_to_the_exact_limit():
     limit = sr.evaluate(mdp, sr.shaped_limit(mdp, sr.SurpriseReplay()).argmax(1), start=mdp.origin, quiet=True).p_unsafe
     assert falls(0) > 0.1
     assert sorted(abs(falls(seed, **ONE_LINE) - limit) for seed in range(5))[2] < 0.005
+
+
+def numbered(n_envs=1, **options):
+    """A buffer whose transition t of environment e has observation, reward and next observation 10·t + e, and +10."""
+    space = spaces.Box(-1e6, 1e6, (1,), np.float32)
+    buffer = ShapedReplayBuffer(64 * n_envs, space, spaces.Discrete(2), n_envs=n_envs, seed=0, device="cpu", **options)
+    buffer.attach(lambda batch: -np.ones(len(batch.rewards)))
+
+    def add(t):
+        numbers = 10.0 * t + np.arange(n_envs)
+        obs = numbers[:, None].astype(np.float32)
+        buffer.add(obs, obs + 10.0, np.zeros((n_envs, 1), int), numbers, np.zeros(n_envs, bool), [{}] * n_envs)
+
+    return buffer, add
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_a_slot_that_is_half_overwritten_is_not_drawn_from_an_older_pool(n_envs):
+    buffer, add = numbered(n_envs, optimize_memory_usage=True, handle_timeout_termination=False)
+    for t in range(600):
+        add(t)
+        if t >= 100:
+            batch = buffer.sample(8)
+            x, r, after = (
+                part.numpy().ravel() for part in (batch.observations, batch.rewards, batch.next_observations)
+            )
+            np.testing.assert_array_equal((x, after), (r, r + 10.0))
+
+
+def test_after_a_buffer_was_shortened_nothing_of_its_rest_is_drawn():
+    buffer, add = numbered()
+    for t in range(80):
+        add(t)
+    buffer.sample(8)
+    buffer.pos, buffer.full = 5, False
+    slots = []
+    buffer.on_draw = slots.append
+    for _ in range(7):  # of the pool that was drawn before
+        buffer.sample(8)
+    assert np.concatenate(slots).max() < 5

@@ -386,6 +386,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             return super().sample(batch_size, env=env)
         if not self.is_keyed:
             self._env = env
+            self.sampler.forget(self._is_gone)
             slots = self.sampler.draw(self._drawable(), batch_size, self._td_errors, self._slots)
             if self.on_draw is not None:
                 self.on_draw(slots)
@@ -505,6 +506,12 @@ class ShapedReplayBuffer(ReplayBuffer):
     def _drawable(self) -> int:
         """The number of slots that can be drawn; the oldest position of a full buffer may be half overwritten."""
         return (self.size() - int(self.full and self.optimize_memory_usage)) * self.n_envs
+
+    def _is_gone(self, slots: Ints) -> Bools:
+        """Which slots, drawable before, cannot be drawn now."""
+        if self.full and self.optimize_memory_usage:
+            return np.asarray(slots // self.n_envs == self.pos)
+        return np.asarray(slots >= self.size() * self.n_envs)
 
     def _slots(self, numbers: Ints) -> Ints:
         """The slots of transitions that are numbered from the oldest one that can be drawn."""
