@@ -13,6 +13,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import safereplay as sr
+from safereplay.errors import ShapingWarning
 from safereplay.sb3 import Certificate, RiskLimit, ShapedReplayBuffer, load_training
 from safereplay.sb3.limits import FACTORS, Episodes, Limit, clopper_pearson, cvar, lowest_cvar
 
@@ -35,19 +36,41 @@ class Roads(gymnasium.Env):
         return np.zeros(1, np.float32), -1.0 if crash else self.PAYS[road], True, False, {self.key: crash}
 
 
+class Silent(Roads):
+    """The same, with an entry in info only after a crash."""
+
+    def step(self, road):
+        *step, info = super().step(road)
+        return *step, {name: x for name, x in info.items() if x}
+
+
+class Wide(Roads):
+    """The same, with observations that are larger from the 500th episode of the process on."""
+
+    observation_space = spaces.Box(-1e4, 1e4, (1,), np.float32)
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        Wide.episodes += 1
+        obs, info = super().reset(seed=seed)
+        return obs + 100.0 * (Wide.episodes > 500), info
+
+
+ONE = Roads()
+
+
 def model(env=None, seed=0, **options):
     return DQN(
         "MlpPolicy",
         env or Roads(),
         learning_rate=5e-3,
-        learning_starts=100,
         batch_size=64,
         train_freq=2,
         exploration_final_eps=0.5,
         policy_kwargs={"net_arch": [32]},
         seed=seed,
         device="cpu",
-        **{"replay_buffer_class": ShapedReplayBuffer, **options},
+        **{"replay_buffer_class": ShapedReplayBuffer, "learning_starts": 100, **options},
     )
 
 
@@ -94,6 +117,19 @@ def test_the_number_of_fresh_episodes_gives_the_certificate_that_it_promises():
     assert np.mean([clopper_pearson(int(k), n) <= 0.05 for k in bad]) > 0.87
 
 
+def test_small_limits_are_judged_by_as_many_episodes_as_they_need():
+    """2,500 safe episodes prove no limit below 0.16 %."""
+    nothing = np.zeros(4_000)
+    for most in (0.0005, 0.001, 0.0016, 0.01):
+        assert Limit(most).excess(0, 4_000, nothing, 1 - 0.05 / 3, 0.0) <= 0.0
+        assert Limit(most).excess(4_000 * most, 4_000, nothing, 1 - 0.05 / 3, 0.0) > 0.0
+
+
+def test_the_confidence_is_not_rounded_up():
+    shown = str(Certificate(True, "P(unsafe)", 0.05, 0.0, 0.02, 0.996, 304, 0, 1.0, 0, 16, "best_model.zip", 100))
+    assert "P(unsafe) is at most 2 % with 99.6% confidence (0 of 304 fresh" in shown
+
+
 # -- the controller ----------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +169,100 @@ def test_a_floor_on_cvar_is_kept(tmp_path):
     _, keep = limited(tmp_path, max_p_unsafe=None, min_cvar=0.2, alpha=0.2)
     assert keep.certificate.kept
     assert keep.certificate.quantity == "CVaR_0.2"
-    assert keep.certificate.settings["lowest_return_assumed"] <= 0.55
+    lowest = keep.certificate.settings["lowest_return_assumed"]
+    assert lowest <= 0.55
+    assert f"fresh episodes, if no return is below {lowest:.4g}; mean return" in str(keep.certificate)
+
+
+@pytest.mark.parametrize(("worst", "assumed"), [(-1.0, False), (0.9, True)])
+def test_a_lowest_return_that_is_known_is_not_an_assumption_unless_a_return_was_lower(tmp_path, worst, assumed):
+    _, keep = limited(tmp_path, max_p_unsafe=None, min_cvar=0.2, alpha=0.2, worst=worst, steps=1_000)
+    assert ("lowest_return_assumed" in keep.certificate.settings) is assumed
+    assert ("if no return is below" in str(keep.certificate)) is assumed
+
+
+def test_harm_may_be_reported_only_where_there_is_some(tmp_path):
+    """But in the first evaluation there must be some: else an entry with another name would count as safety."""
+    keep = RiskLimit(Silent, 0.02, folder=tmp_path, evaluations=20)
+    model(Silent()).learn(3_000, callback=keep)
+    assert keep.certificate.kept
+    assert keep.history[0]["unsafe"] > 0
+    assert 0 in [entry["unsafe"] for entry in keep.history]
+
+
+def test_one_limit_for_two_models_judges_each_by_itself(tmp_path):
+    _, keep = limited(tmp_path)
+    model(seed=1).learn(400, callback=keep)
+    assert [entry["step"] for entry in keep.history] == [*range(20, 400, 20), 400]
+    assert keep.history[0]["v"] == 0.0
+    assert keep.certificate.step <= 400
+    assert {int(file.stem.split("-")[1]) for file in tmp_path.glob("candidate-*")} <= set(range(20, 401, 20))
+
+
+def test_another_limit_does_not_continue_a_training(tmp_path):
+    trained, _ = limited(tmp_path, steps=400)
+    keep = RiskLimit(Roads, min_cvar=0.2, alpha=0.2, folder=tmp_path)
+    with pytest.raises(sr.BadInput, match=r"folder must hold a training with .*'least': 0.2.*, got .*'most': 0.08"):
+        trained.learn(100, reset_num_timesteps=False, callback=keep)
+
+
+def test_with_vecnormalize_a_candidate_has_the_statistics_of_its_step(tmp_path):
+    """From step 500 on the statistics are others; the best model is from before."""
+    Wide.episodes = 0
+    env = VecNormalize(DummyVecEnv([Wide]), norm_reward=False)
+    keep = RiskLimit(Wide, 0.3, folder=tmp_path, evaluations=10, episodes=16)
+    keep._candidates = lambda: [entry for entry in keep.history if entry["step"] == 300]
+    model(env).learn(1_000, callback=keep)
+    assert keep.certificate.step == 300
+    kept = VecNormalize.load(tmp_path / "best_normalizer.pkl", DummyVecEnv([Wide]))
+    assert 300 <= kept.obs_rms.count < 310
+    assert float(kept.obs_rms.var[0]) < 0.1 * float(env.obs_rms.var[0])
+    loads, load = [], VecNormalize.load
+    VecNormalize.load = staticmethod(lambda path, envs: loads.append(path) or load(path, envs))
+    try:
+        keep._run(16, 0, 300)
+    finally:
+        VecNormalize.load = load
+    assert loads == [str(tmp_path / "candidate-300.pkl")]
+
+
+def test_of_several_certificates_that_fail_the_best_is_given(tmp_path, monkeypatch):
+    rates = {20: 0.06, 40: 0.2, 60: 0.3}
+    _, keep = limited(tmp_path, steps=400)
+    monkeypatch.setattr(keep, "_candidates", lambda: keep.history[:3])
+    monkeypatch.setattr(keep, "_loaded", lambda step: keep.model)
+    monkeypatch.setattr(
+        keep,
+        "_run",
+        lambda n, seed, step: Episodes(np.ones(n), np.arange(n) < (0.0 if seed < 1_800_000_000 else rates[step]) * n),
+    )
+    found = keep._certified()
+    assert not found.kept
+    assert (found.step, found.tries) == (20, 3)
+
+
+def test_the_dial_waits_until_learning_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(Roads, "RISKS", (0.3, 0.4, 0.5))
+    keep = RiskLimit(Roads, 0.08, folder=tmp_path, evaluations=20)
+    model(learning_starts=900).learn(1_500, callback=keep)
+    assert {entry["v"] for entry in keep.history if entry["step"] <= 900} == {0.0}
+    assert max(entry["v"] for entry in keep.history) > 0.0
+
+
+def test_episodes_that_evaluations_cut_get_a_warning(tmp_path):
+    class Long(Roads):
+        def reset(self, **options):
+            self.left = 60
+            return super().reset(**options)
+
+        def step(self, road):
+            self.left -= 1
+            obs, reward, _, _, info = super().step(road)
+            return obs, reward, self.left == 0, False, info
+
+    keep = RiskLimit(Long, 0.9999, folder=tmp_path, evaluations=5, episodes=10)
+    with pytest.warns(ShapingWarning, match="an episode has 60 steps, and each evaluation ends the running episodes"):
+        model(Long()).learn(400, callback=keep)
 
 
 @pytest.mark.parametrize("stop", [900, 1_400])
@@ -192,6 +321,11 @@ BAD = [
     ({"max_p_unsafe": 0.1, "min_cvar": 0.0}, "limit must be either max_p_unsafe or min_cvar, got"),
     ({"min_cvar": float("inf")}, "min_cvar must be finite, got inf"),
     ({"max_p_unsafe": 0.1, "alpha": 1.0}, r"alpha must be in \(0, 1\), got 1"),
+    ({"max_p_unsafe": 0.0003}, "max_p_unsafe must be at least 0.000409, got 0.0003; else 10,000 safe episodes do"),
+    (
+        {"min_cvar": 0.1, "alpha": 0.02},
+        "alpha must be above 0.0286, got 0.02; the share that the bound of 2,500 episodes",
+    ),
     ({"max_p_unsafe": 0.1, "unsafe": 3}, "unsafe must be the name of an entry of info, or a function, got 3"),
     ({"max_p_unsafe": 0.1, "evaluations": 1}, "evaluations must be at least 5, got 1"),
     ({"max_p_unsafe": 0.1, "episodes": 1}, "episodes must be at least 10, got 1"),
@@ -208,16 +342,42 @@ def test_a_bad_argument_gets_one_line(options, message):
 def test_an_environment_that_never_reports_harm_gets_one_line(tmp_path):
     keep = RiskLimit(lambda: Roads("fine"), 0.1, folder=tmp_path, evaluations=5)
     with pytest.raises(
-        sr.BadInput, match=r"eval_env must report harm in info\['unsafe'\], got 'no such entry'; name another"
+        sr.BadInput, match=r"eval_env must report harm in info\['unsafe'\], got 'no such entry'; set it in safe"
     ):
         model().learn(300, callback=keep)
 
 
 def test_the_training_environment_is_refused_for_evaluation(tmp_path):
     env = Roads()
-    for given, trained in [(env, model(env)), (vec := DummyVecEnv([Roads]), model(vec))]:
+    hidden = DummyVecEnv([lambda: env])
+    for given, trained in [(env, model(env)), (vec := DummyVecEnv([Roads]), model(vec)), (hidden, model(env))]:
         with pytest.raises(sr.BadInput, match="eval_env must not be the training environment, got"):
             trained.learn(300, callback=RiskLimit(given, 0.1, folder=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ONE, "eval_env must make another environment at each call, got 'the same one twice'"),
+        (lambda: None, "eval_env must make an environment of Gymnasium, got 'NoneType'"),
+    ],
+)
+def test_a_function_that_makes_no_environments_gets_one_line(tmp_path, make, message):
+    with pytest.raises(sr.BadInput, match=message):
+        model().learn(300, callback=RiskLimit(make, 0.1, folder=tmp_path))
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "yes", np.array([1.0, 0.0])], ids=str)
+def test_harm_that_is_no_flag_and_no_cost_gets_one_line(tmp_path, value):
+    class Odd(Roads):
+        def step(self, road):
+            *step, _ = super().step(road)
+            return *step, {"harm": value}
+
+    for unsafe, name in [("harm", r"info\['harm'\] must be"), (lambda *_: value, "unsafe must return")]:
+        keep = RiskLimit(Odd, 0.1, unsafe=unsafe, folder=tmp_path, evaluations=5)
+        with pytest.raises(sr.BadInput, match=f"{name} True, False or a finite cost, got"):
+            model().learn(300, callback=keep)
 
 
 def test_a_plain_buffer_and_other_spaces_are_refused(tmp_path):

@@ -3,8 +3,8 @@
     model.learn(50_000, callback=RiskLimit(make_env, max_p_unsafe=0.05, folder="limit"))
 
 **The controller.** The policy is evaluated at regular intervals. It *keeps* the limit if a certificate of :data:`PLANNED` episodes could be expected from what was
-seen; a value just under the limit is not enough. In the first fifth of training replay is plain. After it, if the policy does not keep the limit on all episodes
-at the present level of the dial v, the dial goes up a level; else it stays. Levels are factors R = 1/(1 − v) of :data:`FACTORS`. After each change the networks get time for
+seen; a value just under the limit is not enough. In the first fifth of training, and until learning starts, replay is plain. After it, if the policy does not keep the
+limit on all episodes at the present level of the dial v (for CVaR: on those of the last evaluation), the dial goes up a level; else it stays. Levels are factors R = 1/(1 − v) of :data:`FACTORS`. After each change the networks get time for
 two evaluations. If the highest level does not keep the limit either, the dial returns to the level with the least risk and stays there.
 
 **The certificate.** Evaluations choose among models, so their numbers are too good. Three sets of episodes are therefore kept apart, with their own seeds:
@@ -15,20 +15,22 @@ two evaluations. If the highest level does not keep the limit either, the dial r
 
 With k unsafe episodes of N, the exact upper bound of P(unsafe) at confidence c is the p with P(Binomial(N, p) ≤ k) = 1 − c (Clopper & Pearson 1934). The limit is
 certified if this bound does not exceed it. If it does, the next candidate is tried, on other episodes, at most :data:`TRIES` times; each try has the confidence
-1 − (1 − c)/TRIES, so that all of them together have c.
+1 − (1 − c)/TRIES, so that all of them together have c. If none is certified, the result is the one with the best bound.
 
 For a floor on CVaR_α of the return the bound is that of Dvoretzky, Kiefer & Wolfowitz: a share √(log(1/(1 − c))/(2N)) of the probability is moved to the worst return.
-That must be known; by default it is the lowest return seen in any episode, and the certificate says so.
+That must be known; by default it is the lowest return seen in any episode, and the certificate's sentence says so.
 
-Evaluations happen at checkpoints (:class:`~safereplay.sb3.TrainingCheckpoint`), so a killed training continues to the same certificate, bit for bit.
+Evaluations happen at checkpoints (:class:`~safereplay.sb3.TrainingCheckpoint`), so a killed training continues to the same certificate, bit for bit. There the
+running episodes end, so an interval must be longer than an episode. With VecNormalize a candidate is judged with the statistics of its own step, which are stored with it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +43,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper,
 from .. import __version__, _checks, _files
 from .._checks import Bools, Floats
 from .._progress import Bar
-from ..errors import BadFile
+from ..errors import BadFile, Once
 from .buffers import ShapedReplayBuffer
 from .callbacks import TrainingCheckpoint
 
@@ -60,7 +62,8 @@ POWER = 0.9  #: wanted probability of a certificate if the confirmation's estima
 EVALUATION, CONFIRMATION, CERTIFICATE = 1_000_000_000, 1_400_000_000, 1_800_000_000
 
 #: The attributes of :class:`RiskLimit` that are saved with a checkpoint.
-STATE = ("history", "every", "_level", "_rest", "_top", "_since", "_lowest")
+STATE = ("history", "every", "_level", "_rest", "_top", "_since", "_lowest", "_reported")
+BEST, STATISTICS = "best_model.zip", "best_normalizer.pkl"  #: files of the result; the second with VecNormalize only
 
 Unsafe = str | Callable[[dict[str, Any], float, bool], Any]
 
@@ -70,6 +73,7 @@ class Episodes(NamedTuple):
 
     returns: Floats
     unsafe: Bools
+    steps: float = 0.0  #: mean length
 
     @property
     def mean(self) -> float:
@@ -97,9 +101,13 @@ class Limit:
         return "P(unsafe)" if self.most is not None else f"CVaR_{self.alpha:g}"
 
     def excess(self, bad: float, n: float, returns: Floats, confidence: float, lowest: float) -> float:
-        """How far a certificate of :data:`PLANNED` episodes like those seen would miss the limit; at most 0 if it would not."""
+        """How far a certificate of :data:`PLANNED` episodes like those seen would miss the limit; at most 0 if it would not.
+
+        A limit so small that it needs more episodes, even if none is unsafe, gets them.
+        """
         if self.most is not None:
-            return clopper_pearson(round(bad / n * PLANNED), PLANNED, confidence) - self.most
+            planned = max(PLANNED, math.ceil(math.log(1.0 - confidence) / math.log1p(-self.most)) + 1)
+            return clopper_pearson(round(bad / n * planned), planned, confidence) - self.most
         assert self.least is not None
         lowest = lowest if self.worst is None else self.worst
         return self.least - lowest_cvar(returns, self.alpha, confidence, min(lowest, float(returns.min())), PLANNED)
@@ -113,6 +121,18 @@ class Limit:
         if self.most is not None:
             return clopper_pearson(episodes.bad, episodes.unsafe.size, confidence)
         return lowest_cvar(episodes.returns, self.alpha, confidence, min(lowest, float(episodes.returns.min())))
+
+    def check(self, confidence: float) -> None:
+        """Refuse a limit that no certificate can prove, even if each episode is safe."""
+        log = math.log(1.0 / (1.0 - confidence))
+        if self.most is not None:
+            least = -math.expm1(-log / MOST)
+            how = f"else {MOST:,} safe episodes do not prove it"
+            _checks.require(self.most >= least, "max_p_unsafe", f"be at least {least:.3g}", self.most, how)
+        else:
+            moved = math.sqrt(log / (2.0 * PLANNED))
+            how = f"the share that the bound of {PLANNED:,} episodes moves to the worst return"
+            _checks.require(self.alpha > moved, "alpha", f"be above {moved:.3g}", self.alpha, how)
 
     def keeps(self, bound: float) -> bool:
         """Whether a bound proves the limit."""
@@ -194,9 +214,11 @@ class Certificate:
             if self.quantity == "P(unsafe)"
             else f"{self.value:.4g} in {self.episodes:,} fresh episodes"
         )
+        if "lowest_return_assumed" in self.settings:
+            part += f", if no return is below {self.settings['lowest_return_assumed']:.4g}"
         sign = "at most" if self.quantity == "P(unsafe)" else "at least"
         bound = _shown(self.quantity, self.bound)
-        said = f"{self.quantity} is {sign} {bound} with {self.confidence:.0%} confidence ({part}; mean return {self.mean_return:.4g})"
+        said = f"{self.quantity} is {sign} {bound} with {100 * self.confidence:g}% confidence ({part}; mean return {self.mean_return:.4g})"
         asked = f"the limit of {_shown(self.quantity, self.limit)}"
         verdict = "is kept." if self.kept else "is not certified; this is the best policy seen."
         return f"{said}: {asked} {verdict}{self._price()}"
@@ -240,7 +262,7 @@ class RiskLimit(TrainingCheckpoint):
     """Keeps a limit on risk: moves the dial v during training, stores the best model under the limit, and certifies it.
 
     Pass it to ``learn`` of a model with a :class:`ShapedReplayBuffer`. After training, ``certificate`` has the result, and the folder has
-    ``best_model.zip`` and ``certificate.json``. A killed training continues with :func:`load_training` and a new ``RiskLimit`` with the same
+    ``best_model.zip`` and ``certificate.json``, and with VecNormalize the model's statistics, ``best_normalizer.pkl``. A killed training continues with :func:`load_training` and a new ``RiskLimit`` with the same
     arguments.
 
     Parameters
@@ -250,7 +272,7 @@ class RiskLimit(TrainingCheckpoint):
     min_cvar : float; instead of it: smallest CVaR_α of the undiscounted return
     alpha : float in (0, 1); of CVaR
     worst : float, optional; the lowest possible return, for the certificate of a CVaR; default: the lowest one seen
-    unsafe : str or callable; the name of an entry of ``info`` that is true, or above 0, in an unsafe step; or a function of (info, reward, terminated)
+    unsafe : str or callable; the name of an entry of ``info`` that is true, or above 0, in an unsafe step; or a function of (info, reward, terminated) with such a value
     folder : str or Path; for checkpoints, the best model and the certificate
     evaluations : int; number of evaluations during training
     episodes : int, optional; in each of them, and a third of those that confirm a candidate; default: 100, or so many that four are unsafe at the limit
@@ -291,14 +313,22 @@ class RiskLimit(TrainingCheckpoint):
         usual = USUAL if most is None else max(USUAL, math.ceil(SEEN / most))
         self.episodes = usual if episodes is None else _checks.whole("episodes", episodes, 10)
         self.confidence = _checks.between("confidence", confidence, "(0, 1)")
+        self.limit.check(self._each)
         self.eval_env = eval_env
+        self._envs: Any = None
+        self._end = 0
+        self._judged: Any = None  # the model that the state is of
+        self._once = Once()
+        self._begin()
+
+    def _begin(self) -> None:
+        """The state before the first evaluation."""
         self.certificate: Certificate | None = None
         self.history: list[dict[str, Any]] = []
         self._level, self._rest, self._top = 0, 0, False
         self._since = 0  # the first evaluation that counts at this level
         self._lowest = math.inf
-        self._envs: Any = None
-        self._end = 0
+        self._reported = callable(self.unsafe) or self.limit.most is None  # whether evaluations are known to report harm
 
     # -- the controller ------------------------------------------------------------------------------------------------
 
@@ -310,6 +340,9 @@ class RiskLimit(TrainingCheckpoint):
         _files.make_folder(self.folder)  # a folder that cannot be written to is refused before training
         self._end = int(self.locals.get("total_timesteps", 0))
         self._envs = self._made_envs()
+        if self.model.num_timesteps == 0 or self._judged is not self.model:
+            self._begin()
+            self._judged = self.model
         self.every = max((self._end - self.model.num_timesteps) // self.evaluations, 1)
         self._resume()
         buffer.v = 1.0 - 1.0 / FACTORS[self._level]
@@ -317,19 +350,20 @@ class RiskLimit(TrainingCheckpoint):
     def _made_envs(self) -> VecEnv:
         """The environments of evaluation, as a VecEnv that is not the training one."""
         given: Any = self.eval_env
-        training = self.model.env
         if isinstance(given, VecEnv):
-            own = _innermost(given) is not _innermost(training)
             envs: VecEnv = given
-        elif isinstance(given, gymnasium.Env):
-            trained: list[Any] = [] if training is None else getattr(_innermost(training), "envs", [])
-            own = all(given.unwrapped is not env.unwrapped for env in trained)
-            envs = DummyVecEnv([lambda: given])
         else:
-            ok = callable(given) or isinstance(given, str)
+            ok = callable(given) or isinstance(given, str | gymnasium.Env)
             _checks.require(ok, "eval_env", "be a function that makes an environment, its id, or one", given)
-            make = (lambda: gymnasium.make(given)) if isinstance(given, str) else given
-            envs, own = DummyVecEnv([make] * COPIES), True
+            made = [given] if isinstance(given, gymnasium.Env) else [_made(given) for _ in range(COPIES)]
+            others = len({id(env.unwrapped) for env in made}) == len(made)
+            _checks.require(others, "eval_env", "make another environment at each call", "the same one twice")
+            each = iter(made)
+            envs = DummyVecEnv([lambda: next(each)] * len(made))
+        training = _innermost(self.model.env)
+        own = _innermost(envs) is not training and not {id(env) for env in _parts(envs)} & {
+            id(env) for env in _parts(training)
+        }
         how = "make another one: its episodes would be cut, and its randomness used"
         _checks.require(own, "eval_env", "not be the training environment", type(given).__name__, how)
         if isinstance(envs, VecNormalize):  # the model's own statistics are used
@@ -360,6 +394,7 @@ class RiskLimit(TrainingCheckpoint):
             "episodes": found.unsafe.size,
             "mean_return": found.mean,
         }
+        self._check_length(found.steps)
         self.history.append(entry)
         self._store(entry)
         self._move(found)
@@ -373,9 +408,23 @@ class RiskLimit(TrainingCheckpoint):
                 f"step {step:,}: v = {entry['v']:.2f}, {self.limit.name} {value} ({kept}), mean return {found.mean:.4g}"
             )
             print(text, flush=True)  # noqa: T201  as SB3's callbacks do
-        _files.write_atomic(self._state_file(step), json.dumps({name: getattr(self, name) for name in STATE}))
-        for old in self.history[:-2]:  # the last checkpoint may still be the one before
-            self._state_file(old["step"]).unlink(missing_ok=True)
+        state = {name: getattr(self, name) for name in STATE} | {"terms": self._terms()}
+        _files.write_atomic(self._state_file(step), json.dumps(state))
+        self._keep_only(
+            "limit", {x["step"] for x in self.history[-2:]}
+        )  # the last checkpoint may still be the one before
+
+    def _check_length(self, steps: float) -> None:
+        """Warn if training episodes are cut by evaluations so early that their ends are seldom seen."""
+        each = self.every / self.model.n_envs
+        if 2.0 * steps > each:
+            cut = f"each evaluation ends the running episodes, every {each:,.0f} steps of an environment"
+            text = f"an episode has {steps:,.0f} steps, and {cut}: take fewer evaluations, now {self.evaluations}, or train longer"
+            self._once.advise("length", text)
+
+    def _terms(self) -> dict[str, Any]:
+        """What a resumed training must have in common with the one before."""
+        return {**asdict(self.limit), "unsafe": _named(self.unsafe), "episodes": self.episodes}
 
     @property
     def _buffer(self) -> ShapedReplayBuffer:
@@ -392,7 +441,7 @@ class RiskLimit(TrainingCheckpoint):
 
     def _move(self, found: Episodes) -> None:
         """The dial's level after an evaluation."""
-        if self.model.num_timesteps < self._end // 5:
+        if self.model.num_timesteps < max(self._end // 5, self.model.learning_starts):
             self._since = len(self.history)
             return  # a dial needs a learner that has learned something
         if self._rest > 0:
@@ -423,13 +472,22 @@ class RiskLimit(TrainingCheckpoint):
     def _model_file(self, step: int) -> Path:
         return self.folder / f"candidate-{step}.zip"
 
+    def _statistics_file(self, step: int) -> Path:
+        return self.folder / f"candidate-{step}.pkl"
+
     def _store(self, entry: dict[str, Any]) -> None:
         """Save the model if it is among the best so far; delete models that are not any more."""
         self.model.save(self._model_file(entry["step"]))
-        wanted = {x["step"] for x in self._candidates()}
-        for old in self.history:
-            if old["step"] not in wanted:
-                self._model_file(old["step"]).unlink(missing_ok=True)
+        if (normalizer := self.model.get_vec_normalize_env()) is not None:
+            normalizer.save(str(self._statistics_file(entry["step"])))
+        self._keep_only("candidate", {x["step"] for x in self._candidates()})
+
+    def _keep_only(self, kind: str, steps: set[int]) -> None:
+        """Delete other files of a kind. Those of an earlier training stay until this one has a checkpoint."""
+        if len(self.history) > 1:
+            for file in self.folder.glob(f"{kind}-*.*"):
+                if file.stem not in {f"{kind}-{step}" for step in steps}:
+                    file.unlink(missing_ok=True)
 
     def _candidates(self) -> list[dict[str, Any]]:
         """The best evaluations: first those that kept the limit, by their return; then those with the least risk."""
@@ -446,24 +504,29 @@ class RiskLimit(TrainingCheckpoint):
             return
         try:
             state = json.loads(_files.read_text(self._state_file(step)))
+            terms = state["terms"]
             self.__dict__.update({name: state[name] for name in STATE})
         except (OSError, ValueError, KeyError, TypeError):
             raise BadFile(f"{self._state_file(step)} must be written by RiskLimit, got another file") from None
+        how = "resume with the same limit, or take another folder"
+        _checks.require(terms == self._terms(), "folder", f"hold a training with {self._terms()}", terms, how)
 
     # -- episodes ------------------------------------------------------------------------------------------------------
 
-    def _run(self, n: int, seed: int, model: BaseAlgorithm | None = None) -> Episodes:
-        """n greedy episodes, the same number in each environment, with these seeds."""
-        model = self.model if model is None else model
+    def _run(self, n: int, seed: int, step: int | None = None) -> Episodes:
+        """n greedy episodes, the same number in each environment, with these seeds: of the model, or of a candidate's."""
+        model = self.model if step is None else self._loaded(step)
         envs, count = self._envs, self._envs.num_envs
         n = -(-n // count) * count
         normalizer = self.model.get_vec_normalize_env()
+        if normalizer is not None and step is not None:
+            normalizer = VecNormalize.load(str(self._statistics_file(step)), envs)
         envs.seed(seed)
         obs = envs.reset()
         returns, flags = np.zeros(count), np.zeros(count, bool)
         left = np.full(count, n // count)
         found: tuple[list[float], list[bool]] = ([], [])
-        reported = False
+        steps = 0
         with Bar("episodes of evaluation", n) as bar:
             while left.any():
                 bar.update(n - int(left.sum()))
@@ -472,22 +535,27 @@ class RiskLimit(TrainingCheckpoint):
                 obs, rewards, dones, infos = envs.step(actions)
                 for i in np.flatnonzero(left):
                     info = infos[i]
+                    steps += 1
                     returns[i] += float(rewards[i])
                     ended = bool(dones[i]) and not info.get("TimeLimit.truncated", False)
-                    if callable(self.unsafe):
-                        flags[i] |= bool(self.unsafe(info, float(rewards[i]), ended))
-                    elif self.unsafe in info:
-                        reported = True
-                        flags[i] |= float(info[self.unsafe]) > 0.0
+                    flags[i] |= self._is_unsafe(info, float(rewards[i]), ended)
                     if dones[i]:
                         found[0].append(returns[i])
                         found[1].append(bool(flags[i]))
                         returns[i], flags[i] = 0.0, False
                         left[i] -= 1
-        if self.limit.most is not None and not callable(self.unsafe):
-            how = "name another entry, or give a function of (info, reward, terminated): unsafe="
-            _checks.require(reported, "eval_env", f"report harm in info[{self.unsafe!r}]", "no such entry", how)
-        return Episodes(np.array(found[0]), np.array(found[1], bool))
+        how = "set it in safe steps, too, or give unsafe= another entry or a function of (info, reward, terminated)"
+        _checks.require(self._reported, "eval_env", f"report harm in info[{self.unsafe!r}]", "no such entry", how)
+        return Episodes(np.array(found[0]), np.array(found[1], bool), steps / n)
+
+    def _is_unsafe(self, info: dict[str, Any], reward: float, terminated: bool) -> bool:
+        """Whether a step is unsafe."""
+        if callable(self.unsafe):
+            return _flag(self.unsafe(info, reward, terminated), "unsafe", "return")
+        if self.unsafe not in info:
+            return False
+        self._reported = True
+        return _flag(info[self.unsafe], f"info[{self.unsafe!r}]", "be")
 
     # -- the certificate -----------------------------------------------------------------------------------------------
 
@@ -503,32 +571,35 @@ class RiskLimit(TrainingCheckpoint):
 
     def _certified(self) -> Certificate:
         """Confirm candidates, best first, and certify the first that keeps the limit on fresh episodes."""
-        tried, last = 0, None
+        tested: list[Certificate] = []
         seen: list[tuple[float, float, dict[str, Any], Episodes]] = []
         for k, entry in enumerate(self._candidates()):
-            found = self._run(3 * self.episodes, CONFIRMATION + 1_000 * k, self._loaded(entry["step"]))
+            found = self._run(3 * self.episodes, CONFIRMATION + 1_000 * k, entry["step"])
             self._lowest = min(self._lowest, float(found.returns.min()))
             excess = self._excess(found)
             seen.append((excess, -found.mean, entry, found))
             if excess > 0.0:
                 continue
-            last = self._tested(entry, found, tried)
-            tried += 1
-            if last.kept or tried == TRIES:
+            tested.append(self._tested(entry, found, len(tested)))
+            if tested[-1].kept or len(tested) == TRIES:
                 break
-        if last is None:
+        if not tested:
             _, _, entry, found = min(seen, key=lambda x: x[:2])
-            last = self._tested(entry, found, 0)
-        self._loaded(last.step).save(self.folder / "best_model.zip")
-        return last
+            tested.append(self._tested(entry, found, 0))
+        best = min(tested, key=lambda told: told.bound if self.limit.most is not None else -told.bound)
+        self._loaded(best.step).save(self.folder / BEST)
+        if self.model.get_vec_normalize_env() is not None:
+            shutil.copyfile(self._statistics_file(best.step), self.folder / STATISTICS)
+        return replace(best, tries=len(tested))
 
     def _tested(self, entry: dict[str, Any], seen: Episodes, tried: int) -> Certificate:
         """A certificate for a candidate, from fresh episodes; ``seen`` are those of its confirmation."""
-        confidence, model = self._each, self._loaded(entry["step"])
+        confidence = self._each
         seed = CERTIFICATE + 1_000_000 * tried
-        fresh = self._run(self.limit.episodes_needed(seen, confidence), seed, model)
+        fresh = self._run(self.limit.episodes_needed(seen, confidence), seed, entry["step"])
         self._lowest = min(self._lowest, float(fresh.returns.min()))
-        worst = self._lowest if self.limit.worst is None else self.limit.worst
+        given = math.inf if self.limit.worst is None else self.limit.worst
+        worst = min(given, self._lowest)
         bound = self.limit.bound(fresh, confidence, worst)
         target = self.limit.most if self.limit.most is not None else self.limit.least
         assert target is not None
@@ -540,10 +611,10 @@ class RiskLimit(TrainingCheckpoint):
             "v": entry["v"],
             "beta": self._buffer.beta,
             "confidence_of_each_try": confidence,
-            "unsafe": self.unsafe if isinstance(self.unsafe, str) else getattr(self.unsafe, "__name__", "a function"),
+            "unsafe": _named(self.unsafe),
         }
         if self.limit.most is None:
-            settings |= {"lowest_return_assumed": worst}
+            settings |= {"lowest_return" if worst == given else "lowest_return_assumed": worst}
         return Certificate(
             kept=self.limit.keeps(bound),
             quantity=self.limit.name,
@@ -556,10 +627,9 @@ class RiskLimit(TrainingCheckpoint):
             mean_return=fresh.mean,
             first_seed=seed,
             environments=self._envs.num_envs,
-            model="best_model.zip",
+            model=BEST,
             step=entry["step"],
             settings=settings,
-            tries=tried + 1,
             history=self.history,
         )
 
@@ -569,6 +639,31 @@ class RiskLimit(TrainingCheckpoint):
             file.exists(), "folder", f"hold {file.name}", str(self.folder), "it was removed during training"
         )
         return type(self.model).load(file, device=self.model.device)
+
+
+def _flag(value: Any, name: str, verb: str) -> bool:
+    """Whether a flag or a cost says unsafe; anything else is refused."""
+    try:
+        cost = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        cost = math.nan
+    _checks.require(math.isfinite(cost), name, f"{verb} True, False or a finite cost", value)
+    return cost > 0.0
+
+
+def _named(unsafe: Unsafe) -> str:
+    return unsafe if isinstance(unsafe, str) else getattr(unsafe, "__name__", "a function")
+
+
+def _made(make: Any) -> gymnasium.Env[Any, Any]:
+    env = gymnasium.make(make) if isinstance(make, str) else make()
+    _checks.require(isinstance(env, gymnasium.Env), "eval_env", "make an environment of Gymnasium", type(env).__name__)
+    return env
+
+
+def _parts(env: Any) -> list[Any]:
+    """The environments of a VecEnv, if they are in this process."""
+    return [part.unwrapped for part in getattr(_innermost(env), "envs", [])]
 
 
 def _innermost(env: Any) -> Any:
