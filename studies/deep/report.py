@@ -235,7 +235,9 @@ def _frontiers(chapters: Sequence[Chapter]) -> list[Block]:
             "since more settings reach further by chance. The table has the reach of shaped replay less that of each rival; bold: significant (95 %). "
             f"Of {number_of} comparisons, about {number_of / 20:.0f} would be significant by chance."
         ),
-        Table(["world", *rivals], [[c.title, *(_reach(x.get(name)) for name in rivals)] for c, x in found], folded=True),
+        Table(
+            ["world", *rivals], [[c.title, *(_reach(x.get(name)) for name in rivals)] for c, x in found], folded=True
+        ),
         Text("Shaped replay reaches, compared with"),
         Text("\n".join(f"- {line}" for line in sentences.frontiers(found))),
     ]
@@ -366,7 +368,8 @@ def _method(found: Found, jobs: Sequence[Job]) -> list[Block]:
     chosen = sorted({run.selection.returns.size for g in groups for run in g.runs})
     steps = {job.setting["world"]: job.setting["steps"] for job in jobs}
     worlds = [
-        [c.title, f"{steps[c.world]:,}", _sentence(WORLDS[c.world].about), WORLDS[c.world].catastrophe] for c in chapters
+        [c.title, f"{steps[c.world]:,}", _sentence(WORLDS[c.world].about), WORLDS[c.world].catastrophe]
+        for c in chapters
     ]
     hours = sum(run.seconds for g in groups for run in g.runs) / 3600
     lines = [
@@ -384,7 +387,12 @@ def _method(found: Found, jobs: Sequence[Job]) -> list[Block]:
         lines.append(f"Runs in the folder that are not in this plan, and are ignored: {found.strangers}.")
     again = "Run it with `make deep-study`, or `python -m studies.deep --help`. Finished runs are not repeated."
     header = ["world", "steps", "what it is", "a catastrophe"]
-    return [Heading("Method"), Table(header, worlds, folded=True), Text("\n".join(f"- {line}" for line in lines)), Text(again)]
+    return [
+        Heading("Method"),
+        Table(header, worlds, folded=True),
+        Text("\n".join(f"- {line}" for line in lines)),
+        Text(again),
+    ]
 
 
 def _sentence(text: str) -> str:

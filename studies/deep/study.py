@@ -40,7 +40,12 @@ VS = (0.8, 0.75, 0.65)  #: without keys, the default first; β is 1
 KEY = {"key": "world", "v": 0.5, "beta": 2.0}  #: the defaults with keys
 PENALTIES = (1.0, 2.0, 4.0)  #: as multiples of what a catastrophe costs already
 ALPHAS = (0.25, 0.1, 0.5)
-LIMITS = (0.02, 0.05, 0.0)  #: of the Lagrangian, on the share of training episodes with harm
+LIMITS = (
+    0.5,
+    0.25,
+    0.0,
+)  #: of the Lagrangian, on the share of training episodes with harm, as shares of the plain learner's
+RISE = 4.0  #: the multiplier that the Lagrangian has at the end if harm stays as common as without it, in multiples of the harm
 LATE = ("delayed",)  #: worlds with harm one step after its cause: keys are tilted on the target
 #: The relative cost of a step, roughly.
 COSTS = {"random": 0.05, "dqn": 1.0, "static": 1.2, "lagrangian": 1.6, "qrdqn": 2.5, "iqn": 2.9, "sac": 8.0}
@@ -91,14 +96,30 @@ def families(world: str, small: bool = False) -> Iterator[tuple[str, str, dict[s
     late: dict[str, Any] = {"tilt_on": "target"} if world in LATE else {}
     yield KEYED, f"v = {KEY['v']:g}, β = {KEY['beta']:g}", {**KEY, **late}
     for k in PENALTIES[:n]:
-        yield PENALTY, f"{k:g} × harm", {"penalty": k * world_named(world).harm}
+        yield PENALTY, f"{k:g} × harm", _penalised(world, k)
     if _plain(world) == "sac":
         return
     for family, algorithm in ((CVAR, "qrdqn"), (IQN, "iqn"), (STATIC, "static")):
         for alpha in ALPHAS[:n]:
             yield family, f"α = {alpha:g}", {"algorithm": algorithm, "alpha": alpha}
-    for limit in LIMITS[:n]:
-        yield LAGRANGIAN, f"d = {limit:g}", {"algorithm": "lagrangian", "limit": limit}
+    for share in LIMITS[:n]:
+        yield LAGRANGIAN, f"d = {share:g} of plain's", _lagrangian(world, share)
+
+
+def _penalised(world: str, k: float) -> dict[str, Any]:
+    """Harm costs 1 + k times as much. DQN's rewards are scaled down by as much: beyond an error of 1 its loss does not see how large harm is."""
+    spec = world_named(world)
+    scaled = {"overrides": {"reward_scale": (1.0 + k) * spec.reward_scale}} if spec.learner == "dqn" else {}
+    return {"penalty": k * spec.harm, **scaled}
+
+
+def _lagrangian(world: str, share: float) -> dict[str, Any]:
+    """The limit d as a share of the harm in the plain learner's training; η so that the multiplier has time to rise."""
+    spec = world_named(world)
+    before = spec.harm_in_training or 1.0
+    updates = spec.steps / spec.dqn["train_freq"]
+    rate = float(f"{RISE * spec.harm / spec.reward_scale / (updates * before):.2g}")
+    return {"algorithm": "lagrangian", "limit": round(share * before, 4), "overrides": {"rate": rate}}
 
 
 def plan(preset: Preset) -> list[Job]:
@@ -145,11 +166,9 @@ def _stage(job: Job) -> int:
 def _setting(preset: Preset, world: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:
     """A setting as a dict, with its steps; 'random' is not an algorithm of Setting, so it is set last."""
     learner = {"algorithm": _plain(world), **{key: x for key, x in changes.items() if x != "random"}}
-    common: dict[str, Any] = {
-        "steps": preset.steps or world_named(world).steps,
-        "overrides": EARLY if preset.small else {},
-    }
-    made = Setting(world, seed=seed, episodes=preset.episodes, **common, **learner).to_dict()
+    learner["overrides"] = {**changes.get("overrides", {}), **(EARLY if preset.small else {})}
+    steps = preset.steps or world_named(world).steps
+    made = Setting(world, seed=seed, episodes=preset.episodes, steps=steps, **learner).to_dict()
     return {**made, "algorithm": changes.get("algorithm", made["algorithm"])}
 
 

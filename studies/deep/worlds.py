@@ -51,7 +51,8 @@ class World:
     model, where there is one: state s is then the s-th unit vector. ``key`` names the class of pair keys and its
     arguments. ``learner`` names the plain learner: "dqn", or "sac" for continuous actions. ``dqn``, ``qrdqn`` and
     ``sac`` are the learners' arguments; a ``reward_scale`` among them takes the place of the world's.
-    ``harm`` is what a catastrophe costs in reward; an extra penalty is a multiple of it. ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
+    ``harm`` is what a catastrophe costs in reward; an extra penalty is a multiple of it. ``harm_in_training`` is the share of the plain
+    learner's training episodes with a catastrophe (20 seeds). ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
     ``named_limit`` is the limit on P(unsafe) for ``RiskLimit``: half of the plain learner's, to one digit; 0 for none.
     """
 
@@ -72,6 +73,7 @@ class World:
     n_quantiles: int = 50
     mdp: Callable[[], TabularMDP] | None = None
     named_limit: float = 0.0
+    harm_in_training: float = 0.0
     learner: str = "dqn"
     sac: Mapping[str, Any] = field(default_factory=dict)
 
@@ -203,6 +205,7 @@ WORLDS: dict[str, World] = {
             mdp=_cliff,
             harm=12.0,
             named_limit=0.06,
+            harm_in_training=0.131,
             time_limit=100,
             gamma=0.95,
             reward_scale=20.0,
@@ -219,6 +222,7 @@ WORLDS: dict[str, World] = {
             mdp=_volatile,
             harm=100.0,
             named_limit=0.4,
+            harm_in_training=0.41,
             time_limit=100,
             gamma=0.9,
             reward_scale=150.0,
@@ -235,6 +239,7 @@ WORLDS: dict[str, World] = {
             mdp=_delayed,
             harm=12.0,
             named_limit=0.06,
+            harm_in_training=0.13,
             time_limit=100,
             gamma=0.95,
             reward_scale=20.0,
@@ -250,6 +255,7 @@ WORLDS: dict[str, World] = {
             maker=_point,
             harm=18.0,
             named_limit=0.07,
+            harm_in_training=0.095,
             time_limit=100,
             gamma=0.99,
             reward_scale=20.0,
@@ -267,6 +273,7 @@ WORLDS: dict[str, World] = {
             maker=_lava,
             harm=25.0,
             named_limit=0.07,
+            harm_in_training=0.066,
             time_limit=100,
             gamma=0.98,
             reward_scale=30.0,
@@ -299,6 +306,7 @@ WORLDS: dict[str, World] = {
             maker=partial(_traffic, "highway", 7.0),
             harm=7.0,
             named_limit=0.1,
+            harm_in_training=0.63,
             time_limit=30,
             gamma=0.9,
             reward_scale=10.0,
@@ -315,6 +323,7 @@ WORLDS: dict[str, World] = {
             maker=partial(_traffic, "merge", 5.0),
             harm=5.0,
             named_limit=0.02,
+            harm_in_training=0.35,
             time_limit=40,
             gamma=0.9,
             reward_scale=10.0,
@@ -332,6 +341,7 @@ WORLDS: dict[str, World] = {
             mdp=_betting,
             harm=10.0,
             named_limit=0.2,
+            harm_in_training=0.26,
             time_limit=100,
             gamma=0.99,
             reward_scale=15.0,
@@ -348,6 +358,7 @@ WORLDS: dict[str, World] = {
             mdp=_maze,
             harm=64.0,
             named_limit=0.02,
+            harm_in_training=0.029,
             time_limit=100,
             gamma=0.99,
             reward_scale=70.0,
@@ -363,6 +374,7 @@ WORLDS: dict[str, World] = {
             maker=_cheetah,
             harm=20.0,
             named_limit=0.4,
+            harm_in_training=0.27,
             time_limit=200,
             gamma=0.99,
             reward_scale=5.0,

@@ -8,6 +8,8 @@ from gymnasium.utils.env_checker import check_env
 import safereplay as sr
 from studies.deep import worlds
 from studies.deep.cheetah import Fined
+from studies.deep.study import FULL, families
+from studies.deep.summary import LAGRANGIAN, PENALTY
 from studies.deep.traffic import FASTER, IDLE, SLOWER, Traffic
 from studies.deep.training import evaluate
 from studies.deep.worlds import WORLDS, world_named
@@ -93,7 +95,24 @@ def test_the_scale_keeps_a_catastrophe_where_the_huber_loss_is_square(name):
         "betting": -10,
         "maze": -65,
     }
-    assert abs(worst[name]) / WORLDS[name].reward_scale <= 1.0
+    scale = WORLDS[name].reward_scale
+    assert abs(worst[name]) / scale <= 1.0
+    for family, _, changes in families(name):
+        if family == PENALTY:
+            harm = abs(worst[name]) + changes["penalty"]
+            assert harm / changes["overrides"]["reward_scale"] <= 1.0
+
+
+@pytest.mark.parametrize("name", FULL.worlds)
+def test_the_multiplier_has_time_to_rise_and_its_limit_is_below_the_plain_learners_harm(name):
+    world = WORLDS[name]
+    found = [changes for family, _, changes in families(name) if family == LAGRANGIAN]
+    for changes in found:
+        assert changes["limit"] <= 0.5 * world.harm_in_training
+        updates = world.steps / world.dqn["train_freq"]
+        most = changes["overrides"]["rate"] * updates * world.harm_in_training
+        assert most == pytest.approx(4.0 * world.harm / world.reward_scale, rel=0.05)
+    assert len(found) == (3 if world.learner == "dqn" else 0)
 
 
 def test_an_episode_is_a_function_of_its_seed_and_its_actions(world):

@@ -328,7 +328,9 @@ class RiskLimit(TrainingCheckpoint):
         self._level, self._rest, self._top = 0, 0, False
         self._since = 0  # the first evaluation that counts at this level
         self._lowest = math.inf
-        self._reported = callable(self.unsafe) or self.limit.most is None  # whether evaluations are known to report harm
+        self._reported = (
+            callable(self.unsafe) or self.limit.most is None
+        )  # whether evaluations are known to report harm
 
     # -- the controller ------------------------------------------------------------------------------------------------
 
