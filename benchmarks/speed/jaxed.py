@@ -101,7 +101,7 @@ def _cycles(item: Any, new: Any) -> dict[str, tuple[Callable[[], Any], Callable[
 
         found |= {"flashbax, uniform": (filled(uniform), uniformly)}
         found |= {"flashbax, prioritised": (filled(tree), by_priority)}
-    shaped = make_shaped_buffer(SIZE, BATCH)
+    shaped = make_shaped_buffer(SIZE, sample_batch_size=BATCH)
 
     def by_surprise(memory: Any, key: Any) -> Any:
         of_look, of_batch = jax.random.split(key)

@@ -206,7 +206,9 @@ def _buffer(world: Any, terms: Terms, reach: float) -> Any:
     size = min(terms.buffer, terms.steps)
     if terms.replay == "keyed":
         return make_count_buffer(world, terms.batch, terms.reward_scale)
-    return make_shaped_buffer(size, terms.batch, reach=reach if terms.replay == "shaped" else float("inf"))
+    return make_shaped_buffer(
+        size, sample_batch_size=terms.batch, reach=reach if terms.replay == "shaped" else float("inf")
+    )
 
 
 def _seen(world: World, batch: Transition) -> Transition:

@@ -117,7 +117,12 @@ def test_counts_of_outcomes_give_the_draws_of_the_buffer_with_keys(v, beta):
     stored = Transition(*(jnp.asarray(x) for x in columns))
     one = jax.tree.map(lambda x: x[0], stored)
     keyed = make_keyed_buffer(
-        600, 64, mdp.n_pairs, lambda t: t.place * 4 + t.action, lambda t: t.reward, add_batches=True
+        600,
+        sample_batch_size=64,
+        n_pairs=mdp.n_pairs,
+        pair=lambda t: t.place * 4 + t.action,
+        x=lambda t: t.reward,
+        add_batches=True,
     )
     counted = make_count_buffer(world, 64, 7.0)
     memories = (

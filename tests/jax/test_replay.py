@@ -56,7 +56,7 @@ def drawn(buffer, state, pools, seed=0, **dials):
 )
 def test_draws_are_those_of_the_numpy_sampler(v, beta, reach):
     """20,000 independent draws of each: a chi-square test at 1e-4, seeds fixed; uniform draws are refused by the same test."""
-    buffer = make_shaped_buffer(6, 6, reach=reach)
+    buffer = make_shaped_buffer(6, sample_batch_size=6, reach=reach)
     ours = np.bincount(drawn(buffer, filled(buffer, ERRORS), 20_000, v=v, beta=beta), minlength=6)
     theirs = np.zeros(6)
     for seed in range(20_000):
@@ -70,7 +70,7 @@ def test_draws_are_those_of_the_numpy_sampler(v, beta, reach):
 def test_draws_have_the_stated_weights():
     """A pool of 8·512 entries is nearly the memory itself: 51,200 draws, a chi-square test at 1e-4."""
     xs = np.tile(ERRORS, 100)
-    buffer = make_shaped_buffer(600, 512, looks=512)
+    buffer = make_shaped_buffer(600, sample_batch_size=512, looks=512)
     state = looked(buffer, filled(buffer, xs), times=64)
     keys = jax.random.split(jax.random.key(2), 100)
     slots = jax.vmap(lambda key: buffer.sample(state, key, 0.8, 1.0).indices)(keys)
@@ -85,7 +85,7 @@ def test_draws_have_the_stated_weights():
 
 
 def test_at_v_0_and_before_the_first_look_draws_are_uniform():
-    buffer = make_shaped_buffer(6, 6)
+    buffer = make_shaped_buffer(6, sample_batch_size=6)
     state = filled(buffer, ERRORS)
     keys = jax.random.split(jax.random.key(0), 2_000)
     for here, v in ((state, 0.8), (looked(buffer, state), 0.0)):
@@ -96,7 +96,7 @@ def test_at_v_0_and_before_the_first_look_draws_are_uniform():
 
 
 def test_tilted_draws_are_marked_and_what_was_overwritten_is_not_among_them():
-    buffer = make_shaped_buffer(8, 8)
+    buffer = make_shaped_buffer(8, sample_batch_size=8)
     state = looked(buffer, filled(buffer, [-9.0, *[0.0] * 7]))  # only number 0 is a bad surprise
     keys = jax.random.split(jax.random.key(0), 200)
     before = jax.vmap(lambda key: buffer.sample(state, key, 0.9))(keys)
@@ -109,7 +109,7 @@ def test_tilted_draws_are_marked_and_what_was_overwritten_is_not_among_them():
 
 
 def test_the_pool_has_the_last_eight_looks():
-    buffer = make_shaped_buffer(100, 4)
+    buffer = make_shaped_buffer(100, sample_batch_size=4)
     state = filled(buffer, np.zeros(100))
     for k in range(20):
         state = buffer.update(state, jax.random.key(k), lambda t, k=k: jnp.full(4, float(k)))
@@ -117,7 +117,7 @@ def test_the_pool_has_the_last_eight_looks():
 
 
 def test_one_program_serves_a_whole_dial():
-    buffer = make_shaped_buffer(6, 6)
+    buffer = make_shaped_buffer(6, sample_batch_size=6)
     state = looked(buffer, filled(buffer, ERRORS))
     keys = jax.random.split(jax.random.key(0), 500)
     share = jax.jit(lambda v: jax.vmap(lambda key: buffer.sample(state, key, v).tilted)(keys).mean())
@@ -127,7 +127,7 @@ def test_one_program_serves_a_whole_dial():
 
 
 def test_networks_have_buffers_of_their_own_under_vmap():
-    buffer = make_shaped_buffer(6, 6)
+    buffer = make_shaped_buffer(6, sample_batch_size=6)
     batch = jax.vmap(lambda x: filled(buffer, x))(jnp.stack([jnp.asarray(ERRORS), -jnp.asarray(ERRORS)]))
     keys = jax.random.split(jax.random.key(3), 2)
     together = jax.vmap(lambda s, k: buffer.sample(buffer.update(s, k, lambda t: t["x"]), k, 0.8))(batch, keys)
@@ -138,7 +138,7 @@ def test_networks_have_buffers_of_their_own_under_vmap():
 
 
 def test_the_same_key_gives_the_same_batch():
-    buffer = make_shaped_buffer(6, 6)
+    buffer = make_shaped_buffer(6, sample_batch_size=6)
     runs = [buffer.sample(looked(buffer, filled(buffer, ERRORS)), jax.random.key(5), 0.8) for _ in range(2)]
     np.testing.assert_array_equal(runs[0].indices, runs[1].indices)
 
@@ -150,7 +150,9 @@ XS = [1.0, 1.0, -5.0, 3.0, 3.0, -1.0, 0.0, 0.5, 0.5, 2.0]
 
 
 def keyed(size=10, batch=1):
-    return make_keyed_buffer(size, batch, 3, lambda t: t["pair"], lambda t: t["r"], add_batches=True)
+    return make_keyed_buffer(
+        size, sample_batch_size=batch, n_pairs=3, pair=lambda t: t["pair"], x=lambda t: t["r"], add_batches=True
+    )
 
 
 def of_pairs(buffer, pairs=PAIRS, xs=XS):
@@ -195,7 +197,10 @@ def test_a_keyed_buffer_of_equal_numbers_is_uniform():
 
 
 def test_the_oldest_are_overwritten_one_by_one_and_in_batches():
-    single, many = make_shaped_buffer(5, 1), make_shaped_buffer(5, 1, add_batches=True)
+    single, many = (
+        make_shaped_buffer(5, sample_batch_size=1),
+        make_shaped_buffer(5, sample_batch_size=1, add_batches=True),
+    )
     one = filled(single, np.arange(7.0))
     two = many.add(many.init(ITEM), {"x": jnp.arange(4.0), "n": jnp.arange(4)})
     two = many.add(two, {"x": jnp.arange(4.0, 7.0), "n": jnp.arange(4, 7)})
@@ -204,8 +209,45 @@ def test_the_oldest_are_overwritten_one_by_one_and_in_batches():
         assert int(state.added) == 7
 
 
+def test_a_stack_of_buffers_can_be_asked_at_once():
+    buffer = make_shaped_buffer(10, sample_batch_size=4)
+    stack = jax.vmap(lambda x: buffer.init({"x": x, "n": jnp.int32(0)}))(jnp.zeros(3))
+    counts = jnp.array([3, 4, 30], jnp.int32)
+    assert buffer.can_sample(stack._replace(added=counts)).tolist() == [False, True, True]
+
+
+def test_64_bit_mode_makes_the_same_draws():
+    def drawn():
+        buffer = make_shaped_buffer(100, sample_batch_size=16)
+        state = filled(buffer, np.arange(20.0))
+        state = buffer.update(state, jax.random.key(1), lambda t: 5.0 - t["x"].ravel().astype(jnp.float32))
+        return np.asarray(buffer.sample(state, jax.random.key(2), v=0.8).indices)
+
+    usual = drawn()
+    with jax.enable_x64(True):
+        wide = drawn()
+    assert usual.max() < 20
+    np.testing.assert_array_equal(usual, wide)
+
+
+def test_td_errors_that_are_not_finite_are_refused_or_left_out():
+    buffer = make_shaped_buffer(100, sample_batch_size=8)
+    state = filled(buffer, np.arange(20.0))
+
+    def update(state, key, bad):
+        return buffer.update(state, key, lambda t: jnp.where(jnp.arange(8) == 3, bad, 5.0 - t["x"].ravel()))
+
+    with pytest.raises(BadInput, match="td_errors must be numbers below 1e\\+19, got"):
+        update(state, jax.random.key(0), jnp.nan)
+    for bad in (jnp.nan, jnp.inf, 1e30):
+        after = jax.jit(update)(state, jax.random.key(0), bad)
+        assert np.isfinite(np.asarray(after.sums)).all()
+        assert (np.asarray(after.pool[:8]) == -1).sum() == 1
+        assert float(after.sums[1]) > 0.0
+
+
 def test_can_sample_once_there_is_enough():
-    buffer = make_shaped_buffer(10, 2, min_length=4)
+    buffer = make_shaped_buffer(10, sample_batch_size=2, min_length=4)
     assert [bool(buffer.can_sample(filled(buffer, np.zeros(n)))) for n in (1, 3, 4, 30)] == [False, False, True, True]
 
 
@@ -225,7 +267,7 @@ def test_wrong_sizes_are_refused(arguments, message):
 
 
 def test_a_transition_of_another_kind_is_refused_also_inside_jit():
-    buffer = make_shaped_buffer(4, 1)
+    buffer = make_shaped_buffer(4, sample_batch_size=1)
     state = buffer.init(ITEM)
     with pytest.raises(BadInput, match=r"transition must have the structure given to init, .*'n'.*, got .*'x'"):
         buffer.add(state, {"x": jnp.float32(0)})
@@ -235,13 +277,13 @@ def test_a_transition_of_another_kind_is_refused_also_inside_jit():
         buffer.add(state, {"x": jnp.float32(0), "n": jnp.float32(0)})
     with pytest.raises(BadInput, match="transition must have at least one array, got "):
         buffer.init({})
-    many = make_shaped_buffer(4, 1, add_batches=True)
+    many = make_shaped_buffer(4, sample_batch_size=1, add_batches=True)
     with pytest.raises(BadInput, match="transitions must be at most max_length, 4, got 5"):
         many.add(state, {"x": jnp.zeros(5), "n": jnp.zeros(5, jnp.int32)})
 
 
 def test_a_batch_larger_than_what_is_stored_is_refused():
-    buffer = make_shaped_buffer(10, 4)
+    buffer = make_shaped_buffer(10, sample_batch_size=4)
     state = filled(buffer, np.zeros(3))
     with pytest.raises(BadInput, match="state must hold at least 4 transitions, got 3"):
         buffer.sample(state, jax.random.key(0))
@@ -256,7 +298,7 @@ def test_without_jax_one_line_names_the_extra():
 
 
 def test_wrong_dials_and_td_errors_are_refused():
-    buffer = make_shaped_buffer(4, 4)
+    buffer = make_shaped_buffer(4, sample_batch_size=4)
     state = filled(buffer, np.zeros(4))
     for v in (1.0, jnp.float32(1.0)):
         with pytest.raises(BadInput, match=r"v must be in \[0, 1\), got 1"):
@@ -267,3 +309,29 @@ def test_wrong_dials_and_td_errors_are_refused():
         buffer.sample(state, jax.random.key(0), beta=float("nan"))
     with pytest.raises(BadInput, match="td_errors must give one number per transition, 4, got "):
         buffer.update(state, jax.random.key(0), lambda t: t["x"].sum())
+
+
+def test_what_describes_a_transition_with_keys_is_checked():
+    def sample(n_pairs, pair, x, v=0.5):
+        buffer = make_keyed_buffer(4, sample_batch_size=4, n_pairs=n_pairs, pair=pair, x=x, add_batches=True)
+        state = buffer.add(buffer.init(ITEM), {"x": jnp.zeros(4), "n": jnp.arange(4)})
+        return buffer.sample(state, jax.random.key(0), v=v)
+
+    usual = {"n_pairs": 4, "pair": lambda t: t["n"], "x": lambda t: t["x"]}
+    assert sample(**usual).indices.shape == (4,)
+    for change, message in [
+        ({"x": lambda t: t["x"][:, None]}, r"x must give one number per transition, 4, got \(4, 1\)"),
+        ({"pair": lambda t: t["x"]}, "pair must give whole numbers, got 'float32'"),
+        ({"n_pairs": 3}, "pair must give numbers from 0 to n_pairs - 1, 2, got 3"),
+        ({"v": jnp.array([0.1, 0.2])}, "v must be one number, got"),
+    ]:
+        with pytest.raises(BadInput, match=message):
+            sample(**{**usual, **change})
+
+
+def test_a_plain_number_takes_the_type_of_the_memory():
+    buffer = make_shaped_buffer(4, sample_batch_size=1)
+    state = buffer.add(buffer.init({"a": jnp.uint8(0)}), {"a": 3})
+    assert int(state.experience["a"][0]) == 3
+    with pytest.raises(BadInput, match=r"transition\['a'\] must have type uint8, got 'float32'"):
+        buffer.add(state, {"a": 1.5})

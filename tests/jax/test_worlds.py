@@ -117,3 +117,14 @@ def test_params_are_there_for_gymnax():
     observation, state = world.reset(jax.random.key(0), None)
     assert world.step(jax.random.key(0), state, 0, None)[0].shape == observation.shape
     assert isinstance(state, State)
+
+
+def test_spaces_are_there_for_gymnax():
+    for world, shape, actions in ((TabularWorld(sr.grids.cliff()), (24,), 4), (PointWorld(), (2,), 8)):
+        assert world.observation_space(world.default_params).shape == shape
+        assert world.action_space(world.default_params).n == world.num_actions == actions
+
+
+def test_another_thing_than_a_model_is_refused():
+    with pytest.raises(BadInput, match="mdp must be a TabularMDP, got 'cliff'"):
+        TabularWorld("cliff")

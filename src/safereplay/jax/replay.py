@@ -34,10 +34,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import _checks
 from ..surprise import BATCHES, BETA, KEPT, V, weight
 
+LARGEST = 1e19  #: TD errors are smaller: their squares are float32
 ROW = 32  #: heights are summed and searched in rows
 
 Tree = Any  #: a pytree of arrays
@@ -83,10 +85,10 @@ class ShapedBuffer:
 
 def make_shaped_buffer(
     max_length: int,
+    *,
     sample_batch_size: int,
     min_length: int | None = None,
     add_batches: bool = False,
-    *,
     looks: int | None = None,
     reach: float = inf,
 ) -> ShapedBuffer:
@@ -125,16 +127,21 @@ def make_shaped_buffer(
 
     def init(transition: Tree) -> Shaped:
         """An empty buffer for transitions like this one."""
-        nothing = jnp.full(span, -1, jnp.int32), jnp.zeros(span)
-        return Shaped(*_empty(transition, size), *nothing, jnp.int32(0), jnp.zeros(2))
+        nothing = jnp.full(span, -1, jnp.int32), jnp.zeros(span, jnp.float32)
+        return Shaped(*_empty(transition, size), *nothing, jnp.int32(0), jnp.zeros(2, jnp.float32))
 
     def update(state: Shaped, key: Array, td_errors: Callable[[Tree], Array]) -> Shaped:
-        """Compute the TD errors of some transitions, by a function of a batch of them."""
+        """Compute the TD errors of some transitions, by a function of a batch of them. One that is not finite is refused or, if it is traced, left out."""
         _require_enough(state, 1)
-        numbers = _uniform(state, jax.random.bits(key, (many,)))
+        numbers = _uniform(state, jax.random.bits(key, (many,), jnp.uint32))
         errors = td_errors(_taken(state, numbers))
         _checks.require(jnp.shape(errors) == (many,), "td_errors", f"give one number per transition, {many}", errors)
         errors = jax.lax.stop_gradient(errors).astype(jnp.float32)
+        if not isinstance(errors, jax.core.Tracer):
+            fits = bool((np.abs(np.asarray(errors)) < LARGEST).all())
+            _checks.require(fits, "td_errors", f"be numbers below {LARGEST:g}", errors)
+        fit = jnp.abs(errors) < LARGEST
+        errors, numbers = jnp.where(fit, errors, 0.0), jnp.where(fit, numbers, -1)
         at = state.looked % span  # a multiple of ``many``, so that nothing wraps around
         sums = kept * state.sums + jnp.stack([jnp.abs(errors).sum(), (errors**2).sum()])
         pool = jax.lax.dynamic_update_slice(state.pool, numbers, (at,))
@@ -145,7 +152,7 @@ def make_shaped_buffer(
         """A batch; v in [0, 1) and β may be traced."""
         _require_enough(state, least)
         _dials(v, beta, "[0, 1)")
-        luck, of_slot = jax.random.bits(key, (2, batch))
+        luck, of_slot = jax.random.bits(key, (2, batch), jnp.uint32)
         if reach == inf and isinstance(v, float | int) and v == 0:  # uniform: nothing to compute
             numbers = _uniform(state, of_slot)
             return Sample(_taken(state, numbers), numbers % size, jnp.zeros(batch, bool))
@@ -160,11 +167,12 @@ def make_shaped_buffer(
         numbers = jnp.where(tilted, state.pool[found], _uniform(state, of_slot))
         return Sample(_taken(state, numbers), numbers % size, tilted)
 
-    return ShapedBuffer(init, _adder(size, add_batches), sample, lambda state: _held(state) >= least, update)
+    return ShapedBuffer(init, _adder(size, add_batches), sample, lambda state: state.added >= least, update)
 
 
 def make_keyed_buffer(
     max_length: int,
+    *,
     sample_batch_size: int,
     n_pairs: int,
     pair: Callable[[Tree], Array],
@@ -182,7 +190,7 @@ def make_keyed_buffer(
     x : callable; maps transitions to the number that is tilted on, usually the reward
 
     >>> import jax, jax.numpy as jnp
-    >>> buffer = make_keyed_buffer(4, 4, n_pairs=2, pair=lambda t: t["pair"], x=lambda t: t["r"], add_batches=True)
+    >>> buffer = make_keyed_buffer(4, sample_batch_size=4, n_pairs=2, pair=lambda t: t["pair"], x=lambda t: t["r"], add_batches=True)
     >>> four = {"pair": jnp.array([0, 0, 0, 1]), "r": jnp.array([1.0, 1.0, -5.0, 3.0])}
     >>> state = buffer.add(buffer.init({"pair": jnp.int32(0), "r": jnp.float32(0)}), four)
     >>> draw = lambda key: buffer.sample(state, key, v=0.9, beta=2.0).indices
@@ -198,7 +206,7 @@ def make_keyed_buffer(
         _require_enough(state, least)
         _dials(v, beta, "[0, 1]")
         of_slope, of_slot, of_part = jax.random.split(key, 3)
-        held, k, y = jnp.arange(size) < _held(state), pair(state.experience), x(state.experience)
+        held, (k, y) = jnp.arange(size) < _held(state), _described(state, pair, x, total)
 
         def summed(values: Array) -> Array:
             return jax.ops.segment_sum(jnp.where(held, values, 0.0), k, total)
@@ -225,7 +233,7 @@ def make_keyed_buffer(
         lambda transition: _empty(transition, size),
         _adder(size, add_batches),
         sample,
-        lambda state: _held(state) >= least,
+        lambda state: state.added >= least,
         lambda state, key, td_errors: state,
     )
 
@@ -279,9 +287,26 @@ def _count(known: Tree, given: Tree, name: str) -> int:
         want, found = (n, *old.shape[1:]), jnp.shape(new)
         where = f"{name}{jax.tree_util.keystr(path)}"
         _checks.require(want == found, where, f"have shape {want}", found)
-        cast = jnp.can_cast(jnp.result_type(new), old.dtype, "same_kind")
+        plain = getattr(new, "weak_type", False)  # a Python number, which has no type of its own
+        cast = jnp.can_cast(jnp.result_type(new, old.dtype) if plain else jnp.result_type(new), old.dtype, "same_kind")
         _checks.require(cast, where, f"have type {old.dtype}", jnp.result_type(new).name)
     return int(n)
+
+
+def _described(state: Memory, pair: Callable[[Tree], Array], x: Callable[[Tree], Array], n_pairs: int) -> Any:
+    """The pairs of all slots, and what is tilted on, after checks."""
+    k, y = pair(state.experience), x(state.experience)
+    size = jax.tree.leaves(state.experience)[0].shape[0]
+    for name, values in (("pair", k), ("x", y)):
+        _checks.require(
+            jnp.shape(values) == (size,), name, f"give one number per transition, {size}", jnp.shape(values)
+        )
+    _checks.require(jnp.issubdtype(k.dtype, jnp.integer), "pair", "give whole numbers", k.dtype.name)
+    if not isinstance(k, jax.core.Tracer):
+        told = np.asarray(k)
+        inside = bool(((told >= 0) & (told < n_pairs)).all())
+        _checks.require(inside, "pair", f"give numbers from 0 to n_pairs - 1, {n_pairs - 1}", int(told.max()))
+    return k, y
 
 
 def _held(state: Any) -> Array:
@@ -301,7 +326,7 @@ def _uniform(state: Any, bits: Array) -> Array:
 def _heights(weights: Array) -> Array:
     """Cumulative sums in rows of :data:`ROW`, [n, ROW], padded with zeros: by a product with a triangle, which is faster than a scan."""
     rows = jnp.pad(weights, (0, -len(weights) % ROW)).reshape(-1, ROW)
-    sums = jnp.matmul(rows, jnp.triu(jnp.ones((ROW, ROW))), precision="highest")
+    sums = jnp.matmul(rows, jnp.triu(jnp.ones((ROW, ROW), rows.dtype)), precision="highest")
     return sums + (jnp.cumsum(sums[:, -1]) - sums[:, -1])[:, None]
 
 
@@ -326,4 +351,5 @@ def _dials(v: Any, beta: Any, interval: str) -> None:
     """Refuse wrong dials; traced ones cannot be looked at."""
     for name, value, allowed in (("v", v, interval), ("beta", beta, "(-inf, inf)")):
         if not isinstance(value, jax.core.Tracer):
+            _checks.require(np.ndim(value) == 0, name, "be one number", value, "map over several")
             _checks.between(name, value.item() if isinstance(value, jax.Array) else value, allowed)

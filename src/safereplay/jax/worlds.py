@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces
 
 from .. import _checks, point
 from ..mdp import TabularMDP
@@ -46,6 +47,16 @@ class World:
 
     def __init__(self, time_limit: int) -> None:
         self.time_limit = _checks.whole("time_limit", time_limit, 1)
+
+    default_params: Any = None
+
+    def action_space(self, params: Any = None) -> spaces.Discrete:
+        """The actions."""
+        return spaces.Discrete(self.num_actions)
+
+    def observation_space(self, params: Any = None) -> spaces.Box:
+        """The shape of observations."""
+        return spaces.Box(-np.inf, np.inf, jax.eval_shape(self.reset, jax.random.key(0))[0].shape)
 
     def start(self, key: Array) -> Array:
         """The place at which an episode begins."""
@@ -96,6 +107,7 @@ class TabularWorld(World):
 
     def __init__(self, mdp: TabularMDP, time_limit: int = 100) -> None:
         super().__init__(time_limit)
+        _checks.require(isinstance(mdp, TabularMDP), "mdp", "be a TabularMDP", mdp)
         self.mdp = mdp
         self.num_actions = mdp.n_actions
         first, counts = mdp.row[:-1], np.diff(mdp.row)
