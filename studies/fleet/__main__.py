@@ -68,7 +68,7 @@ def study(
         left = it.run(planned, out, usual if width is None else width, budget)
         if left:
             typer.echo(f"{left:,} networks left for later: run the same command to continue")
-    page = report.write_page(out, docs or out, sb3)
+    page = report.write_page(out, docs or out, sb3, steps)
     typer.echo(page if page is not None else f"no page: {out} has no networks of the plain learner yet")
     return 0
 

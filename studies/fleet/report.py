@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy import stats
 
 from safereplay._checks import Floats
@@ -22,9 +23,9 @@ from studies.deep.summary import CVAR, FAILS, KEYED, MAY_LOSE, OURS, PLAIN, RAND
 from studies.deep.training import Setting
 
 from . import figures
-from .study import FAMILIES, Forecast, forecast, plan, read
+from .study import FAMILIES, Forecast, Network, forecast, plan, read
 from .study import Preset as Size
-from .tasks import SHARED, random_return
+from .tasks import MORE, SHARED, random_return, task_named
 
 TITLE = "Many networks at once"
 DEFAULT = 0.8  #: v of shaped replay
@@ -105,13 +106,17 @@ class Chapter(NamedTuple):
         return np.array([loss(x, self.plain.mean.mean, self.random) for x in group.rows["mean"]])
 
     def failed(self, group: Seeds) -> Any:
-        """Which networks lose more than half of the gap."""
-        return self.lost(group) > FAILS
+        """Which networks lose more than half of the gap, on tables by the exact mean return of their policies."""
+        exact, never = (group.rows[name].astype(float) for name in ("exact_mean", "p_never"))
+        mean = np.where(np.isnan(exact), group.rows["mean"], np.where(never > 0.0, -np.inf, exact))
+        return np.array([loss(x, self.plain.mean.mean, self.random) for x in mean]) > FAILS
 
 
-def chapters(folder: str | Path) -> list[Chapter]:
-    """The networks of a folder by world, in the plan's order; worlds without the plain learner are left out."""
+def chapters(folder: str | Path, steps: int = 0) -> list[Chapter]:
+    """The networks of a folder by world, in the plan's order. Left out: those with other steps or terms than asked for, and worlds without the plain learner."""
     table = read(folder)
+    rows = table.select(["id", *Network._fields]).to_pylist()
+    table = table.filter(pa.array([_belongs(row, steps) for row in rows], pa.bool_()))
     columns: dict[str, Any] = {
         name: np.array(
             table[name].to_pylist(), dtype=object if str(table.schema.field(name).type)[:4] == "list" else None
@@ -135,11 +140,19 @@ def chapters(folder: str | Path) -> list[Chapter]:
     return found
 
 
-def write_page(folder: str | Path, docs: str | Path, sb3: str | Path) -> Path | None:
+def _belongs(row: dict[str, Any], steps: int) -> bool:
+    """Whether a row is of a network that the study would train now."""
+    if row["world"] not in (*SHARED, *MORE):
+        return False
+    asked = steps or task_named(row["world"]).terms.steps
+    return bool(row["steps"] == asked and Network(**{name: row[name] for name in Network._fields}).id == row["id"])
+
+
+def write_page(folder: str | Path, docs: str | Path, sb3: str | Path, steps: int = 0) -> Path | None:
     """Write fleet.md and img/fleet-*; None if there are no plain networks."""
     if not any((Path(folder) / "runs").glob("*.parquet")):
         return None
-    found = chapters(folder)
+    found = chapters(folder, steps)
     if not found:
         return None
     target = make_folder(docs)
@@ -204,7 +217,7 @@ def _results(found: Sequence[Chapter]) -> list[Block]:
         Heading("Plain and shaped"),
         Text(
             "Greedy policies, 300 simulated episodes per network; brackets: 95 % intervals of the mean over networks. *Gap lost*: loss in return, as a share of the gap between plain DQN and random actions. "
-            "A network has *failed* if it loses more than half of it."
+            "A network has *failed* if it loses more than half of it: on tables by the exact mean return of its policy, elsewhere by the simulated one."
         ),
         Table(["world", "learner", "networks", "P(unsafe)", "mean return", "gap lost", "failed"], rows),
     ]
@@ -261,7 +274,7 @@ def _spaced(family: Sequence[Seeds], count: int) -> list[Seeds]:
 def _parity(found: Sequence[Chapter], sb3: str | Path) -> list[Block]:
     """Two-sample tests against the runs of Stable-Baselines3."""
     runs = _sb3_runs(sb3)
-    rows = []
+    rows, low = [], 0
     for c in found:
         for g in filter(None, (c.plain, c.default)):
             theirs = runs.get((c.world, g.value), [])
@@ -274,9 +287,9 @@ def _parity(found: Sequence[Chapter], sb3: str | Path) -> list[Block]:
                 f"{number(float(mean.mean()))}, {number(g.mean.mean)}",
             ]
             rows.append([c.title, g.family, f"{len(theirs)}, {g.seeds}", *told, *(f"{x:.2f}" for x in tests)])
+            low += sum(x < 0.05 for x in tests)
     if not rows:
         return []
-    low = sum(float(row[k]) < 0.05 for row in rows for k in (5, 6))
     return [
         Heading("The same as Stable-Baselines3"),
         Text(
@@ -434,7 +447,7 @@ def _failures(found: Sequence[Chapter]) -> list[Block]:
 
 def _told_apart(group: Seeds, bad: Any, part: float) -> float:
     """The probability that a failing network has the lower training reward."""
-    reward = np.array([x[min(int(part * len(x)), len(x) - 1)] for x in group.rows["reward"]])
+    reward = np.array([x[max(round(part * len(x)) - 1, 0)] for x in group.rows["reward"]])
     test = stats.mannwhitneyu(reward[~bad], reward[bad])
     return float(test.statistic / (bad.sum() * (~bad).sum()))
 

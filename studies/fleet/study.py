@@ -106,7 +106,11 @@ class Preset(NamedTuple):
         _checks.require(len(self.worlds) > 0, "worlds", "name at least one world", self.worlds)
         _checks.whole("seeds", self.seeds, 1)
         for name in self.worlds:
-            task_named(name)
+            terms = task_named(name).terms
+            first, each, most = terms.first, terms.target_every, terms.buffer
+            fits = first < self.steps <= most and (self.steps - first) % each == 0
+            what = f"be 0, or {first:,} and a multiple of {each:,} more, at most {most:,}"
+            _checks.require(self.steps == 0 or fits, "steps", what, self.steps)
         return self
 
 

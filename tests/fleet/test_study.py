@@ -22,15 +22,17 @@ def made_up(networks, width):
     for x in networks:
         rng = np.random.default_rng(x.seed)
         p = max(0.1 - 0.1 * x.v - 0.05 * (1 - x.alpha), 0.0)
-        bad = x.seed % 20 == 7
+        bad, unlucky = x.seed % 20 == 7, x.world == "cliff" and x.seed == 8  # its simulated episodes alone are bad
         rows.append(
             {
                 "id": x.id,
                 **x._asdict(),
                 "p_unsafe": p + 0.0001 * rng.random(),
-                "mean": -50.0 if bad else 1.0 - x.v + 0.01 * rng.random(),
+                "mean": -50.0 if bad or unlucky else 1.0 - x.v + 0.01 * rng.random(),
                 "mean_steps": 10.0,
                 "exact_p_unsafe": 0.119 if x.world == "cliff" else None,
+                "exact_mean": (-50.0 if bad else 1.0 - x.v) if x.world == "cliff" else None,
+                "p_never": 0.0 if x.world == "cliff" else None,
                 "at": [1000, 2000],
                 "follows": [False, x.seed % 2 == 0] if x.family in (PLAIN, OURS) else None,
                 "reward": [0.0, -1.0 if bad else rng.random()],
@@ -211,10 +213,20 @@ def test_the_page_counts_networks_and_names_failures(page):
     assert "The same as Stable-Baselines3" not in page
 
 
+def test_networks_of_other_steps_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "perform", made_up)
+    for steps in (2_000, 0):
+        run(plan(Preset(("cliff",), seeds=20, steps=steps), [PLAIN]), tmp_path, 500)
+    assert read(tmp_path).num_rows == 40
+    for steps in (0, 2_000):
+        (group,) = report.chapters(tmp_path, steps)[0].groups
+        assert set(group.rows["steps"]) == {steps or 20_000}
+
+
 def test_the_sign_of_failure_is_the_training_reward(page):
     part = page[page.index("**A sign during training.**") :]
     row = next(line for line in part.splitlines() if line.startswith("| cliff | plain | 0 |"))
-    assert row == "| cliff | plain | 0 | 0.50 | 1.00 | 1.00 |"
+    assert row == "| cliff | plain | 0 | 0.50 | 0.50 | 1.00 |"
 
 
 def test_without_networks_there_is_no_page(tmp_path):
@@ -229,6 +241,9 @@ def test_without_networks_there_is_no_page(tmp_path):
         (["--families", "plan"], "unknown family 'plan'; did you mean 'plain'?"),
         (["--seeds", "0"], "seeds must be at least 1, got 0"),
         (["--width", "0"], "width must be at least 1, got 0"),
+        (["--steps", "600"], "steps must be 0, or 500 and a multiple of 250 more, at most 50,000, got 600"),
+        (["--steps", "60000"], "at most 50,000, got 60000"),
+        (["--steps", "-1"], "at most 50,000, got -1"),
         (["--worlds", ","], "worlds must name at least one world"),
     ],
 )
