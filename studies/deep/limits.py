@@ -76,15 +76,16 @@ def _limit(world: str, v: float, beta: float, key: str, tilt_on: str) -> Floats 
 
 @cache
 def best_return(world: str, most: float) -> float | None:
-    """The mean return of the deterministic policy with the best discounted return that ends with probability 1 and has at most this P(catastrophe).
+    """The mean return of the deterministic policy with the best discounted return that ends with probability 1 and has at most this P(catastrophe), from S.
 
     None without a table, or if replay cannot give any such policy.
     """
-    model = world_named(world).mdp
-    if model is None:
+    make = world_named(world).mdp
+    if make is None:
         return None
+    model = make()
     try:
-        price = design(model(), max_p_unsafe=most, quiet=True).price
+        price = design(model, max_p_unsafe=most, start=model.origin, quiet=True).price
     except BadInput:
         return None
     return None if price is None else price.deterministic.profile.mean

@@ -14,6 +14,7 @@ from safereplay.views.intervals import Estimate, listed, number
 
 from .frontier import Comparison, compare
 from .limits import Predicted, best_return
+from .study import SET_ON
 from .summary import (
     FAILS,
     MAY_LOSE,
@@ -88,6 +89,11 @@ def aim(chapters: Sequence[Chapter]) -> str:
         f"**On {len(there) - len(missed)} of {len(there)} worlds shaped replay at its default, with no key and no tuning to the world, has at most a third of the plain "
         f"learner's P(catastrophe), for at most {100 * MAY_LOSE:.0f} % of the gap in return between the plain learner and a random policy.**"
     )
+    known = [c.title for c, _ in there if c.world in SET_ON]
+    if known and len(known) < len(there):
+        met = [c.title not in missed for c, _ in there if c.world in SET_ON]
+        others = len(there) - len(missed) - sum(met)
+        text += f" Of the {len(known)} worlds that the default was set with, it does on {sum(met)}; of the {len(there) - len(known)} others, on {others}."
     if missed:
         told = [f"{title} ({' and '.join(why)})" for title, why in missed.items()]
         text += f" This aim is not met on {listed(told)}."

@@ -37,6 +37,7 @@ from .training import Setting
 from .worlds import WORLDS, world_named
 
 VS = (0.8, 0.75, 0.65)  #: without keys, the default first; β is 1
+SET_ON = ("cliff", "volatile", "delayed", "point", "betting", "maze")  #: the worlds that the default v was set with
 KEY = {"key": "world", "v": 0.5, "beta": 2.0}  #: the defaults with keys
 PENALTIES = (1.0, 2.0, 4.0)  #: as multiples of what a catastrophe costs already
 ALPHAS = (0.25, 0.1, 0.5)

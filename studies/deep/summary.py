@@ -223,7 +223,7 @@ def lost(group: Group, plain: Group, random: Group) -> Estimate:
 
 
 def choose(groups: Sequence[Group], plain: Group, random: Group) -> Choice | None:
-    """Apply the rule to the selection episodes of the seeds that all settings have; None if there are none."""
+    """Apply the rule to the selection episodes of the seeds that all settings have, and of all seeds of plain and random; None if there are none."""
     seeds = set.intersection(*({run.seed for run in g.runs} for g in groups)) if groups else set()
     if not seeds:
         return None

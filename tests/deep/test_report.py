@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,7 +161,7 @@ def test_the_method_counts_runs_seeds_episodes_and_dials(tmp_path):
         in text
     )
     assert "**Machine**: a slow one, 2 cores, Linux; python 3.11." in text
-    assert "**point**, 1,000 steps: A 2-D point" in text
+    assert "| point | 1,000 | A 2-D point" in text
     assert "Not complete" not in text
 
 
@@ -248,6 +249,15 @@ def test_pictures_that_the_page_shows_exist_and_paths_are_drawn_where_there_are_
 def test_the_aim_is_met_or_not_with_its_reason(default, said, tmp_path):
     """Other settings of shaped replay are good; the default alone counts."""
     assert said in sentences.aim([chapter(tmp_path, {NEAR: default})])
+
+
+def test_the_aim_is_told_for_worlds_that_the_default_was_not_set_with(tmp_path):
+    one = chapter(tmp_path / "a")
+    missed = chapter(tmp_path / "b", {NEAR: (0.1, 9.5)})
+    told = [sentences.aim([one, replace(other, world="lava", title="lava")]) for other in (one, missed)]
+    start = "Of the 1 worlds that the default was set with, it does on 1; of the 1 others, on "
+    assert start + "1. P(" in told[0]
+    assert start + "0. This aim is not met on lava" in told[1]
 
 
 def test_an_aim_that_is_met_has_no_exceptions(tmp_path):
@@ -365,10 +375,11 @@ def test_a_missed_aim_is_that_of_the_exact_limit_or_of_the_networks(tmp_path):
 
 
 def test_the_best_policy_within_the_aim_is_computed_where_there_is_a_table():
+    """From S, as in evaluation: from all starts the best at 26 % has 166, but from S it has a risk of 40 %."""
     mean = limits.best_return("volatile", 0.26)
     mdp = sr.grids.volatile()
-    assert mean == sr.design(mdp, max_p_unsafe=0.26, quiet=True).price.deterministic.profile.mean
-    assert 0.6 < loss(mean, plain=210.7, random=138.4) < 0.65  # the aim allows 0.15: out of reach
+    assert mean == sr.design(mdp, max_p_unsafe=0.26, start=mdp.origin, quiet=True).price.deterministic.profile.mean
+    assert 0.9 < loss(mean, plain=210.7, random=138.4) < 0.92  # the aim allows 0.15: out of reach
     assert limits.best_return("point", 0.05) is None
 
 
