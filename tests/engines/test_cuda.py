@@ -29,7 +29,7 @@ def a_run(mdp, learner, seed=0):
 
 @pytest.mark.whole
 @needs_numba_cuda
-@pytest.mark.parametrize(("every", "cases"), [(9, 7), pytest.param(1, 53, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("every", "cases"), [(9, 8), pytest.param(1, 59, marks=pytest.mark.slow)])
 def test_in_the_simulator_learners_give_the_cpus_bits(every, cases):
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(

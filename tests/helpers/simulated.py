@@ -52,6 +52,21 @@ class Startled(sr.Scheme):
 
 
 @dataclass(frozen=True)
+class Flagged(sr.Scheme):
+    """Weighs pairs by their unsafe outcomes, and replays those most."""
+
+    @staticmethod
+    def pair_weight(harm):
+        """Pairs with unsafe outcomes."""
+        return 0.01 + harm
+
+    @staticmethod
+    def log_tilt(unsafe):
+        """Unsafe outcomes first."""
+        return 2.0 * unsafe
+
+
+@dataclass(frozen=True)
 class Gloomy(sr.ReplayQLearning):
     """Replay with the worst transition's update, which looks at the memory of every pair."""
 
@@ -96,6 +111,9 @@ EVERY = (
     (sr.WorstTransition(),),
     (sr.Robust(0.5),),
     (sr.ExponentialUtility(-0.1),),
+    (sr.ReplayQLearning(sr.ScoreReplay(), v=0.5),),
+    (sr.ReplayQLearning(sr.BoldReplay(), v=0.5),),
+    (sr.ReplayQLearning(Flagged(), v=0.5),),
     (sr.ReplayQLearning(sr.ReturnReplay(), v=0.5),),
     (sr.ReplayQLearning(sr.ErrorReplay(), v=0.5),),
     (sr.ReplayQLearning(sr.DownsideReplay(), v=0.5),),
