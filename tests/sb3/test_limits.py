@@ -204,6 +204,17 @@ def test_another_limit_does_not_continue_a_training(tmp_path):
     keep = RiskLimit(Roads, min_cvar=0.2, alpha=0.2, folder=tmp_path)
     with pytest.raises(sr.BadInput, match=r"folder must hold a training with .*'least': 0.2.*, got .*'most': 0.08"):
         trained.learn(100, reset_num_timesteps=False, callback=keep)
+    assert keep.history == []  # nothing of the other training was taken over
+
+
+def test_files_of_others_in_the_folder_stay(tmp_path):
+    mine = [tmp_path / name for name in ("limit-notes.txt", "candidate-list.csv", "limit-7.txt")]
+    for file in mine:
+        file.write_text("mine")
+    (tmp_path / "candidate-7.zip").write_text("of an earlier training")
+    limited(tmp_path, steps=400)
+    assert all(file.read_text() == "mine" for file in mine)
+    assert not (tmp_path / "candidate-7.zip").exists()
 
 
 def test_with_vecnormalize_a_candidate_has_the_statistics_of_its_step(tmp_path):

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -412,9 +413,8 @@ class RiskLimit(TrainingCheckpoint):
             print(text, flush=True)  # noqa: T201  as SB3's callbacks do
         state = {name: getattr(self, name) for name in STATE} | {"terms": self._terms()}
         _files.write_atomic(self._state_file(step), json.dumps(state))
-        self._keep_only(
-            "limit", {x["step"] for x in self.history[-2:]}
-        )  # the last checkpoint may still be the one before
+        last = {x["step"] for x in self.history[-2:]}  # the last checkpoint may still be the one before
+        self._keep_only("limit", last)
 
     def _check_length(self, steps: float) -> None:
         """Warn if training episodes are cut by evaluations so early that their ends are seldom seen."""
@@ -485,10 +485,11 @@ class RiskLimit(TrainingCheckpoint):
         self._keep_only("candidate", {x["step"] for x in self._candidates()})
 
     def _keep_only(self, kind: str, steps: set[int]) -> None:
-        """Delete other files of a kind. Those of an earlier training stay until this one has a checkpoint."""
+        """Delete the files of a kind that are of other steps. Those of an earlier training stay until this one has a checkpoint."""
         if len(self.history) > 1:
-            for file in self.folder.glob(f"{kind}-*.*"):
-                if file.stem not in {f"{kind}-{step}" for step in steps}:
+            for file in self.folder.glob(f"{kind}-*"):
+                ours = re.fullmatch(rf"{kind}-(\d+)\.(json|zip|pkl)", file.name)
+                if ours and int(ours[1]) not in steps:
                     file.unlink(missing_ok=True)
 
     def _candidates(self) -> list[dict[str, Any]]:
@@ -506,12 +507,12 @@ class RiskLimit(TrainingCheckpoint):
             return
         try:
             state = json.loads(_files.read_text(self._state_file(step)))
-            terms = state["terms"]
-            self.__dict__.update({name: state[name] for name in STATE})
+            terms, found = state["terms"], {name: state[name] for name in STATE}
         except (OSError, ValueError, KeyError, TypeError):
             raise BadFile(f"{self._state_file(step)} must be written by RiskLimit, got another file") from None
         how = "resume with the same limit, or take another folder"
         _checks.require(terms == self._terms(), "folder", f"hold a training with {self._terms()}", terms, how)
+        self.__dict__.update(found)
 
     # -- episodes ------------------------------------------------------------------------------------------------------
 
@@ -590,6 +591,7 @@ class RiskLimit(TrainingCheckpoint):
             tested.append(self._tested(entry, found, 0))
         best = min(tested, key=lambda told: told.bound if self.limit.most is not None else -told.bound)
         self._loaded(best.step).save(self.folder / BEST)
+        (self.folder / STATISTICS).unlink(missing_ok=True)
         if self.model.get_vec_normalize_env() is not None:
             shutil.copyfile(self._statistics_file(best.step), self.folder / STATISTICS)
         return replace(best, tries=len(tested))
