@@ -237,9 +237,9 @@ def test_td_errors_that_are_not_finite_are_refused_or_left_out():
     def update(state, key, bad):
         return buffer.update(state, key, lambda t: jnp.where(jnp.arange(8) == 3, bad, 5.0 - t["x"].ravel()))
 
-    with pytest.raises(BadInput, match="td_errors must be numbers below 1e\\+19, got"):
+    with pytest.raises(BadInput, match="td_errors must be numbers below 1e\\+15, got"):
         update(state, jax.random.key(0), jnp.nan)
-    for bad in (jnp.nan, jnp.inf, 1e30):
+    for bad in (jnp.nan, jnp.inf, 1e30, 2e18):
         after = jax.jit(update)(state, jax.random.key(0), bad)
         assert np.isfinite(np.asarray(after.sums)).all()
         assert (np.asarray(after.pool[:8]) == -1).sum() == 1

@@ -39,7 +39,7 @@ import numpy as np
 from .. import _checks
 from ..surprise import BATCHES, BETA, KEPT, V, weight
 
-LARGEST = 1e19  #: TD errors are smaller: their squares are float32
+LARGEST = 1e15  #: TD errors are smaller: sums of their squares are float32
 ROW = 32  #: heights are summed and searched in rows
 
 Tree = Any  #: a pytree of arrays
