@@ -111,7 +111,7 @@ class Schedule(Config):
     def bound(self) -> Bound:
         """The schedule's function, compiled; raises an error if numba cannot compile it.
 
-        It names ``n`` only if the values depend on n: else no run counts for it.
+        It names ``n`` only if the values depend on n; visits are not counted for a constant rate.
         """
         function = getattr(type(self), self.FUNCTION)
         if function in _CONSTANTS and _POWERS[function](self) == 0.0:

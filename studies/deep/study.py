@@ -117,10 +117,10 @@ def _penalised(world: str, k: float) -> dict[str, Any]:
 def _lagrangian(world: str, share: float) -> dict[str, Any]:
     """The limit d as a share of the harm in the plain learner's training; η so that the multiplier has time to rise."""
     spec = world_named(world)
-    before = spec.harm_in_training or 1.0
     updates = spec.steps / spec.dqn["train_freq"]
-    rate = float(f"{RISE * spec.harm / spec.reward_scale / (updates * before):.2g}")
-    return {"algorithm": "lagrangian", "limit": round(share * before, 4), "overrides": {"rate": rate}}
+    rate = RISE * spec.harm / spec.reward_scale / (updates * spec.harm_in_training)
+    limit = round(share * spec.harm_in_training, 4)
+    return {"algorithm": "lagrangian", "limit": limit, "overrides": {"rate": float(f"{rate:.2g}")}}
 
 
 def plan(preset: Preset) -> list[Job]:

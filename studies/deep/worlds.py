@@ -52,7 +52,7 @@ class World:
     arguments. ``learner`` names the plain learner: "dqn", or "sac" for continuous actions. ``dqn``, ``qrdqn`` and
     ``sac`` are the learners' arguments; a ``reward_scale`` among them takes the place of the world's.
     ``harm`` is what a catastrophe costs in reward; an extra penalty is a multiple of it. ``harm_in_training`` is the share of the plain
-    learner's training episodes with a catastrophe (20 seeds). ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
+    learner's training episodes with a catastrophe (20 seeds), 1 where it was not measured. ``random_return`` is the mean return of uniformly random actions in evaluation episodes.
     ``named_limit`` is the limit on P(unsafe) for ``RiskLimit``: half of the plain learner's, to one digit; 0 for none.
     """
 
@@ -73,7 +73,7 @@ class World:
     n_quantiles: int = 50
     mdp: Callable[[], TabularMDP] | None = None
     named_limit: float = 0.0
-    harm_in_training: float = 0.0
+    harm_in_training: float = 1.0
     learner: str = "dqn"
     sac: Mapping[str, Any] = field(default_factory=dict)
 
