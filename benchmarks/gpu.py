@@ -1,12 +1,12 @@
 """Benchmarks of the GPU engine: equality with the CPU on 1,000 runs, updates per second on 100,000, and its bottlenecks.
 
     python benchmarks/gpu.py measure OUT.json          needs a CUDA GPU and numba-cuda
-    python benchmarks/gpu.py threads                   more threads with fewer registers, and fewer with more
+    python benchmarks/gpu.py threads OUT.json 384 512  more threads with fewer registers, and fewer with more
     ncu --clock-control none --section ... --launch-skip 1 --launch-count 1 python benchmarks/gpu.py launch cliff
     python benchmarks/gpu.py profile OUT.json cliff=DETAILS.txt volatile=DETAILS.txt
 
-``measure`` writes the file that ``safereplay bench --out`` shows as its section on GPUs. ``launch`` makes two launches of one
-kernel for the profiler, the second in the middle of runs. ``profile`` adds the profiler's results.
+``measure`` starts the file that ``safereplay bench --out`` shows as its section on GPUs. ``launch`` makes two launches of one
+kernel for the profiler, the second in the middle of runs. ``threads`` and ``profile`` add their tables to the file.
 """
 
 import json
@@ -32,7 +32,8 @@ LEARNERS = [
     sr.WorstCase(),
 ]
 SAME, SAME_EPISODES = 1_000, 50_000  # runs and episodes of the comparison with the CPU
-MANY, MANY_EPISODES = 100_000, 20_000  # runs and episodes of the timing
+MANY, MANY_EPISODES = 100_000, 50_000  # runs and episodes of the timing
+SHORT = 5_000  # episodes of the comparison of numbers of threads
 METRICS = {
     "Duration": "ms",
     "Executed Ipc Active": "instructions per cycle and multiprocessor, of 4",
@@ -62,9 +63,9 @@ def same(grid, learner):
     return [grid, learner.describe(), f"{policies:,}", f"{bits:,}", f"{np.abs(there - here).max():.1e}"]
 
 
-def speed(grid, learner):
+def speed(grid, learner, episodes=MANY_EPISODES):
     """Updates per second of 100,000 runs: of the launches only, and with layout and transfers."""
-    runs, terms = runs_of(GRIDS[grid], learner, MANY), work.Terms(MANY_EPISODES, 1_000, (), 0)
+    runs, terms = runs_of(GRIDS[grid], learner, MANY), work.Terms(episodes, 1_000, (), 0)
     engine.learn_there(runs[:1_000], work.Terms(10, 1_000, (), 0))  # compiles
     began = time.perf_counter()
     plan = engine.Layout.of(runs)
@@ -82,7 +83,8 @@ def measure(out):
     tables = [
         {
             "title": f"{MANY:,} runs of {MANY_EPISODES:,} episodes",
-            "said": "One thread per run, in float64. Compiled beforehand; the last column includes layout and transfers.",
+            "said": "One thread per run, in float64. Compiled beforehand; the last column includes layout, seeding and transfers. "
+            "On the cliff, runs of the worst case come to stand still, and last up to the limit of 1,000 steps per episode.",
             "header": ["grid", "learner", "updates", "seconds", "updates per second", "with set-up"],
             "rows": [speed(grid, learner) for grid in GRIDS for learner in LEARNERS],
         },
@@ -98,15 +100,28 @@ def measure(out):
     write(out, {"machine": machine, "tables": tables})
 
 
-def threads():
+def threads(out, *counts):
     """Updates per second at several numbers of threads per multiprocessor, which share its registers."""
-    print("threads, grid, learner, updates, seconds, updates per second, with set-up")
-    for count in (256, 384, 512, 640, 1024):
+    rows = []
+    for count in map(int, counts):
         engine.PER_SM = count
         engine.kernel_of.cache_clear()
         for grid in GRIDS:
-            for learner in LEARNERS[:3]:
-                print(count, *speed(grid, learner), sep=", ", flush=True)
+            for learner in LEARNERS[:2]:
+                *_, rate, _ = speed(grid, learner, SHORT)
+                plan = engine.Layout.of(runs_of(GRIDS[grid], learner, 1))
+                kernel = engine.kernel_of(plan.recipe, plan.sizes, plan.dense)
+                taken = [
+                    str(max(x.values())) for x in (kernel.get_regs_per_thread(), kernel.get_local_mem_per_thread())
+                ]
+                rows.append([str(count), grid, learner.describe(), rate, *taken])
+    table = {
+        "title": "threads per multiprocessor",
+        "said": f"They share its registers. {MANY:,} runs of {SHORT:,} episodes, launches only. Local memory: what a thread cannot keep in its registers.",
+        "header": ["threads", "grid", "learner", "updates per second", "registers", "bytes of local memory"],
+        "rows": rows,
+    }
+    add(out, table)
 
 
 def launch(grid, budget=4_000):
@@ -123,7 +138,6 @@ def launch(grid, budget=4_000):
 
 
 def profile(out, *named):
-    found = json.loads(Path(out).read_text())
     columns = dict(item.split("=", 1) for item in named)
     details = {grid: Path(path).read_text() for grid, path in columns.items()}
 
@@ -138,6 +152,12 @@ def profile(out, *named):
         "header": ["metric", "", *details],
         "rows": rows,
     }
+    add(out, table)
+
+
+def add(out, table):
+    """Add a table to the file, or replace it."""
+    found = json.loads(Path(out).read_text())
     found["tables"] = [t for t in found["tables"] if t["title"] != table["title"]] + [table]
     write(out, found)
 

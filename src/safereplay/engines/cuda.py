@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -246,10 +247,13 @@ def drive(plan: Layout, terms: Terms, there: list[Any]) -> device.Found:
     threads, n = slabs.run.size, orders.c0.size
     shape = -(-threads // BLOCK), min(BLOCK, threads)
     budget = FIRST
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*Grid size")  # numba's advice against few threads: there may be few runs
+        launch = kernel[shape]
     while True:
         began = time.perf_counter()
         with device.rounded_one_by_one():
-            kernel[shape](*there, plan.mdp.n_actions, terms.max_steps, budget)
+            launch(*there, plan.mdp.n_actions, terms.max_steps, budget)
         busy = bool((slabs.run.copy_to_host() != device.NO_RUN).any())  # waits for the launch to end
         if not busy and found.taken.copy_to_host()[0] >= n:
             return device.Found(*(array.copy_to_host() for array in found))
