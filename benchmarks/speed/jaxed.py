@@ -47,12 +47,12 @@ def measure_cycles(width: int, rounds: int) -> list[Cost]:
     for name, (init, cycle) in _cycles(item, new).items():
 
         def loop(carry: Any, key: Any, cycle: Any = cycle) -> Any:
-            def one(carry: Any, key: Any) -> Any:
+            def one(carry: Any, two: Any) -> Any:
                 memory, total = carry
-                memory, batch = cycle(memory, key)
+                memory, batch = cycle(memory, two)
                 return (memory, total + sum(x.sum() for x in jax.tree.leaves(batch))), None  # all of it is used
 
-            return jax.lax.scan(one, (carry, jnp.float32(0)), jax.random.split(key, CYCLES))[0]
+            return jax.lax.scan(one, (carry, jnp.float32(0)), jax.random.split(key, (CYCLES, 2)))[0]
 
         keys = jax.random.split(jax.random.key(0), width)
         memory = jax.vmap(lambda _, init=init: init())(keys)
@@ -72,7 +72,7 @@ def _timed(function: Any, *arguments: Any) -> float:
 
 
 def _cycles(item: Any, new: Any) -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
-    """(an initial memory that holds some, one cycle) of each contestant."""
+    """(an initial memory that holds some, one cycle with two random keys) of each contestant."""
     import jax
 
     from safereplay.jax import make_shaped_buffer
@@ -90,23 +90,22 @@ def _cycles(item: Any, new: Any) -> dict[str, tuple[Callable[[], Any], Callable[
         uniform = flashbax.make_item_buffer(SIZE, BATCH, BATCH)
         tree = flashbax.make_prioritised_item_buffer(SIZE, BATCH, BATCH, priority_exponent=0.6, device="cpu")
 
-        def uniformly(memory: Any, key: Any) -> Any:
+        def uniformly(memory: Any, keys: Any) -> Any:
             memory = uniform.add(memory, new)
-            return memory, uniform.sample(memory, key).experience
+            return memory, uniform.sample(memory, keys[0]).experience
 
-        def by_priority(memory: Any, key: Any) -> Any:
+        def by_priority(memory: Any, keys: Any) -> Any:
             memory = tree.add(memory, new)
-            drawn = tree.sample(memory, key)
+            drawn = tree.sample(memory, keys[0])
             return tree.set_priorities(memory, drawn.indices, abs(drawn.experience["r"])), drawn.experience
 
         found |= {"flashbax, uniform": (filled(uniform), uniformly)}
         found |= {"flashbax, prioritised": (filled(tree), by_priority)}
     shaped = make_shaped_buffer(SIZE, sample_batch_size=BATCH)
 
-    def by_surprise(memory: Any, key: Any) -> Any:
-        of_look, of_batch = jax.random.split(key)
-        memory = shaped.update(shaped.add(memory, new), of_look, lambda batch: batch["r"])
-        return memory, shaped.sample(memory, of_batch, 0.8).experience
+    def by_surprise(memory: Any, keys: Any) -> Any:
+        memory = shaped.update(shaped.add(memory, new), keys[0], lambda batch: batch["r"])
+        return memory, shaped.sample(memory, keys[1], 0.8).experience
 
     return {**found, "safereplay, without keys": (filled(shaped), by_surprise)}
 
