@@ -10,13 +10,14 @@ better than random). The *reach* of a family is the mean of best(b):
     reach = (1 / p_plain) ∫₀^{p_plain} best(b) db
 
 The difference of two reaches has a bootstrap interval. More settings reach further by chance alone, so families are compared
-with equal numbers of settings, which the page gives.
+with equal numbers of settings, which the page gives: the reach of a family that has more is the mean over all its subsets of that size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -24,6 +25,10 @@ from safereplay._checks import Bools, Floats
 from safereplay.views.intervals import Estimate
 
 from .summary import Group, interval, significance
+
+SAME = 0.01  #: a difference of reaches that does not matter
+EQUAL, NEITHER = f"as far within {SAME:g}", "neither reaches anything"
+VERDICTS = ("further", "less far", EQUAL, NEITHER, "no significant difference")
 
 
 def points(groups: Sequence[Group]) -> Floats:
@@ -70,24 +75,33 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """'further', 'less far', 'no significant difference', or 'no danger' if the plain learner has no catastrophes, or is no better than random."""
+        """One of VERDICTS, or 'no danger' if the plain learner has no catastrophes, or is no better than random."""
         if not np.isfinite(self.gain.mean):
             return "no danger"
+        if max(self.ours.mean, self.rival.mean) < SAME:
+            return NEITHER
+        if -SAME < self.gain.low <= self.gain.high < SAME:
+            return EQUAL
         return {1: "further", -1: "less far", 0: "no significant difference"}[significance(self.gain)]
 
 
 def compare(ours: Sequence[Group], rivals: Sequence[Group], plain: Group, random: Group) -> Comparison:
-    """The reaches of two families with equal numbers of settings, the first ones of each."""
+    """The reaches of two families, whose first setting is the neutral end, with equal numbers of settings."""
     count = min(len(ours), len(rivals))
-    seeds = min(group.seeds for group in [*ours[:count], *rivals[:count]])
-    (a, a_samples), (b, b_samples) = (_reach(family[:count], plain, random) for family in (ours, rivals))
+    seeds = min(group.seeds for group in [*ours, *rivals])
+    (a, a_samples), (b, b_samples) = (_reach(family, count, plain, random) for family in (ours, rivals))
     gain = Estimate(a - b, *interval(a_samples - b_samples, seeds))
     reached = [Estimate(x, *interval(samples, seeds)) for x, samples in ((a, a_samples), (b, b_samples))]
     return Comparison(reached[0], reached[1], gain, count)
 
 
-def _reach(family: Sequence[Group], plain: Group, random: Group) -> tuple[float, Floats]:
-    """The measured reach, and that of each bootstrap sample."""
+def _reach(family: Sequence[Group], count: int, plain: Group, random: Group) -> tuple[float, Floats]:
+    """The measured reach, and that of each bootstrap sample: means over all subsets with the neutral end."""
+    found = [_of_subset((family[0], *some), plain, random) for some in combinations(family[1:], count - 1)]
+    return float(np.mean([x for x, _ in found])), np.mean([samples for _, samples in found], axis=0)
+
+
+def _of_subset(family: Sequence[Group], plain: Group, random: Group) -> tuple[float, Floats]:
     p, mean = (np.array([group.replicates[:, k] for group in family]) for k in (0, 1))
     samples = reach(p, mean, plain.replicates[:, 0], plain.replicates[:, 1], random.replicates[:, 1])
     now, one = points(family), np.ones(1)

@@ -12,7 +12,7 @@ import numpy as np
 
 from safereplay.views.intervals import Estimate, listed, number
 
-from .frontier import Comparison, compare
+from .frontier import VERDICTS, Comparison, compare
 from .limits import Predicted, best_return
 from .study import SET_ON
 from .summary import (
@@ -29,6 +29,7 @@ from .summary import (
     ratio,
     significance,
 )
+from .worlds import world_named
 
 PART = 1 / 3  #: the aim for P(catastrophe), as a share of the plain learner's
 NEARLY = 0.9  #: of the seeds should end with a certificate
@@ -140,19 +141,40 @@ def compared(chapter: Chapter) -> dict[str, Comparison]:
     }
 
 
-def frontiers(found: Sequence[tuple[Chapter, dict[str, Comparison]]]) -> list[str]:
-    """For each rival: on which worlds shaped replay reaches further, on which less far, and on how many neither."""
+def frontiers(found: Sequence[tuple[str, dict[str, Comparison]]], rivals: Sequence[str] = RIVALS) -> list[str]:
+    """For each rival: the verdicts on the reach of shaped replay, and the worlds of each. ``found`` has the title of a world and its comparisons."""
     lines = []
-    for name in RIVALS:
-        verdicts = {c.title: x[name].verdict for c, x in found if name in x}
+    for name in rivals:
+        verdicts = {title: x[name].verdict for title, x in found if name in x}
         parts = [
             f"{verdict} on {listed(titles)}"
-            for verdict in ("further", "less far", "no significant difference")
+            for verdict in VERDICTS
             if (titles := [title for title, x in verdicts.items() if x == verdict])
         ]
         if parts:
             lines.append(f"**{name}**: {'; '.join(parts)}.")
     return lines
+
+
+def waiting(chapters: Sequence[Chapter]) -> list[str]:
+    """For each family: how many networks have episodes of more than half of the time limit, on worlds where the plain learner does not."""
+    limits = {c.title: world_named(c.world).time_limit / 2 for c in chapters}
+    short = [c for c in chapters if np.mean([run.evaluation.steps for run in c.plain.runs]) < limits[c.title]]
+    lines = []
+    for name in (OURS, *RIVALS):
+        steps = {c.title: [run.evaluation.steps for group in c.family(name) for run in group.runs] for c in short}
+        late = {title: sum(x > limits[title] for x in all_steps) for title, all_steps in steps.items()}
+        if parts := [f"{n} of {len(steps[title])} on {title}" for title, n in late.items() if n]:
+            lines.append(f"{name}: {listed(parts)}")
+    return lines
+
+
+def reached(found: Comparison | None) -> str:
+    """The cell of a table: the difference of two reaches, bold with its verdict if it is significant."""
+    if found is None or found.verdict == "no danger":
+        return "—"
+    told = with_interval(found.gain)
+    return f"**{told}** {found.verdict}" if found.verdict in VERDICTS[:2] else told
 
 
 # -- where it does not help --------------------------------------------------------------------------------------------

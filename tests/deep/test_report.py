@@ -185,7 +185,7 @@ def test_what_was_tried_in_tuning_is_listed_for_the_worlds_of_the_page(tmp_path,
 def test_a_study_that_is_not_complete_says_how_much_is_missing(tmp_path):
     text = page(tmp_path, only=(PLAIN, RANDOM, OURS))
     assert "**Not complete**: 85 of 110 planned runs are missing." in text
-    assert "Lagrangian |" not in text
+    assert "Lagrangian |" not in text[: text.index("## Trials of the tuning")]
 
 
 def test_a_world_without_plain_or_random_runs_waits(tmp_path):
@@ -295,6 +295,16 @@ def test_the_frontier_that_reaches_further_is_named_in_both_directions(tmp_path)
     assert row[5].startswith("**−0.47 [")
     assert row[5].endswith("]** less far")
     assert "- **Lagrangian**: less far on point." in text
+
+
+def test_networks_that_do_not_arrive_are_counted(tmp_path):
+    """The time limit is 100 steps."""
+    slow = {"p": 0.1, "mean": 5.0, "lasting": 90.0}
+    text = page(tmp_path / "a", {PENALTY: lambda seed: slow if seed < 2 else (0.1, 9.0)})
+    assert "Networks whose episodes last" in text
+    assert "- penalty: 6 of 15 on point.\n" in text
+    text = page(tmp_path / "b", {PLAIN: slow, PENALTY: slow})
+    assert "Networks whose episodes last" not in text
 
 
 def test_without_danger_there_is_no_reach(tmp_path):

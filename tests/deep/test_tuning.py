@@ -6,11 +6,12 @@ from studies.deep.worlds import WORLDS
 def test_what_was_tried_is_never_what_the_study_uses():
     assert all(trial.seed >= 1000 for trial in TRIED)
     assert {trial.world for trial in TRIED} == set(WORLDS)
-    assert {trial.algorithm for trial in TRIED} == {"dqn", "qrdqn", "sac"}
+    assert {trial.algorithm for trial in TRIED} == {"dqn", "qrdqn", "sac", "static", "lagrangian"}
 
 
 def test_what_a_trial_differs_in_is_told_by_names_that_exist():
-    known = {"anywhere", "burn", "cost", "reward", "road", "speed_limit", "wind", *Setting.__dataclass_fields__}
+    known = {"anywhere", "burn", "cost", "reward", "rate", "road", "speed_limit", "wind", *Setting.__dataclass_fields__}
     for trial in TRIED:
-        parameters = Setting(trial.world, trial.algorithm).hyper_parameters()
+        alpha = trial.differs.get("alpha", 1.0)
+        parameters = Setting(trial.world, trial.algorithm, alpha=alpha).hyper_parameters()
         assert set(trial.differs) <= known | set(parameters), trial

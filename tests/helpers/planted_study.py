@@ -20,16 +20,16 @@ USUAL = {
 PRESET = Preset(("point",), seeds=5, steps=1000, episodes=200, selection=100)
 
 
-def result(p, mean, job, selected=None, training=0.3, seconds=10.0, paths=(), certified=True):
+def result(p, mean, job, selected=None, training=0.3, seconds=10.0, paths=(), certified=True, lasting=20.0):
     """What a run would have found; ``selected`` is (P, mean) on the selection episodes, the same unless given.
 
-    ``certified`` says whether a run under a named limit keeps it.
+    ``certified`` says whether a run under a named limit keeps it, ``lasting`` how many steps its episodes have.
     """
     rng = np.random.default_rng([job.setting["seed"], int(job.kind[:8], 16)])
     unsafe = rng.permutation(np.arange(100) < round(100 * training)).astype(int).tolist()
     steps = np.linspace(10, job.setting["steps"], 100).astype(int).tolist()
     return {
-        "evaluation": block(p, mean, job.setting["episodes"], rng),
+        "evaluation": block(p, mean, job.setting["episodes"], rng) | {"mean_steps": lasting},
         "selection": block(*(selected or (p, mean)), job.selection, rng),
         "seconds": seconds,
         "curve": {"step": steps, "return": np.linspace(-5, mean, 100).tolist(), "catastrophe": unsafe},
