@@ -102,5 +102,5 @@ def limit(outlooks: Sequence[Outlook]) -> Figure:
     left.set(xscale="log", xlabel="smallest gap of the limit", ylabel="follow, %", ylim=(-3, 103))
     right.axline((0.0, 0.0), slope=1.0, color="0.6", lw=0.8, zorder=0)
     right.set(xlabel="P(unsafe) of the limit, %", ylabel="of the median network, %")
-    left.legend(frameon=False, fontsize=9)
+    right.legend(*left.get_legend_handles_labels(), frameon=False, fontsize=9, loc="upper left")
     return figure

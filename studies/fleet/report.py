@@ -16,14 +16,14 @@ from safereplay._files import make_folder, write_atomic
 from safereplay.views.document import Block, Heading, Picture, Table, Text, to_markdown
 from safereplay.views.drawing import save
 from safereplay.views.intervals import Estimate, listed, number
-from studies.deep.frontier import compare
+from studies.deep.frontier import Comparison, compare
 from studies.deep.records import TITLES, read_record
-from studies.deep.sentences import PART, share, with_interval
+from studies.deep.sentences import PART, frontiers, reached, share, with_interval
 from studies.deep.summary import CVAR, FAILS, KEYED, MAY_LOSE, OURS, PLAIN, RANDOM, STATIC, Group, Run, loss
 from studies.deep.training import Setting
 
 from . import figures
-from .study import FAMILIES, Forecast, Network, forecast, plan, read
+from .study import FAMILIES, Forecast, Network, forecast, plan, read, training
 from .study import Preset as Size
 from .tasks import MORE, SHARED, random_return, task_named
 
@@ -33,6 +33,7 @@ BOOTSTRAPS = 2000
 KEPT = "fleet-runs.parquet"  #: the rows of all networks, if they are in the page's folder
 LEAST = 5  #: failures of which signs are looked for
 GAPS = (0.001, 0.01, 0.03)  #: where gaps of the limit are split
+LONG = 3.0  #: times as many steps per episode as plain DQN has
 NEAR = 0.01  #: a difference in P(unsafe) that is small
 
 
@@ -179,11 +180,18 @@ def compose(found: Sequence[Chapter], sb3: str | Path, kept: bool = False) -> li
 
 
 def _opening(found: Sequence[Chapter]) -> list[Block]:
-    total = sum(g.seeds for c in found for g in c.groups)
-    planned = sum(map(len, plan(Size())))
+    rows = [
+        (c.world, g.family, seed, None if g.family == STATIC else g.value)
+        for c in found
+        for g in c.groups
+        for seed in g.rows["seed"].tolist()
+    ]
+    total, planned = len(set(rows)), len({training(network) for networks in plan(Size()) for network in networks})
     text = f"**{total:,} networks**, trained in JAX by one program per world and family ([how](jax.md)), on {len(found)} worlds."
+    if len(rows) > total:
+        text += f" A network of static CVaR is judged at each α, which gives {len(rows):,} results."
     if total < planned:
-        text += f" The whole plan has {planned:,}: 500 seeds of every setting. It needs a GPU, and this page is from what has been run."
+        text += f" The whole plan has {planned:,} networks: 500 seeds of every setting. It needs a GPU, and this page is from what has been run."
     return [Text(text), *([Text(_aim(found))] if any(c.default for c in found) else [])]
 
 
@@ -234,41 +242,71 @@ def _dials(found: Sequence[Chapter]) -> list[Block]:
             "Mean return against P(unsafe), means over networks, along each family's dial; the star is plain DQN. Up and left is better.",
         ),
     ]
+    if told := [line for c in found if (line := _riskier(c))]:
+        count = sum(len(c.family(OURS)) for c in found)
+        blocks.append(
+            Text(
+                f"Settings of shaped replay with significantly more risk than plain DQN (95 %): {listed(told)}. Of {count} settings about {count / 40:.0f} would be by chance."
+            )
+        )
     if not rivals:
         return blocks
-    rows = []
-    for c in found:
-        if not c.family(OURS):
-            continue
-        ground = Seeds(RANDOM, 0.0, {"seed": np.zeros(2), "p_unsafe": np.ones(2), "mean": np.full(2, c.random)})
-        cells = []
-        for name in rivals:
-            other = c.family(name)
-            x = (
-                compare((c.plain, *_spaced(c.family(OURS), len(other))), (c.plain, *other), c.plain, ground)
-                if other
-                else None
-            )
-            if x is None or x.verdict == "no danger":
-                cells.append("—")
-            else:
-                told = with_interval(x.gain)
-                cells.append(told if x.verdict == "no significant difference" else f"**{told}** {x.verdict}")
-        rows.append([c.title, *cells])
+    compared = [(c.title, _compared(c, rivals)) for c in found if c.family(OURS)]
+    number_of = sum(len(x) for _, x in compared)
     return [
         *blocks,
         Text(
-            "The [reach](deep.md#frontiers) of shaped replay without keys, less that of each rival, with the same number of settings; bold: significant (95 %)."
+            "The [reach](deep.md#frontiers) of shaped replay without keys, less that of each rival, with the same number of settings; bold: significant (95 %), and not within ±0.01. "
+            f"Of {number_of} comparisons about {number_of / 20:.0f} would be significant by chance. A setting is the mean over its networks: where some [fail](#networks-that-fail), no single network may be like it. "
+            "Shaped replay reaches, compared with"
         ),
-        Table(["world", *rivals], rows),
+        Text("\n".join(f"- {line}" for line in frontiers(compared, rivals))),
+        *(Text(line) for name in rivals for line in (_unlearned(found, name), _better(found, name)) if line),
+        Table(["world", *rivals], [[title, *(reached(x.get(name)) for name in rivals)] for title, x in compared]),
     ]
 
 
-def _spaced(family: Sequence[Seeds], count: int) -> list[Seeds]:
-    """``count`` settings of a family, evenly spaced, if it has more."""
-    if len(family) <= count:
-        return list(family)
-    return [family[k] for k in np.linspace(0, len(family) - 1, count).round().astype(int)]
+def _riskier(chapter: Chapter) -> str:
+    """The settings of shaped replay that are riskier than plain DQN."""
+    family = chapter.family(OURS)
+    more = {g.value: g.replicates[:, 0] - chapter.plain.replicates[:, 0] for g in family}
+    dials = [f"{v:g}" for v, samples in more.items() if np.quantile(samples, 0.025) > 0.0]
+    last = [f"{g.value:g}" for g in family[len(family) - len(dials) :]]
+    values = f"v from {dials[0]} on" if dials == last and len(dials) > 1 else f"v = {listed(dials)}"
+    return f"{chapter.title} ({values})" if dials else ""
+
+
+def _unlearned(found: Sequence[Chapter], name: str) -> str:
+    """The worlds where most networks of a rival fail in long episodes, even at its setting nearest to the mean."""
+    nearest = [(c, c.family(name)[0]) for c in found if c.family(name)]
+    titles = [
+        c.title
+        for c, g in nearest
+        if c.failed(g).mean() > 0.5 and g.rows["mean_steps"].mean() > LONG * c.plain.rows["mean_steps"].mean()
+    ]
+    return (
+        f"On {listed(titles)} most networks of {name} fail even at its setting nearest to the mean, and their episodes are more than {LONG:g} times as long as plain DQN's: there the difference may be one of learning."
+        if titles
+        else ""
+    )
+
+
+def _better(found: Sequence[Chapter], name: str) -> str:
+    """The worlds where a rival has more return than plain DQN."""
+    titles = [c.title for c in found if any(g.mean.low > c.plain.mean.high for g in c.family(name))]
+    return (
+        f"On {listed(titles)} a setting of {name} has more return than plain DQN, so its reach there is not only caution."
+        if titles
+        else ""
+    )
+
+
+def _compared(chapter: Chapter, rivals: Sequence[str]) -> dict[str, Comparison]:
+    """Shaped replay beside each rival that was trained."""
+    ground = Seeds(RANDOM, 0.0, {"seed": np.zeros(2), "p_unsafe": np.ones(2), "mean": np.full(2, chapter.random)})
+    plain, ours = chapter.plain, chapter.family(OURS)
+    others = {name: chapter.family(name) for name in rivals if chapter.family(name)}
+    return {name: compare((plain, *ours), (plain, *x), plain, ground) for name, x in others.items()}
 
 
 def _parity(found: Sequence[Chapter], sb3: str | Path) -> list[Block]:
@@ -291,10 +329,10 @@ def _parity(found: Sequence[Chapter], sb3: str | Path) -> list[Block]:
     if not rows:
         return []
     return [
-        Heading("The same as Stable-Baselines3"),
+        Heading("Beside Stable-Baselines3"),
         Text(
             "The same worlds, networks, budgets and hyper-parameters with Stable-Baselines3 ([the study](deep.md)), and here. P(unsafe) and mean return of networks are compared by two-sample "
-            f"Kolmogorov–Smirnov tests. Of {2 * len(rows)} p-values, {low} are below 0.05; about {2 * len(rows) / 20:.0f} would be by chance."
+            f"Kolmogorov–Smirnov tests. Of {2 * len(rows)} p-values, {low} are below 0.05; about {2 * len(rows) / 20:.0f} would be by chance. With so few networks of Stable-Baselines3 only large differences would be found."
         ),
         Table(
             ["world", "learner", "networks: SB3, here", "P(unsafe)", "mean return", "p-value of P", "of return"], rows

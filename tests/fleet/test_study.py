@@ -204,13 +204,59 @@ def page(tmp_path, monkeypatch):
 
 
 def test_the_page_counts_networks_and_names_failures(page):
-    assert "**14,400 networks**" in page
+    assert "**11,200 networks**" in page
+    assert "which gives 14,400 results" in page
     assert "| cliff | plain | 200 | 10.0 % [" in page
     assert "| cliff | shaped | 0.5 | 10 of 200 | 5.0 % |" in page
     assert "| cliff | plain | 0 | 200 | 0.00045 | 0 % | 50.0 % | 11.9 % | 11.9 % |" in page
     assert "**On 2 of 2 worlds the networks with shaped replay" in page
     assert "50.0 % where it is below 0.001" in page
-    assert "The same as Stable-Baselines3" not in page
+    assert "Beside Stable-Baselines3" not in page
+
+
+def test_the_page_says_where_a_rival_did_not_learn(tmp_path, monkeypatch):
+    def never_learned(networks, width):
+        table = made_up(networks, width)()
+        if networks[0].family != STATIC:
+            return lambda: table
+        for name, value in (("exact_mean", -50.0), ("mean_steps", 90.0)):
+            column = table.schema.get_field_index(name)
+            table = table.set_column(column, study.SCHEMA.field(column), pa.array([value] * table.num_rows))
+        return lambda: table
+
+    monkeypatch.setattr(study, "perform", never_learned)
+    run(plan(Preset(("cliff",), seeds=20), [PLAIN, OURS, CVAR, STATIC]), tmp_path, 500)
+    text = report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
+    assert "On cliff most networks of static CVaR fail even at its setting nearest to the mean" in text
+    assert "networks of QR-DQN CVaR fail" not in text
+
+
+def test_the_page_says_where_a_rival_has_more_return_than_plain(tmp_path, monkeypatch):
+    def richer(networks, width):
+        table = made_up(networks, width)()
+        if networks[0].family != CVAR:
+            return lambda: table
+        column = table.schema.get_field_index("mean")
+        return lambda: table.set_column(column, study.SCHEMA.field(column), pa.array([5.0] * table.num_rows))
+
+    monkeypatch.setattr(study, "perform", richer)
+    run(plan(Preset(("cliff",), seeds=20), [PLAIN, OURS, CVAR, STATIC]), tmp_path, 500)
+    text = report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
+    assert "On cliff a setting of QR-DQN CVaR has more return than plain DQN" in text
+    assert "a setting of static CVaR has more return" not in text
+
+
+def test_the_page_says_where_the_dial_goes_too_far(tmp_path, monkeypatch):
+    def too_far(networks, width):
+        table = made_up(networks, width)()
+        column = table.schema.get_field_index("p_unsafe")
+        values = [0.5 if x.v >= 0.9 else p for x, p in zip(networks, table["p_unsafe"].to_pylist(), strict=True)]
+        return lambda: table.set_column(column, study.SCHEMA.field(column), pa.array(values))
+
+    monkeypatch.setattr(study, "perform", too_far)
+    run(plan(Preset(("cliff",), seeds=20), [PLAIN, OURS]), tmp_path, 500)
+    text = report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
+    assert "more risk than plain DQN (95 %): cliff (v from 0.9 on)." in text
 
 
 def test_networks_of_other_steps_are_left_out(tmp_path, monkeypatch):
