@@ -12,8 +12,9 @@ cost of a crash, the limit on speed and the fine. The aim was a plain learner th
 On the highway, at the merge, in the betting game and in the maze QR-DQN's scale was tried last, after first runs of the study with
 2, 2, 3 and 3, untried. Two seeds each; the scale with the best mean return was taken, and at a tie the old one.
 
-Where a rival does not learn, other settings were tried afterwards: the penalty and the Lagrangian on the point task, static CVaR in
-the maze. None has less risk than plain DQN at about its return. A setting that is like plain DQN adds nothing to a family's reach,
+Where a rival does not learn, other settings were tried afterwards: smaller scales for the penalty on the point task and for static
+CVaR in the maze (there the loss hides the fee), a quarter and a sixteenth of the Lagrangian's rate on the point task. None has less
+risk than plain DQN at about its return. A setting that is like plain DQN adds nothing to a family's reach,
 since plain DQN is the neutral end of each. So the study's settings stay.
 
 A row has the differences of a run from the world's current settings; 300 evaluation episodes each, unless noted.
@@ -283,13 +284,13 @@ TRIED: tuple[Trial, ...] = (
     Trial("highway", "qrdqn", 1000, {"reward_scale": 5.0}, 6.96, 0.133, ""),
     Trial("highway", "qrdqn", 1001, {"reward_scale": 5.0}, 7.83, 0.347, ""),
     Trial("highway", "qrdqn", 1000, {"reward_scale": 10.0}, 12.91, 0.357, ""),
-    Trial("highway", "qrdqn", 1001, {"reward_scale": 10.0}, 9.20, 0.277, ""),
+    Trial("highway", "qrdqn", 1001, {"reward_scale": 10.0}, 9.2, 0.277, ""),
     Trial("highway", "qrdqn", 1000, {}, 13.44, 0.383, "chosen"),
     Trial("highway", "qrdqn", 1001, {}, 11.23, 0.290, "chosen"),
     Trial("highway", "qrdqn", 1000, {"reward_scale": 40.0}, 9.43, 0.390, ""),
     Trial("highway", "qrdqn", 1001, {"reward_scale": 40.0}, 6.99, 0.197, ""),
     Trial("merge", "qrdqn", 1000, {"reward_scale": 1.0}, 10.85, 0.043, ""),
-    Trial("merge", "qrdqn", 1001, {"reward_scale": 1.0}, 10.60, 0.070, ""),
+    Trial("merge", "qrdqn", 1001, {"reward_scale": 1.0}, 10.6, 0.070, ""),
     Trial("merge", "qrdqn", 1000, {"reward_scale": 2.0}, 11.17, 0.000, ""),
     Trial("merge", "qrdqn", 1001, {"reward_scale": 2.0}, 10.22, 0.057, ""),
     Trial("merge", "qrdqn", 1000, {"reward_scale": 5.0}, 11.25, 0.000, ""),
@@ -299,161 +300,43 @@ TRIED: tuple[Trial, ...] = (
     Trial("merge", "qrdqn", 1000, {"reward_scale": 20.0}, 11.81, 0.017, ""),
     Trial("merge", "qrdqn", 1001, {"reward_scale": 20.0}, 10.28, 0.063, ""),
     Trial("betting", "qrdqn", 1000, {"reward_scale": 1.5}, 9.83, 0.397, "the same"),
-    Trial("betting", "qrdqn", 1001, {"reward_scale": 1.5}, 13.50, 0.330, "the same"),
+    Trial("betting", "qrdqn", 1001, {"reward_scale": 1.5}, 13.5, 0.330, "the same"),
     Trial("betting", "qrdqn", 1000, {}, 9.83, 0.397, "the best policy; kept"),
-    Trial("betting", "qrdqn", 1001, {}, 13.50, 0.330, "the best policy; kept"),
+    Trial("betting", "qrdqn", 1001, {}, 13.5, 0.330, "the best policy; kept"),
     Trial("betting", "qrdqn", 1000, {"reward_scale": 6.0}, 8.83, 0.293, "not the best"),
-    Trial("betting", "qrdqn", 1001, {"reward_scale": 6.0}, 13.50, 0.330, "the same"),
+    Trial("betting", "qrdqn", 1001, {"reward_scale": 6.0}, 13.5, 0.330, "the same"),
     Trial("maze", "qrdqn", 1000, {}, 6.52, 0.070, "the best policy; kept"),
     Trial("maze", "qrdqn", 1001, {}, 7.59, 0.053, "the best policy; kept"),
     Trial("maze", "qrdqn", 1000, {"reward_scale": 7.0}, 6.52, 0.070, "the same"),
     Trial("maze", "qrdqn", 1001, {"reward_scale": 7.0}, 7.59, 0.053, "the same"),
     Trial("maze", "qrdqn", 1000, {"reward_scale": 15.0}, 6.52, 0.070, "the same"),
     Trial("maze", "qrdqn", 1001, {"reward_scale": 15.0}, 7.59, 0.053, "the same"),
-    Trial(
-        "point", "dqn", 1000, {"penalty": 18.0, "reward_scale": 20.0}, -4.70, 0.120, "no safer than without a penalty"
-    ),
-    Trial(
-        "point", "dqn", 1000, {"penalty": 18.0, "reward_scale": 28.3}, -7.07, 0.167, "no safer than without a penalty"
-    ),
+    Trial("point", "dqn", 1000, {"penalty": 18.0, "reward_scale": 20.0}, -4.7, 0.120, "no safer than plain DQN"),
+    Trial("point", "dqn", 1001, {"penalty": 18.0, "reward_scale": 20.0}, -4.7, 0.153, "no safer than plain DQN"),
+    Trial("point", "dqn", 1000, {"penalty": 18.0, "reward_scale": 28.3}, -7.07, 0.167, "no safer than plain DQN"),
+    Trial("point", "dqn", 1001, {"penalty": 18.0, "reward_scale": 28.3}, -99.56, 0.010, "stands still"),
     Trial("point", "dqn", 1000, {"penalty": 18.0, "reward_scale": 40.0}, -11.11, 0.100, "the study's scale"),
-    Trial(
-        "point", "dqn", 1001, {"penalty": 18.0, "reward_scale": 20.0}, -4.70, 0.153, "no safer than without a penalty"
-    ),
-    Trial(
-        "point",
-        "dqn",
-        1001,
-        {"penalty": 18.0, "reward_scale": 28.3},
-        -99.56,
-        0.010,
-        "it stands still",
-    ),
     Trial("point", "dqn", 1001, {"penalty": 18.0, "reward_scale": 40.0}, -5.53, 0.157, "the study's scale"),
-    Trial(
-        "point", "dqn", 1000, {"penalty": 36.0, "reward_scale": 20.0}, -4.66, 0.130, "no safer than without a penalty"
-    ),
-    Trial(
-        "point", "dqn", 1000, {"penalty": 36.0, "reward_scale": 34.6}, -73.17, 0.310, "no safer than without a penalty"
-    ),
+    Trial("point", "dqn", 1000, {"penalty": 36.0, "reward_scale": 20.0}, -4.66, 0.130, "no safer than plain DQN"),
+    Trial("point", "dqn", 1001, {"penalty": 36.0, "reward_scale": 20.0}, -5.23, 0.157, "no safer than plain DQN"),
+    Trial("point", "dqn", 1000, {"penalty": 36.0, "reward_scale": 34.6}, -73.17, 0.310, "no safer than plain DQN"),
+    Trial("point", "dqn", 1001, {"penalty": 36.0, "reward_scale": 34.6}, -7.83, 0.140, "no safer than plain DQN"),
     Trial("point", "dqn", 1000, {"penalty": 36.0, "reward_scale": 60.0}, -79.02, 0.647, "the study's scale"),
-    Trial(
-        "point", "dqn", 1001, {"penalty": 36.0, "reward_scale": 20.0}, -5.23, 0.157, "no safer than without a penalty"
-    ),
-    Trial(
-        "point", "dqn", 1001, {"penalty": 36.0, "reward_scale": 34.6}, -7.83, 0.140, "no safer than without a penalty"
-    ),
-    Trial(
-        "point",
-        "dqn",
-        1001,
-        {"penalty": 36.0, "reward_scale": 60.0},
-        -100.00,
-        0.000,
-        "the study's scale; it stands still",
-    ),
-    Trial(
-        "point", "dqn", 1000, {"penalty": 72.0, "reward_scale": 20.0}, -4.97, 0.140, "no safer than without a penalty"
-    ),
-    Trial(
-        "point", "dqn", 1000, {"penalty": 72.0, "reward_scale": 44.7}, -7.13, 0.117, "no safer than without a penalty"
-    ),
-    Trial(
-        "point",
-        "dqn",
-        1000,
-        {"penalty": 72.0, "reward_scale": 100.0},
-        -100.00,
-        0.000,
-        "the study's scale; it stands still",
-    ),
-    Trial(
-        "point", "dqn", 1001, {"penalty": 72.0, "reward_scale": 20.0}, -5.06, 0.150, "no safer than without a penalty"
-    ),
-    Trial(
-        "point", "dqn", 1001, {"penalty": 72.0, "reward_scale": 44.7}, -13.90, 0.223, "no safer than without a penalty"
-    ),
-    Trial(
-        "point",
-        "dqn",
-        1001,
-        {"penalty": 72.0, "reward_scale": 100.0},
-        -100.00,
-        0.000,
-        "the study's scale; it stands still",
-    ),
-    Trial("maze", "static", 1000, {"alpha": 0.25}, -100.00, 0.000, "the study's scale; it stands still"),
-    Trial(
-        "maze",
-        "static",
-        1000,
-        {"alpha": 0.25, "reward_scale": 20.0},
-        6.52,
-        0.070,
-        "learns, as if α were 1: the loss hides how large the fee is",
-    ),
-    Trial(
-        "maze",
-        "static",
-        1000,
-        {"alpha": 0.25, "reward_scale": 7.0},
-        6.52,
-        0.070,
-        "learns, as if α were 1: the loss hides how large the fee is",
-    ),
-    Trial(
-        "point",
-        "lagrangian",
-        1000,
-        {"limit": 0.0238, "rate": 0.00063},
-        -100.00,
-        0.000,
-        "it stands still; the study rate is 0.0025",
-    ),
-    Trial(
-        "point",
-        "lagrangian",
-        1000,
-        {"limit": 0.0238, "rate": 0.00016},
-        -4.65,
-        0.150,
-        "no safer than plain; the study rate is 0.0025",
-    ),
+    Trial("point", "dqn", 1001, {"penalty": 36.0, "reward_scale": 60.0}, -100.0, 0.000, "the study's; stands still"),
+    Trial("point", "dqn", 1000, {"penalty": 72.0, "reward_scale": 20.0}, -4.97, 0.140, "no safer than plain DQN"),
+    Trial("point", "dqn", 1001, {"penalty": 72.0, "reward_scale": 20.0}, -5.06, 0.150, "no safer than plain DQN"),
+    Trial("point", "dqn", 1000, {"penalty": 72.0, "reward_scale": 44.7}, -7.13, 0.117, "no safer than plain DQN"),
+    Trial("point", "dqn", 1001, {"penalty": 72.0, "reward_scale": 44.7}, -13.9, 0.223, "no safer than plain DQN"),
+    Trial("point", "dqn", 1000, {"penalty": 72.0, "reward_scale": 100.0}, -100.0, 0.000, "the study's; stands still"),
+    Trial("point", "dqn", 1001, {"penalty": 72.0, "reward_scale": 100.0}, -100.0, 0.000, "the study's; stands still"),
+    Trial("point", "lagrangian", 1000, {"limit": 0.0238, "rate": 0.00063}, -100.0, 0.000, "stands still"),
+    Trial("point", "lagrangian", 1001, {"limit": 0.0238, "rate": 0.00063}, -4.99, 0.160, "no safer than plain DQN"),
+    Trial("point", "lagrangian", 1000, {"limit": 0.0238, "rate": 0.00016}, -4.65, 0.150, "no safer than plain DQN"),
+    Trial("point", "lagrangian", 1001, {"limit": 0.0238, "rate": 0.00016}, -5.32, 0.163, "no safer than plain DQN"),
+    Trial("maze", "static", 1000, {"alpha": 0.25}, -100.0, 0.000, "the study's; stands still"),
     Trial("maze", "static", 1001, {"alpha": 0.25}, 7.59, 0.053, "the study's scale"),
-    Trial(
-        "maze",
-        "static",
-        1001,
-        {"alpha": 0.25, "reward_scale": 20.0},
-        7.59,
-        0.053,
-        "learns, as if α were 1: the loss hides how large the fee is",
-    ),
-    Trial(
-        "maze",
-        "static",
-        1001,
-        {"alpha": 0.25, "reward_scale": 7.0},
-        7.59,
-        0.053,
-        "learns, as if α were 1: the loss hides how large the fee is",
-    ),
-    Trial(
-        "point",
-        "lagrangian",
-        1001,
-        {"limit": 0.0238, "rate": 0.00063},
-        -4.99,
-        0.160,
-        "no safer than plain; the study rate is 0.0025",
-    ),
-    Trial(
-        "point",
-        "lagrangian",
-        1001,
-        {"limit": 0.0238, "rate": 0.00016},
-        -5.32,
-        0.163,
-        "no safer than plain; the study rate is 0.0025",
-    ),
+    Trial("maze", "static", 1000, {"alpha": 0.25, "reward_scale": 20.0}, 6.52, 0.070, "as plain DQN"),
+    Trial("maze", "static", 1001, {"alpha": 0.25, "reward_scale": 20.0}, 7.59, 0.053, "as plain DQN"),
+    Trial("maze", "static", 1000, {"alpha": 0.25, "reward_scale": 7.0}, 6.52, 0.070, "as plain DQN"),
+    Trial("maze", "static", 1001, {"alpha": 0.25, "reward_scale": 7.0}, 7.59, 0.053, "as plain DQN"),
 )

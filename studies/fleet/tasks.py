@@ -22,7 +22,8 @@ from .loop import Terms
 
 SHARED = ("cliff", "volatile", "delayed", "betting", "maze", "point")  #: with the study that uses Stable-Baselines3
 #: Other worlds of the catalog that plain DQN learns: a median return within a twentieth of the gap between random and best.
-MORE = ("bridge", "lottery", "ledge", "market", "two_gambles", "river", "late_cliff", "insurance", "flood", "windfall")
+#: (``late_cliff`` is the delayed cliff.)
+MORE = ("bridge", "lottery", "ledge", "market", "two_gambles", "river", "insurance", "flood", "windfall")
 STEPS = 30_000
 FINER = 10.0  #: QR-DQN's rewards are larger by this factor, so that its loss fits quantiles
 

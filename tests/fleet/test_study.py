@@ -214,49 +214,76 @@ def test_the_page_counts_networks_and_names_failures(page):
     assert "Beside Stable-Baselines3" not in page
 
 
-def test_the_page_says_where_a_rival_did_not_learn(tmp_path, monkeypatch):
-    def never_learned(networks, width):
-        table = made_up(networks, width)()
-        if networks[0].family != STATIC:
-            return lambda: table
-        for name, value in (("exact_mean", -50.0), ("mean_steps", 90.0)):
-            column = table.schema.get_field_index(name)
-            table = table.set_column(column, study.SCHEMA.field(column), pa.array([value] * table.num_rows))
-        return lambda: table
+@pytest.fixture
+def changed(tmp_path, monkeypatch):
+    """The page of made-up networks on the cliff, of which some columns are changed: name -> function of a network and its value."""
 
-    monkeypatch.setattr(study, "perform", never_learned)
-    run(plan(Preset(("cliff",), seeds=20), [PLAIN, OURS, CVAR, STATIC]), tmp_path, 500)
-    text = report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
-    assert "On cliff most networks of static CVaR fail even at its setting nearest to the mean" in text
-    assert "networks of QR-DQN CVaR fail" not in text
+    def write(families, **columns):
+        def work(networks, width):
+            rows = made_up(networks, width)().to_pylist()
+            for x, row in zip(networks, rows, strict=True):
+                row.update({name: new(x, row[name]) for name, new in columns.items()})
+            return lambda: pa.Table.from_pylist(rows, schema=study.SCHEMA)
+
+        monkeypatch.setattr(study, "perform", work)
+        run(plan(Preset(("cliff",), seeds=20), families), tmp_path, 500)
+        return report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
+
+    return write
 
 
-def test_the_page_says_where_a_rival_has_more_return_than_plain(tmp_path, monkeypatch):
-    def richer(networks, width):
-        table = made_up(networks, width)()
-        if networks[0].family != CVAR:
-            return lambda: table
-        column = table.schema.get_field_index("mean")
-        return lambda: table.set_column(column, study.SCHEMA.field(column), pa.array([5.0] * table.num_rows))
+def test_the_page_says_where_a_rival_did_not_learn(changed):
+    """At seven of nine values of α, and at three of ten."""
+    steps = {STATIC: 0.7, CVAR: 0.2}
+    text = changed(
+        [PLAIN, OURS, CVAR, STATIC], mean_steps=lambda x, old: 90.0 if x.alpha < steps.get(x.family, 0.0) else old
+    )
+    assert "On cliff more than a third of all networks of static CVaR have episodes more than 3 times as long" in text
+    assert "networks of QR-DQN CVaR have" not in text
 
-    monkeypatch.setattr(study, "perform", richer)
-    run(plan(Preset(("cliff",), seeds=20), [PLAIN, OURS, CVAR, STATIC]), tmp_path, 500)
-    text = report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
+
+def test_the_page_says_where_a_rival_has_more_return_than_plain(changed):
+    text = changed([PLAIN, OURS, CVAR, STATIC], mean=lambda x, old: 5.0 if x.family == CVAR else old)
     assert "On cliff a setting of QR-DQN CVaR has more return than plain DQN" in text
     assert "a setting of static CVaR has more return" not in text
 
 
-def test_the_page_says_where_the_dial_goes_too_far(tmp_path, monkeypatch):
-    def too_far(networks, width):
-        table = made_up(networks, width)()
-        column = table.schema.get_field_index("p_unsafe")
-        values = [0.5 if x.v >= 0.9 else p for x, p in zip(networks, table["p_unsafe"].to_pylist(), strict=True)]
-        return lambda: table.set_column(column, study.SCHEMA.field(column), pa.array(values))
-
-    monkeypatch.setattr(study, "perform", too_far)
-    run(plan(Preset(("cliff",), seeds=20), [PLAIN, OURS]), tmp_path, 500)
-    text = report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
+def test_the_page_says_where_the_dial_goes_too_far(changed):
+    text = changed([PLAIN, OURS], p_unsafe=lambda x, old: 0.5 if x.v >= 0.9 else old)
     assert "more risk than plain DQN (95 %): cliff (v from 0.9 on)." in text
+
+
+def test_the_page_says_where_a_difference_depends_on_the_values_of_a_dial(changed):
+    """Shaped replay is safe at v = 0.5 alone; keys are half as risky as plain at all v, static CVaR is never safe."""
+    risk = {PLAIN: 0.2, KEYED: 0.1, STATIC: 0.2}
+    text = changed(
+        [PLAIN, OURS, KEYED, STATIC],
+        p_unsafe=lambda x, old: risk.get(x.family, 0.0 if x.v == 0.5 else 0.2),
+        mean=lambda x, old: 1.0,
+    )
+    assert "further on cliff" in text
+    assert "or its sign changes, for shaped with keys on cliff; static CVaR on cliff." in text
+
+
+def test_a_difference_at_all_values_of_a_dial_is_not_in_doubt(changed):
+    risk = {PLAIN: 0.2, OURS: 0.0, STATIC: 0.1}
+    text = changed([PLAIN, OURS, STATIC], p_unsafe=lambda x, old: risk[x.family], mean=lambda x, old: 1.0)
+    assert "further on cliff" in text
+    assert "its sign changes" not in text
+
+
+def test_no_two_worlds_are_the_same():
+    tables = [task_named(name).mdp for name in (*SHARED, *MORE) if task_named(name).mdp is not None]
+    columns = ("pair", "p", "s_next", "r", "terminal", "unsafe", "start")
+    found = {tuple(np.asarray(getattr(mdp, name), float).tobytes() for name in columns) for mdp in tables}
+    assert len(found) == len(tables) == len(SHARED) + len(MORE) - 1
+
+
+def test_networks_that_the_plan_does_not_have_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "perform", made_up)
+    run(plan(Preset(("delayed", "cliff"), seeds=2), [PLAIN, KEYED]), tmp_path, 500)
+    monkeypatch.setattr(study, "UNVARIED", ("delayed", "cliff"))
+    assert {group.family for chapter in report.chapters(tmp_path) for group in chapter.groups} == {PLAIN}
 
 
 def test_networks_of_other_steps_are_left_out(tmp_path, monkeypatch):
