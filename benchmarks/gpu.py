@@ -84,7 +84,7 @@ def measure(out):
         {
             "title": f"{MANY:,} runs of {MANY_EPISODES:,} episodes",
             "said": "One thread per run, in float64. Compiled beforehand; the last column includes layout, seeding and transfers. "
-            "On the cliff, runs of the worst case come to stand still, and last up to the limit of 1,000 steps per episode.",
+            "On the cliff the worst-case learner ends up standing still, so its episodes last up to the limit of 1,000 steps.",
             "header": ["grid", "learner", "updates", "seconds", "updates per second", "with set-up"],
             "rows": [speed(grid, learner) for grid in GRIDS for learner in LEARNERS],
         },

@@ -44,8 +44,7 @@ TRIED = (
     "without any branch or in one chain, and a sum tree without branches (10 % faster on the cliff, 8 % slower on the "
     "volatile grid). Separate code for replays and steps is 2 % faster, but compiles for a third longer. "
     "On models of a million pairs these did not help either: prefetching what an update reads and writes as soon as its pair is known "
-    "(no difference: an update waits for its outcome, and then for Q of the next state, each by an address that the load before "
-    "gives), and a sum tree with eight children per node (1.4 times as long; 0.9 times at 10,000 pairs, 1.1 to 1.4 times on the grids)."
+    "(no difference: an update loads its outcome, and only that gives the address of the next state's Q), and a sum tree with eight children per node (1.4 times as long; 0.9 times at 10,000 pairs, 1.1 to 1.4 times on the grids)."
 )
 
 
