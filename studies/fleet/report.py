@@ -332,7 +332,7 @@ def _changes(found: Sequence[Chapter], compared: dict[str, dict[str, Comparison]
         if titles:
             told.append(f"{name} on {listed(titles)}")
     return (
-        f"Intervals cover the choice of networks, not the choice of dial values. With every second value of each dial, in one of the four ways to choose them, there is no such difference, or its sign changes, for {'; '.join(told)}."
+        f"Intervals cover the choice of networks, not the choice of dial values. With only every second value of each dial, in at least one of the four ways to choose them, the difference vanishes or changes its sign for {'; '.join(told)}."
         if told
         else ""
     )
@@ -520,11 +520,12 @@ def _told_apart(group: Seeds, bad: Any, part: float) -> float:
 
 
 def _method(found: Sequence[Chapter], kept: bool) -> list[Block]:
-    counts = sorted({g.seeds for c in found for g in c.groups})
-    span = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    most = max(g.seeds for c in found for g in c.groups)
+    fewer = {f"{g.seeds} for {g.family} on {c.title}": None for c in found for g in c.groups if g.seeds < most}
+    span = f"{most:,} networks per setting" + (f", but {listed(list(fewer))}" if fewer else "")
     shared = [c.title for c in found if c.world in SHARED]
     lines = [
-        f"{span} networks per setting. Training, exploration and evaluation of a network depend on its seed alone.",
+        f"{span}. Training, exploration and evaluation of a network depend on its seed alone.",
         f"Hyper-parameters on {listed(shared)}: those of [the study with Stable-Baselines3](deep.md). On other worlds the same, 30,000 steps, and rewards divided by the largest |Q*| or TD error of Q*.",
         "Static CVaR: the window of owed amounts is that of random episodes.",
     ]

@@ -212,6 +212,7 @@ def test_the_page_counts_networks_and_names_failures(page):
     assert "**On 2 of 2 worlds the networks with shaped replay" in page
     assert "50.0 % where it is below 0.001" in page
     assert "Beside Stable-Baselines3" not in page
+    assert "- 200 networks per setting. Training" in page
 
 
 @pytest.fixture
@@ -262,14 +263,22 @@ def test_the_page_says_where_a_difference_depends_on_the_values_of_a_dial(change
         mean=lambda x, old: 1.0,
     )
     assert "further on cliff" in text
-    assert "or its sign changes, for shaped with keys on cliff; static CVaR on cliff." in text
+    assert "vanishes or changes its sign for shaped with keys on cliff; static CVaR on cliff." in text
 
 
 def test_a_difference_at_all_values_of_a_dial_is_not_in_doubt(changed):
     risk = {PLAIN: 0.2, OURS: 0.0, STATIC: 0.1}
     text = changed([PLAIN, OURS, STATIC], p_unsafe=lambda x, old: risk[x.family], mean=lambda x, old: 1.0)
     assert "further on cliff" in text
-    assert "its sign changes" not in text
+    assert "changes its sign" not in text
+
+
+def test_the_page_says_which_settings_have_fewer_networks(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "perform", made_up)
+    run(plan(Preset(("cliff",), seeds=20), [PLAIN, OURS]), tmp_path, 500)
+    run(plan(Preset(("cliff",), seeds=5), [CVAR]), tmp_path, 500)
+    text = report.write_page(tmp_path, tmp_path, tmp_path / "nothing").read_text()
+    assert "- 20 networks per setting, but 5 for QR-DQN CVaR on cliff. Training" in text
 
 
 def test_no_two_worlds_are_the_same():
